@@ -12,8 +12,8 @@ import torch
 
 from sweeprof.backends import Build, DeviceCheck, Gap
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
-from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
-from sweeprof.backends.torch.generation import generating
+from sweeprof.backends.torch.counting import count_built, in_inference, own_counts, weights_alone
+from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
     TorchModel,
     TorchVariant,
@@ -82,8 +82,7 @@ class TorchBackend:
         torch.manual_seed(seed)
 
     def settings_in_effect(self, model: TorchModel | None = None) -> Mapping[str, Any]:
-        device = None if model is None else device_of(model.native)
-        return {
+        settings = {
             "threads": torch.get_num_threads(),
             "inter-op threads": torch.get_num_interop_threads(),
             "float32 matmul precision": torch.get_float32_matmul_precision(),
@@ -97,11 +96,13 @@ class TorchBackend:
             **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", *_accelerator_types())},
             # Only what is not at its default; until something compiles, the module is not imported.
             "inductor": inductor_settings(),
-            **({} if device is None else {"device": str(device)}),
-            **(
-                {} if model is None or model.variant.precision is None else {"precision method": model.precision_method}
-            ),
         }
+        device = None if model is None else device_of(model.native)
+        if device is not None:
+            settings["device"] = str(device)
+        if model is not None and model.variant.precision is not None:
+            settings["precision method"] = model.precision_method
+        return settings
 
     def devices(self) -> list[str]:
         return ["cpu", *accelerators()]
@@ -111,29 +112,21 @@ class TorchBackend:
         return TorchModel(variant.of(in_inference(built(build)).to(device)), torch.device(device), variant)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        variant = self._counted()
-        table = count_built(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
-        return with_quantized_weights(table, self._quantized_weights(build)) if self._variant().is_quantized else table
+        return self._as_held(count_built(*self._counted(build, inputs), formulas), build)
 
     def weights(self, build: Build, reason: str) -> LayerTable:
-        table = weights_alone(partial(_made, self._counted(), build), reason)
-        return with_quantized_weights(table, self._quantized_weights(build)) if self._variant().is_quantized else table
+        return self._as_held(weights_alone(self._counted(build, Inputs())[0], reason), build)
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
-        variant = self._counted()
-        return count_built_training(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+        return count_built_training(*self._counted(build, inputs), formulas)
 
     def graph(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Graph:
         from sweeprof.backends.torch.graph import traced_graph
 
-        variant = self._counted()
-        return traced_graph(partial(_made, variant, build), inputs.map(variant.prepared), formulas)
+        return traced_graph(*self._counted(build, inputs), formulas)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        from sweeprof.backends.torch.counting import own_counts
-
-        variant = self._counted()
-        return own_counts(partial(_made, variant, build), inputs.map(variant.prepared))
+        return own_counts(*self._counted(build, inputs))
 
     def _variant(self) -> TorchVariant:
         method = checked_method(type(self), self.precision, self.precision_method)
@@ -142,15 +135,19 @@ class TorchBackend:
         precision = "int8" if self.precision == EARLIER_INT8 else self.precision
         return TorchVariant(precision, self.channels_last, self.compile, method)
 
-    def _counted(self) -> TorchVariant:
-        """Return the variant that is counted: compiling, quantizing and autocast change the kernels, not the computation."""
+    def _counted(self, build: Build, inputs: Inputs) -> tuple[Build, Inputs]:
+        """Return what is counted: compiling, quantizing and autocast change the kernels, not the computation."""
         variant = self._variant()
         precision = None if variant.is_quantized else "fp32" if variant.method == "autocast" else variant.precision
-        return TorchVariant(precision, self.channels_last)
+        counted = TorchVariant(precision, self.channels_last)
+        return partial(_made, counted, build), inputs.map(counted.prepared)
 
-    def _quantized_weights(self, build: Build) -> LayerTable:
-        """Return the parameters of every layer of the quantized model."""
-        return weights_alone(partial(_made, replace(self._variant(), compile=False), build), "quantized")
+    def _as_held(self, table: LayerTable, build: Build) -> LayerTable:
+        """Return the table with the parameters as they are held: those of the quantized model, if it is."""
+        variant = replace(self._variant(), compile=False)
+        if not variant.is_quantized:
+            return table
+        return with_quantized_weights(table, weights_alone(partial(_made, variant, build), "quantized"))
 
     def device_of(self, model: torch.nn.Module) -> str:
         return str(device_of(model) or "cpu")
@@ -194,17 +191,9 @@ class TorchBackend:
     def analyze_generation(
         self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
     ) -> Generation:
-        from sweeprof.backends.torch.generation import count_generation
-
-        variant = self._counted()
         reason = f"backend.precision={self.precision}: the bytes of quantized weights are not counted"
-        return count_generation(
-            partial(_made, variant, build),
-            inputs.map(variant.prepared),
-            formulas,
-            config,
-            reason if self._variant().is_quantized else None,
-        )
+        is_quantized = self._variant().is_quantized
+        return count_generation(*self._counted(build, inputs), formulas, config, reason if is_quantized else None)
 
     def watch(self, model: torch.nn.Module, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
         from sweeprof.backends.torch.layer_times import TorchTrainingHooks

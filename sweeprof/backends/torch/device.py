@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -16,13 +15,13 @@ import torch
 
 from sweeprof.backends import DeviceCheck
 from sweeprof.backends.torch.callsites import dtype_name
-from sweeprof.backends.torch.model import TorchModel, accelerators
+from sweeprof.backends.torch.model import TorchModel, accelerators, synchronised
 from sweeprof.backends.torch.private import AnyConvolution
 from sweeprof.backends.torch.state import tensors_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import WallClock, sampled
+from sweeprof.measuring.timing import WallClock, lasting, sampled
 from sweeprof.measuring.training_config import Work
 from sweeprof.report.units import scaled
 from sweeprof.results.peaks import Peaks, PeakSettings
@@ -36,32 +35,16 @@ def kernel(model: TorchModel, wanted: KernelName | None) -> Kernel:
         model: whose kernel.
         wanted: which; None: the one that resembles the model.
     """
-    name = wanted or _resembling(model.module)
-    run = _convolution(model.device) if name == "convolution" else _product(model.device)
-
-    def step() -> None:
-        run()
-        if model.device.type != "cpu":
-            torch.accelerator.synchronize(model.device)
-
-    return Kernel(name, step)
-
-
-def _convolution(device: torch.device) -> Callable[[], object]:
-    weights = torch.full((CHANNELS, CHANNELS, 3, 3), 1e-3, device=device)
-    images = torch.ones((1, CHANNELS, SIDE, SIDE), device=device)
-    return partial(torch.nn.functional.conv2d, images, weights, padding=1)
-
-
-def _product(device: torch.device) -> Callable[[], object]:
-    left, right = (torch.full((ROWS, ROWS), 1e-3, device=device) for _ in range(2))
-    return partial(torch.mm, left, right)
-
-
-def _resembling(module: torch.nn.Module) -> KernelName:
-    modules = list(module.modules())
-    convolutions = sum(isinstance(one, AnyConvolution) for one in modules)
-    return resembling(convolutions, sum(isinstance(one, torch.nn.Linear) for one in modules))
+    layers = list(model.module.modules())
+    convolutions = sum(isinstance(layer, AnyConvolution) for layer in layers)
+    name = wanted or resembling(convolutions, sum(isinstance(layer, torch.nn.Linear) for layer in layers))
+    filled = partial(torch.full, fill_value=1e-3, device=model.device)
+    if name == "convolution":
+        images, weights = filled((1, CHANNELS, SIDE, SIDE)), filled((CHANNELS, CHANNELS, 3, 3))
+        run = partial(torch.nn.functional.conv2d, images, weights, padding=1)
+    else:
+        run = partial(torch.mm, filled((ROWS, ROWS)), filled((ROWS, ROWS)))
+    return Kernel(name, synchronised(run, model.device))
 
 
 SHORT = Protocol(sample_s=0.005, min_samples=5)
@@ -113,12 +96,7 @@ def _product_rate(device: torch.device, dtype: torch.dtype) -> float:
         # Zeros or ones would let a GPU clock higher than numbers do.
         numbers = torch.Generator(device).manual_seed(0)
         left, right = (torch.randn(size, size, generator=numbers, device=device).to(dtype) for _ in range(2))
-        product = torch.empty_like(left)
-
-        def multiply(left: torch.Tensor = left, right: torch.Tensor = right, product: torch.Tensor = product) -> None:
-            torch.mm(left, right, out=product)
-
-        seconds = _best(multiply, device)
+        seconds = _best(partial(torch.mm, left, right, out=torch.empty_like(left)), device)
         best = max(best, 2 * size**3 / seconds)
         if size >= LARGEST or 8 * seconds > NEXT_S:
             return best
@@ -141,13 +119,7 @@ def _beyond_caches() -> int:
 
 def _best(call: Callable[[], object], device: torch.device) -> float:
     """Seconds of one call."""
-
-    def step() -> None:
-        call()
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)
-
-    return min(sampled(step, SHORT, WallClock()))
+    return min(sampled(synchronised(call, device), SHORT, WallClock()))
 
 
 WIDTH, BATCH, REPEATS = 256, 64, 10
@@ -173,18 +145,15 @@ def _transfers(model: TorchModel, inputs: Inputs) -> str:
     with model.stepping(model.put(inputs)) as step:
         outputs = step()
         moves = {**model.transfers(inputs, outputs), "compute": step}
-        medians = {name: statistics.median(_seconds(move) for _ in range(REPEATS)) for name, move in moves.items()}
+        medians = {
+            name: statistics.median(lasting(move, 1, WallClock()) for _ in range(REPEATS))
+            for name, move in moves.items()
+        }
     parts = [f"{title} {scaled(medians[name], 's')}" for name, title in _TITLES.items()]
     return ", ".join([*parts, f"total {scaled(sum(medians.values()), 's')}"])
 
 
 _TITLES = {"h2d": "host to device", "compute": "compute", "d2h": "device to host"}
-
-
-def _seconds(function: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    function()
-    return time.perf_counter() - begin
 
 
 def _events(model: TorchModel, inputs: Inputs) -> str:
@@ -196,31 +165,30 @@ def _events(model: TorchModel, inputs: Inputs) -> str:
 
 
 def _memory(model: TorchModel, inputs: Inputs) -> str:
-    from sweeprof.backends.torch.memory import meter_of  # not for every process that calibrates
-
-    meter = meter_of(model.device)
-    batch = model.put(inputs)
-    meter.begin()
-    with model.stepping(batch) as step:
-        step()
-    meter.stepped()
-    found = meter.result()
+    found = _metered(model, inputs)
     if not found["allocated_peak_bytes"]:
         raise Unsupported("the allocator keeps no statistics")
     names = {"allocated_pre_bytes": "before", "allocated_peak_bytes": "peak", "allocated_post_bytes": "after"}
     return ", ".join(f"{title} {scaled(found[name], 'B')}" for name, title in names.items())
 
 
-def _process(model: TorchModel, _: Inputs) -> str:
-    from sweeprof.backends.torch.memory import meter_of
-
-    meter = meter_of(model.device)
-    meter.begin()
-    meter.stepped()
-    found = meter.result()
+def _process(model: TorchModel, inputs: Inputs) -> str:
+    found = _metered(model, inputs)
     if "process_peak_bytes" not in found:
         raise Unsupported("the driver does not tell: it needs NVIDIA's driver and pip install nvidia-ml-py")
     return scaled(found["process_peak_bytes"], "B")
+
+
+def _metered(model: TorchModel, inputs: Inputs) -> dict[str, int]:
+    """Return the figures of the device around one step."""
+    from sweeprof.backends.torch.memory import meter_of  # not for every process that calibrates
+
+    meter, batch = meter_of(model.device), model.put(inputs)
+    meter.begin()
+    with model.stepping(batch) as step:
+        step()
+    meter.stepped()
+    return meter.result()
 
 
 def _lines(model: TorchModel, inputs: Inputs) -> str:

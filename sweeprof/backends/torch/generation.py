@@ -12,6 +12,7 @@ this cache.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -46,7 +47,8 @@ COMPILED = (
 class GenerateStep:
     """One generation by the model's ``generate``."""
 
-    def __init__(self, model: TorchModel, prompt: Mapping[str, Any], config: GenerationConfig) -> None:
+    def __init__(self, model: TorchModel, batch: Inputs, config: GenerationConfig) -> None:
+        prompt = prompt_of(model.module, batch)
         self.new_tokens = config.new_tokens
         self.prompt_tokens = prompt_tokens(prompt)
         self._module: Any = model.module
@@ -66,7 +68,13 @@ class GenerateStep:
         )
 
     def generate(self, on_token: Callable[[], object]) -> object:
-        return self._generate(stopping_criteria=[_AfterEachStep(synchronised(on_token, self._device))])
+        told = after_device(on_token, self._device)
+
+        def never(_tokens: torch.Tensor, _scores: object, **_: object) -> bool:
+            told()
+            return False
+
+        return self._generate(stopping_criteria=[never])
 
     def cache_bytes(self) -> int:
         if not self._uses_cache:
@@ -86,17 +94,6 @@ class GenerateStep:
         return bytes_of_cache(seen[0] if seen else None)
 
 
-class _AfterEachStep:
-    """A stopping criterion that never stops."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
-
-    def __call__(self, _tokens: torch.Tensor, _scores: object, **_: object) -> bool:
-        self._call()
-        return False
-
-
 class FunctionStep:
     """One generation by a function of the user's."""
 
@@ -110,7 +107,7 @@ class FunctionStep:
         self._arguments = config.arguments
 
     def generate(self, on_token: Callable[[], object]) -> object:
-        return self._generate(synchronised(on_token, self._device), **self._arguments)
+        return self._generate(after_device(on_token, self._device), **self._arguments)
 
     def cache_bytes(self) -> int:
         cache = getattr(self.generate(lambda: None), "past_key_values", None)
@@ -127,14 +124,10 @@ def generating(model: TorchModel, batch: Inputs, config: GenerationConfig) -> It
         Unsupported: the model has no ``generate`` that tells of its tokens.
         UserError: ``generate`` has no such argument.
     """
-    step: GenerateStep | FunctionStep
-    if config.function is not None:
-        step = FunctionStep(model, batch, config)
-    else:
+    if config.function is None:
         check_model(model.module, batch, config)
-        step = GenerateStep(model, prompt_of(model.module, batch), config)
     with torch.inference_mode():
-        yield step
+        yield GenerateStep(model, batch, config) if config.function is None else FunctionStep(model, batch, config)
 
 
 def check_model(module: torch.nn.Module, batch: Inputs, config: GenerationConfig) -> None:
@@ -161,7 +154,7 @@ def check_model(module: torch.nn.Module, batch: Inputs, config: GenerationConfig
         check_generate(type(module), config.arguments)
 
 
-def synchronised(on_token: Callable[[], object], device: torch.device) -> Callable[[], object]:
+def after_device(on_token: Callable[[], object], device: torch.device) -> Callable[[], object]:
     """Return a function that waits for the device, and then calls ``on_token``."""
     if device.type == "cpu":
         return on_token
@@ -175,8 +168,7 @@ def synchronised(on_token: Callable[[], object], device: torch.device) -> Callab
 
 def prompt_of(module: torch.nn.Module, batch: Inputs) -> dict[str, Any]:
     """Return what ``generate`` reads, by names: the arguments of a forward without those of its decoder, and without labels."""
-    named: dict[str, Any] = dict(zip(inspect.signature(module.forward).parameters, batch.args, strict=False))
-    named |= batch.kwargs
+    named = dict(zip(inspect.signature(module.forward).parameters, batch.args, strict=False)) | dict(batch.kwargs)
     return {name: value for name, value in named.items() if name not in NOT_OF_PROMPTS}
 
 
@@ -207,7 +199,7 @@ def bytes_of_cache(cache: object) -> int:
     Raises:
         Unsupported: there is no cache.
     """
-    found = {(t.untyped_storage()._cdata, t.storage_offset()): t.numel() * t.itemsize for t in _states(cache)}
+    found = {(t.untyped_storage()._cdata, t.storage_offset()): t.nbytes for t in _states(cache)}
     if not found:
         raise Unsupported("the model returned no past_key_values")
     return sum(found.values())
@@ -291,13 +283,14 @@ class GreedyLoop:
         given, mask = dict(prompt), prompt.get("attention_mask")
         first = next(value for value in prompt.values() if isinstance(value, torch.Tensor))
         if self.is_encoder_decoder:
-            given["decoder_input_ids"] = self._started(first, 1 + extra)
+            started = torch.full((len(first), 1 + extra), self.start, dtype=torch.int64, device=first.device)
+            given["decoder_input_ids"] = started
         elif extra:
             ids = given["input_ids"]
             given["input_ids"] = torch.cat([ids, ids.new_zeros((len(ids), extra))], dim=1)
             if mask is not None:
                 mask = given["attention_mask"] = _longer(mask, extra)
-        cache = self._cache(first, prompt_tokens(prompt)) if self.is_static else None
+        cache = self._cache(prompt_tokens(prompt)) if self.is_static else None
         outputs = self._forward(given, cache)
         if getattr(outputs, "past_key_values", None) is None:
             raise Unsupported("the model returned no past_key_values: its cache is of another kind")
@@ -305,30 +298,22 @@ class GreedyLoop:
 
     def decode(self, outputs: Any, mask: torch.Tensor | None, tokens: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
         """Return the outputs of the forward that reads one token ``(batch, 1)`` more, and the mask of all that has been read."""
-        given: dict[str, Any] = {}
         if self.is_encoder_decoder:
-            given = {"encoder_outputs": (outputs.encoder_last_hidden_state,), "decoder_input_ids": tokens}
-        else:
-            given["input_ids"] = tokens
-            mask = None if mask is None else _longer(mask, 1)
-        if mask is not None:
-            given["attention_mask"] = mask
-        encoder = getattr(outputs, "encoder_last_hidden_state", None)
-        following = self._forward(given, outputs.past_key_values)
-        if encoder is not None:
-            following.encoder_last_hidden_state = encoder
-        return following, mask
+            encoded = outputs.encoder_last_hidden_state
+            given = {"encoder_outputs": (encoded,), "decoder_input_ids": tokens, "attention_mask": mask}
+            following = self._forward(given, outputs.past_key_values)
+            following.encoder_last_hidden_state = encoded
+            return following, mask
+        mask = None if mask is None else _longer(mask, 1)
+        return self._forward({"input_ids": tokens, "attention_mask": mask}, outputs.past_key_values), mask
 
     def _forward(self, given: Mapping[str, Any], cache: object) -> Any:
-        keeps = {}
+        named = {name: value for name, value in given.items() if value is not None}
         if "logits_to_keep" in inspect.signature(type(self.module).forward).parameters:
-            keeps["logits_to_keep"] = 1  # as `generate` does: of the prompt, only the last token's logits are needed
-        return self.module(**given, **keeps, past_key_values=cache, use_cache=True, return_dict=True)
+            named["logits_to_keep"] = 1  # as `generate` does: of the prompt, only the last token's logits are needed
+        return self.module(**named, past_key_values=cache, use_cache=True, return_dict=True)
 
-    def _started(self, prompt: torch.Tensor, length: int) -> torch.Tensor:
-        return torch.full((len(prompt), length), self.start, dtype=torch.int64, device=prompt.device)
-
-    def _cache(self, prompt: torch.Tensor, length: int | None) -> object:
+    def _cache(self, length: int | None) -> object:
         """Return a cache that reserves memory for the prompt and all new tokens but the last, which is not read."""
         import transformers
 
@@ -390,15 +375,16 @@ _LOOKUPS = frozenset({"aten::embedding", "aten::index_select", "aten::index", "a
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Read:
-    """What the decode step of the last attempt read."""
+    """What a decode step reads."""
 
-    sequences: int = 0
-    position: int = 0
-    weight_bytes: int | None = None
-    cache_bytes: int | None = None
-    reason: str | None = None
+    sequences: int
+    position: int
+    weight_bytes: int
+    cache_bytes: int
+    reason: str | None
+    """Why the bytes of the weights are not known."""
 
 
 def count_generation(
@@ -419,21 +405,22 @@ def count_generation(
     """
     if config.function is not None:
         raise Unsupported("generation.function: only the forwards of a model with its own generate are counted")
-    read = _Read()
-    failed: list[Unsupported] = []
+    attempts: list[_Read | Unsupported] = []
 
     def forwards(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-        failed.clear()
         try:
-            _run(module, Inputs(args, kwargs), config, read)
+            attempts.append(_run(module, Inputs(args, kwargs), config))
         except Unsupported as error:  # which no other attempt would change
-            failed.append(error)
+            attempts.append(error)
 
-    table = count_built(build, replace(_without_full_mask(inputs), forward=forwards), formulas)
-    if failed:
-        raise failed[0]
-    if table.uncounted is not None:
-        raise Unsupported(table.uncounted)
+    # The mask may still be an array of the host.
+    masks = {name: torch.as_tensor(v) if name == "attention_mask" else v for name, v in inputs.kwargs.items()}
+    table = count_built(build, replace(inputs, kwargs=without_full_mask(masks), forward=forwards), formulas)
+    read = attempts[-1] if attempts else None
+    if isinstance(read, Unsupported):
+        raise read
+    if table.uncounted is not None or read is None:
+        raise Unsupported(table.uncounted or "the forward was not run")
     calls = _root_calls(table.rows)
     (prefill_macs, prefill_flops), (decode_macs, decode_flops) = calls[0], calls[-1]
     reason = bytes_reason or read.reason
@@ -452,13 +439,7 @@ def count_generation(
     )
 
 
-def _without_full_mask(inputs: Inputs) -> Inputs:
-    """Return the inputs without a mask that masks nothing; it may still be an array of the host."""
-    kwargs = {name: torch.as_tensor(v) if name == "attention_mask" else v for name, v in inputs.kwargs.items()}
-    return replace(inputs, kwargs=without_full_mask(kwargs))
-
-
-def _run(module: torch.nn.Module, batch: Inputs, config: GenerationConfig, read: _Read) -> None:
+def _run(module: torch.nn.Module, batch: Inputs, config: GenerationConfig) -> _Read:
     """Run the forwards that are counted: two, or three if the middle of the output is not its beginning."""
     loop = GreedyLoop.of(module, config)
     prompt = prompt_of(module, batch)
@@ -468,15 +449,17 @@ def _run(module: torch.nn.Module, batch: Inputs, config: GenerationConfig, read:
     if extra:
         outputs, mask = loop.prefill(prompt, extra)
     tokens = next(value for value in prompt.values() if isinstance(value, torch.Tensor))
-    read.sequences = len(tokens)
-    read.position = extra + (1 if loop.is_encoder_decoder else prompt_tokens(prompt) or 0)
-    new = torch.zeros((len(tokens), 1), dtype=torch.int64, device=tokens.device)
     with _WeightReads(module) as reads:
-        outputs, _ = loop.decode(outputs, mask, new)
-    read.weight_bytes, read.cache_bytes, read.reason = reads.bytes, bytes_of_cache(outputs.past_key_values), None
-    experts = [name for name in _EXPERTS if (getattr(module.config.get_text_config(), name, None) or 0) > 1]  # type: ignore[union-attr, operator]
-    if experts:
-        read.reason = "a mixture of experts: the experts that a step reads depend on the data"
+        outputs, _ = loop.decode(outputs, mask, torch.zeros((len(tokens), 1), dtype=torch.int64, device=tokens.device))
+    text: Any = module.config.get_text_config()  # type: ignore[union-attr, operator]
+    has_experts = any((getattr(text, name, None) or 0) > 1 for name in _EXPERTS)
+    return _Read(
+        sequences=len(tokens),
+        position=extra + (1 if loop.is_encoder_decoder else prompt_tokens(prompt) or 0),
+        weight_bytes=reads.bytes,
+        cache_bytes=bytes_of_cache(outputs.past_key_values),
+        reason="a mixture of experts: the experts that a step reads depend on the data" if has_experts else None,
+    )
 
 
 def _root_calls(rows: Sequence[LayerRow]) -> list[tuple[int, int]]:
@@ -500,8 +483,7 @@ class _WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._largest: dict[int, int] = {}
-        self._looked_up: dict[int, int] = {}
+        self._largest, self._looked_up = Counter[int](), Counter[int]()
         self._sizes = {p.untyped_storage()._cdata: p.untyped_storage().nbytes() for p in module.parameters()}
 
     @classmethod
@@ -518,18 +500,12 @@ class _WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if key not in self._sizes:
                 continue
             if is_lookup:
-                rows = tensors_in(returned)[0]
-                self._looked_up[key] = self._looked_up.get(key, 0) + rows.numel() * rows.itemsize
+                self._looked_up[key] += tensors_in(returned)[0].nbytes
             else:
-                size = min(tensor.numel() * tensor.itemsize, self._sizes[key])
-                self._largest[key] = max(self._largest.get(key, 0), size)
+                self._largest[key] = max(self._largest[key], tensor.nbytes)
         return returned
 
     @property
     def bytes(self) -> int:
         """Bytes that were read."""
-        total = 0
-        for key, size in self._sizes.items():
-            read = max(self._largest.get(key, 0), self._looked_up.get(key, 0))
-            total += min(read, size)
-        return total
+        return sum(min(size, max(self._largest[key], self._looked_up[key])) for key, size in self._sizes.items())

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +41,6 @@ from sweeprof.measuring.layer_timing import (
     Event,
     Reader,
     Step,
-    TakePair,
     Turn,
     calls_of,
     in_turns,
@@ -67,7 +66,7 @@ class ModuleProbes:
 
     Args:
         root: the model.
-        mark: a mark in time (:class:`sweeprof.measuring.timing.Clock`).
+        clock: makes the marks.
         with_backward: whether calls also note how far the numbering of autograd nodes has come.
         selection: the modules that have probes; the time of others is part of the calls around them.
     """
@@ -75,7 +74,7 @@ class ModuleProbes:
     def __init__(
         self,
         root: torch.nn.Module,
-        mark: Callable[[], object],
+        clock: Clock,
         with_backward: bool,
         selection: ModuleSelection = EVERYTHING,
     ) -> None:
@@ -83,9 +82,11 @@ class ModuleProbes:
         excluded = excluded_paths(self.paths, selection)
         kept = [module for module, names in self.paths.items() if not excluded.issuperset(names)]
         self.modules = running_as_python(kept)
+        described = [(self.paths[module], type(module).__name__) for module in self.modules]
+        self.reader = Reader(described, clock.between)
         self.events: list[Event] = []
         self.is_in_backward = False
-        self._mark, self._with_backward = mark, with_backward
+        self._mark, self._with_backward = clock.mark, with_backward
         self._handles: list[Any] = []
         self._nodes: set[Any] = set()
         """Kept, as the hook of a node is gone when its Python object is."""
@@ -121,9 +122,11 @@ class ModuleProbes:
                 outputs = forward(*args, **kwargs)
             finally:
                 append((LEFT, self._number(sequence_number()), mark()))
-            if self.is_in_backward and _is_reentrant():
-                self.follow(outputs)
-                append((FOLLOWED, 0, mark()))
+            if self.is_in_backward:
+                node = current_autograd_node()
+                if node is not None and node.name() == CHECKPOINT:  # a reentrant one is computing its forward once more
+                    self.follow(outputs)
+                    append((FOLLOWED, 0, mark()))
             return outputs
 
         return numbered
@@ -165,16 +168,6 @@ class ModuleProbes:
         events, self.events = self.events, []
         self.is_in_backward = False
         return events
-
-    def described(self) -> list[tuple[list[str], str]]:
-        """Per index, the paths and the class name of the module."""
-        return [(self.paths[module], type(module).__name__) for module in self.modules]
-
-
-def _is_reentrant() -> bool:
-    """True if a reentrant checkpoint is recomputing its forward pass."""
-    node: Any = current_autograd_node()
-    return bool(node is not None and node.name() == CHECKPOINT)
 
 
 CALLS = 20
@@ -221,17 +214,12 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _EmptyModule(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-
 class _EmptyModules(torch.nn.Module):
     """Empty calls, with work between them or without."""
 
     def __init__(self, work: Callable[[], object] | None = None) -> None:
         super().__init__()
-        self.inner = torch.nn.ModuleList(_EmptyModule() for _ in range(CALLS))
+        self.inner = torch.nn.ModuleList(torch.nn.Identity() for _ in range(CALLS))
         self._work = work
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -247,7 +235,7 @@ class _Calls:
 
     def __init__(self, module: _EmptyModules, x: torch.Tensor, clock: Clock, with_backward: bool) -> None:
         self._step, self._clock = partial(module, x), clock
-        self._probes = ModuleProbes(module, clock.mark, with_backward)
+        self._probes = ModuleProbes(module, clock, with_backward)
         self._windows: list[float] = []
 
     def plain(self) -> float:
@@ -269,19 +257,18 @@ class _Calls:
 
 def _node(clock: Clock, device: torch.device) -> float:
     """Seconds of following one node of a backward."""
-    probes = ModuleProbes(torch.nn.Identity(), clock.mark, with_backward=True)
+    probes = ModuleProbes(torch.nn.Identity(), clock, with_backward=True)
 
-    def plain() -> float:
-        return _lasting(_chain(device).backward, clock)
-
-    def followed() -> float:
+    def backward(is_followed: bool) -> float:
         last = _chain(device)
-        probes.follow(last)
+        if is_followed:
+            probes.follow(last)
         lasted = _lasting(last.backward, clock)
         probes.forget()
         return lasted
 
-    return seconds_added(plain, followed, PAIRS) / (NODES + 1)  # the node that adds to the gradient is followed too
+    added = seconds_added(partial(backward, False), partial(backward, True), PAIRS)
+    return added / (NODES + 1)  # the node that adds to the gradient is followed too
 
 
 def _chain(device: torch.device) -> torch.Tensor:
@@ -308,61 +295,45 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
     if is_compiled(model.module):
         raise Unsupported("a compiled model has no layers when it runs; backend=torch has the same model with them")
     is_training, clock = work.training is not None, model.clock()
-    probes = ModuleProbes(model.module, clock.mark, is_training, work.selection)
+    probes = ModuleProbes(model.module, clock, is_training, work.selection)
     with stepping(model, work) as steps, without_collection():
-        measuring = _Measuring(steps, probes, Reader(probes.described(), clock.between), clock)
+
+        def probed() -> Turn:
+            with probes.attached():
+                return _turn(steps, clock, probes)
+
+        pairs = in_turns(partial(_turn, steps, clock), probed)
         calibrate = partial(calibrated, clock, model.device, with_backward=is_training)
-        times = timed_in_turns(measuring.pairs(), calibrate, clock.now, protocol, is_training)
-    times = replace(times, mode=work.mode)
+        times = timed_in_turns(pairs, calibrate, clock.now, protocol, is_training)
     if len(times.calls) < 2:
         raise Unsupported("no Python module of the model was called: a scripted model has no layers when it runs")
-    return times
+    return replace(times, mode=work.mode)
 
 
-@dataclass(frozen=True, slots=True)
-class _Measuring:
-    """Takes the steps."""
-
-    steps: Steps
-    probes: ModuleProbes
-    reader: Reader
-    clock: Clock
-
-    def pairs(self) -> TakePair:
-        """Steps without probes and steps with them."""
-        return in_turns(lambda: self._turn(None), self._probed_turn)
-
-    def _probed_turn(self) -> Turn:
-        with self.probes.attached():
-            return self._turn(self.probes)
-
-    def _turn(self, probes: ModuleProbes | None) -> Turn:
-        """One step; no mark is read before it is over, as reading waits for the device, which then has nothing to do."""
-        mark, between, backward = self.clock.mark, self.clock.between, self.steps.backward
-        begin = mark()
-        outputs = self.steps.forward()
-        end = mark()
-        if backward is None:
-            step = None if probes is None else self.reader.step(probes.events, begin, end)[0]
-            return Turn(between(begin, end), 0.0, step)
-        forward_events = [] if probes is None else _turned_back(probes, outputs)
-        backward_begin = mark()
-        backward(outputs)
-        backward_end = mark()
-        step = None
-        if probes is not None:
-            step, timeline = self.reader.step(forward_events, begin, end)
-            self.reader.backward(step, timeline, probes.events, backward_begin, backward_end)
-        return Turn(between(begin, end), between(backward_begin, backward_end), step)
-
-
-def _turned_back(probes: ModuleProbes, outputs: object) -> list[Event]:
-    """The events of the forward; from now on the probes follow its backward."""
-    events = list(probes.events)
-    probes.events.clear()
-    probes.follow(outputs)
-    probes.is_in_backward = True
-    return events
+def _turn(steps: Steps, clock: Clock, probes: ModuleProbes | None = None) -> Turn:
+    """Take one step; no mark is read before it is over, as reading waits for the device, which then has nothing to do."""
+    mark, between = clock.mark, clock.between
+    begin = mark()
+    outputs = steps.forward()
+    end = mark()
+    forward_events: list[Event] = []
+    if probes is not None:
+        forward_events = list(probes.events)
+        probes.events.clear()
+    if steps.backward is None:
+        step = None if probes is None else probes.reader.step(forward_events, begin, end)[0]
+        return Turn(between(begin, end), 0.0, step)
+    if probes is not None:
+        probes.follow(outputs)
+        probes.is_in_backward = True
+    backward_begin = mark()
+    steps.backward(outputs)
+    backward_end = mark()
+    step = None
+    if probes is not None:
+        step, timeline = probes.reader.step(forward_events, begin, end)
+        probes.reader.backward(step, timeline, probes.events, backward_begin, backward_end)
+    return Turn(between(begin, end), between(backward_begin, backward_end), step)
 
 
 MOST_STEPS = 1000
@@ -421,8 +392,7 @@ class TorchTrainingHooks:
     def __init__(self, model: torch.nn.Module, selection: ModuleSelection = EVERYTHING) -> None:
         self._root, self._selection = model, selection
         self._clock: Clock = WallClock()
-        self._probes = ModuleProbes(model, self._clock.mark, True, selection)
-        self._reader = Reader([], self._clock.between)
+        self._probes = ModuleProbes(model, self._clock, True, selection)
         self._cost = Cost()
         self._attached = ExitStack()
         self._is_paused = False
@@ -431,7 +401,8 @@ class TorchTrainingHooks:
     def reset(self) -> None:
         """Forget every step."""
         self._steps: deque[_Read] = deque(maxlen=MOST_STEPS)
-        self._inputs: Inputs | None = None
+        self.inputs: Inputs | None = None
+        """The shapes of the first call's inputs, of integers the values too; None before the first call."""
         self._seen = _StepState()
         self._probes.forget()
         self._begin_iteration()
@@ -456,9 +427,8 @@ class TorchTrainingHooks:
             raise UserError([Problem("model", type(self._root).__name__, "is watched already, or a part of it is.")])
         device = device_of(self._root) or torch.device("cpu")
         self._clock = clock_of(device)
-        self._probes = ModuleProbes(self._root, self._clock.mark, True, self._selection)
+        self._probes = ModuleProbes(self._root, self._clock, True, self._selection)
         self._cost = calibrated(self._clock, device, with_backward=True)
-        self._reader = Reader(self._probes.described(), self._clock.between)
         with ExitStack() as attached:
             attached.enter_context(self._probes.attached())
             attached.enter_context(forwards_wrapped([self._root], lambda root: self._stepping(root.forward)))
@@ -483,11 +453,6 @@ class TorchTrainingHooks:
         finally:
             self._is_paused = False
             del self._probes.events[events:]
-
-    @property
-    def inputs(self) -> Inputs | None:
-        """The shapes of the first call's inputs, of integers the values too; None before the first call."""
-        return self._inputs
 
     def layer_times(self) -> LayerTimes:
         """Return the layer times so far, without a step that still awaits its backward; if any step had one, only of such steps.
@@ -517,13 +482,12 @@ class TorchTrainingHooks:
         own = sum(between(*marks) for marks in self._own_work)
         trained = [read for read in self._new if read.backward is not None]
         reads = trained or self._new
-        batches = [read.batch_size for read in reads]
         made = Iteration(
             iteration_s=between(self._began, end) - own,
             forward_s=sum(read.forward for read in reads) if reads else None,
             backward_s=sum(read.backward or 0.0 for read in trained) if trained else None,
             update_s=sum(between(*marks) for marks in self._updates) if self._updates else None,
-            batch_size=sum(size or 0 for size in batches) if batches and None not in batches else None,
+            batch_size=_sum(read.batch_size for read in reads),
         )
         self._begin_iteration()
         return made
@@ -552,8 +516,8 @@ class TorchTrainingHooks:
         if not self._seen.awaits_backward or len(self._seen.calls) >= MOST_CALLS:
             self._finish()
         self._probes.is_in_backward = False
-        if self._inputs is None:
-            self._inputs = as_shapes(Inputs(args, kwargs), device_of(self._root))
+        if self.inputs is None:
+            self.inputs = as_shapes(Inputs(args, kwargs), device_of(self._root))
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -599,26 +563,31 @@ class TorchTrainingHooks:
         """Read the step that has been going on, which is over."""
         seen, self._seen = self._seen, _StepState()
         events = self._probes.forget()
-        read = [self._reader.step(call.events, call.begin, call.end) for call in seen.calls]
-        between = self._clock.between
+        reader, between = self._probes.reader, self._clock.between
+        calls = [reader.step(call.events, call.begin, call.end) for call in seen.calls]
         seconds = [between(call.begin, call.end) for call in seen.calls]
-        done = [backward for backward in seen.backwards if backward.end is not None]
-        if not done:  # calls that nobody differentiates have nothing to do with each other
-            for call, (step, _), forward in zip(seen.calls, read, seconds, strict=True):
-                self._keep(_Read(without_probes(step, self._cost), forward, None, call.batch_size))
-            return
-        step, timeline = joined(read)
-        for backward in done:
-            own = events[backward.first : backward.after]
-            self._reader.backward(step, timeline, own, backward.begin, backward.end)
-        sizes = [call.batch_size for call in seen.calls]
-        batch_size = None if None in sizes else sum(size or 0 for size in sizes)
-        seconds_of_backwards = sum(between(b.begin, b.end) for b in done)
-        self._keep(_Read(without_probes(step, self._cost), sum(seconds), seconds_of_backwards, batch_size))
+        backwards = [backward for backward in seen.backwards if backward.end is not None]
+        if backwards:
+            step, timeline = joined(calls)
+            for backward in backwards:
+                own = events[backward.first : backward.after]
+                reader.backward(step, timeline, own, backward.begin, backward.end)
+            backward_s = sum(between(backward.begin, backward.end) for backward in backwards)
+            batch_size = _sum(call.batch_size for call in seen.calls)
+            read = [_Read(without_probes(step, self._cost), sum(seconds), backward_s, batch_size)]
+        else:  # calls that nobody differentiates have nothing to do with each other
+            read = [
+                _Read(without_probes(step, self._cost), forward_s, None, call.batch_size)
+                for call, (step, _), forward_s in zip(seen.calls, calls, seconds, strict=True)
+            ]
+        self._steps.extend(read)
+        self._new.extend(read)
 
-    def _keep(self, read: _Read) -> None:
-        self._steps.append(read)
-        self._new.append(read)
+
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    """Return the sum; None where there are no sizes, or one is not known."""
+    known = list(sizes)
+    return sum(size or 0 for size in known) if known and None not in known else None
 
 
 def _batch_size(arguments: object) -> int | None:

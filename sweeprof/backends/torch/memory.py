@@ -10,12 +10,11 @@ from __future__ import annotations
 import gc
 import os
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType, SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -45,30 +44,20 @@ from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
 
 
-class Meter(Protocol):
-    """Reads an accelerator's own figures around the steps."""
-
-    def begin(self) -> None: ...
-
-    def stepped(self) -> None: ...
-
-    def result(self) -> dict[str, int]: ...
-
-
-class HostMeter:
-    """There is nothing beside the allocations themselves."""
+class Meter:
+    """Reads a device's own figures around the steps; the host has none beside the allocations themselves."""
 
     def begin(self) -> None:
-        """Nothing."""
+        """Note the figures before the first step."""
 
     def stepped(self) -> None:
-        """Nothing."""
+        """Note the figures after a step."""
 
     def result(self) -> dict[str, int]:
         return {}
 
 
-class AcceleratorMeter:
+class AcceleratorMeter(Meter):
     """The peaks of an accelerator's allocator, and after each step the memory of this process and of the whole device.
 
     Args:
@@ -107,7 +96,7 @@ class AcceleratorMeter:
 def meter_of(device: torch.device) -> Meter:
     """The meter of a device."""
     if device.type == "cpu":
-        return HostMeter()
+        return Meter()
     return AcceleratorMeter(device, allocator_of(device), partial(_process_bytes, device))
 
 
@@ -181,8 +170,10 @@ class _EventChanges:
         self.begins: list[int] = []
         self.ends: list[int] = []
         self._device = device
-        self._made: tuple[list[int], list[tuple[str, ...]]] = ([], [])
-        """Rising sequence numbers of forward operators, and the modules that ran them."""
+        self._numbers: list[int] = []
+        """Rising sequence numbers of forward operators."""
+        self._stacks: list[tuple[str, ...]] = []
+        """The modules that ran them."""
 
     def follow(self, roots: Iterable[Any]) -> None:
         """Walk the events in the order in which they began."""
@@ -192,59 +183,43 @@ class _EventChanges:
         node: tuple[str, ...] = ()
         while waiting:
             event, stack, is_backward = waiting.pop()
+            begin, name, details = event.start_time_ns, event.name, event.extra_fields
             if event.tag == EventType.Allocation:
-                self._changed(event, stack)
+                if details.device.type == self._device:
+                    self.changes.append(Change(begin, details.alloc_size, details.ptr, stack))
                 continue
-            name = event.name
             if name.startswith(NODE):
                 # Gradients are accumulated by nodes without a number, right after the one that made them.
-                number = event.extra_fields.sequence_number
-                node = self._maker(number) if number >= 0 else node
+                if details.sequence_number >= 0:
+                    made = bisect_right(self._numbers, details.sequence_number)  # or the last known one before it
+                    node = self._stacks[made - 1] if made else ()
                 stack, is_backward = node, True
-                self._ran(event, stack)
             elif name.startswith(MODULE):
                 path = name.removeprefix(MODULE)
-                # A segment that runs anew within a backward may have been asked for by a node of one of its own modules.
-                stack, is_backward = (*_above(path, stack), path) if is_backward else (*stack, path), False
-                self._ran(event, stack)
+                if is_backward:  # a segment that runs once more, perhaps for a node of one of its own modules
+                    stack = tuple(outer for outer in stack if is_below(path, outer))
+                stack, is_backward = (*stack, path), False
             elif name == STEP:
-                self.begins.append(event.start_time_ns)
+                self.begins.append(begin)
                 self.ends.append(event.end_time_ns)
-                self._ran(event, stack)
             elif event.tag == EventType.TorchOp and not is_backward:
-                self._remember(event.extra_fields.sequence_number, stack)
+                self._remember(details.sequence_number, stack)
+            if name == STEP or name.startswith((NODE, MODULE)):
+                self.changes.append(Change(begin, 0, 0, stack))
             waiting += [(child, stack, is_backward) for child in reversed(event.children)]
 
-    def _changed(self, event: Any, stack: tuple[str, ...]) -> None:
-        block = event.extra_fields
-        if block.device.type == self._device:
-            self.changes.append(Change(event.start_time_ns, block.alloc_size, block.ptr, stack))
-
-    def _ran(self, event: Any, stack: tuple[str, ...]) -> None:
-        self.changes.append(Change(event.start_time_ns, 0, 0, stack))
-
     def _remember(self, number: int, stack: tuple[str, ...]) -> None:
-        numbers, stacks = self._made
-        if numbers and number == numbers[-1]:  # several may ask for the next number; the last one took it
-            stacks[-1] = stack
-        elif number >= 0 and (not numbers or number > numbers[-1]):
-            numbers.append(number)
-            stacks.append(stack)
-
-    def _maker(self, number: int) -> tuple[str, ...]:
-        """Return the path of the module that ran the operator of this number, or the last known one before it."""
-        numbers, stacks = self._made
-        index = bisect_right(numbers, number) - 1
-        return stacks[index] if index >= 0 else ()
-
-
-def _above(path: str, stack: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(outer for outer in stack if is_below(path, outer))
+        if self._numbers and number == self._numbers[-1]:  # several may ask for the next number; the last one took it
+            self._stacks[-1] = stack
+        elif number >= 0 and (not self._numbers or number > self._numbers[-1]):
+            self._numbers.append(number)
+            self._stacks.append(stack)
 
 
 OTHERS = 1000
 """At most so many rows of tensors that nothing names; the smaller ones beyond share a row per device."""
-_COMPRESSED = {
+_SPARSE = {
+    torch.sparse_coo: ("_indices", "_values"),
     torch.sparse_csr: ("crow_indices", "col_indices", "values"),
     torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
     torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
@@ -289,11 +264,7 @@ def storages() -> list[StorageWeakRef]:
     """Every storage that a Python object refers to now; none is kept alive, and none made later is taken for one of them."""
     with DisableTorchFunctionSubclass():
         parts = [part for tensor in _every_tensor() if not is_lazy(tensor) for part in _parts(tensor)]
-        return [_reference(part) for part in parts if _storage(part) is not None]
-
-
-def _reference(tensor: torch.Tensor) -> StorageWeakRef:
-    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        return [StorageWeakRef(part.untyped_storage()) for part in parts if _storage(part) is not None]  # type: ignore[no-untyped-call]
 
 
 def _every_tensor() -> list[torch.Tensor]:
@@ -388,28 +359,27 @@ class _Table:
         others = [row for row in rows if row.kind == "other" and not row.names]
         if len(others) <= OTHERS:
             return rows
-        small = others[OTHERS:]
-        sizes, counts = Counter[str](), Counter(row.device for row in small)
-        for row in small:
-            sizes[row.device] += row.bytes
-        dropped = set(map(id, small))
-        together = (TensorRow((f"{counts[d]} small ones",), "other", (), "", d, sizes[d]) for d in counts)
-        return largest_first((*(row for row in rows if id(row) not in dropped), *together))
+        small: dict[str, list[TensorRow]] = {}
+        for row in others[OTHERS:]:
+            small.setdefault(row.device, []).append(row)
+        dropped = set(map(id, others[OTHERS:]))
+        kept = [row for row in rows if id(row) not in dropped]
+        for device, found in small.items():
+            size = sum(row.bytes for row in found)
+            kept.append(TensorRow((f"{len(found)} small ones",), "other", (), "", device, size))
+        return largest_first(kept)
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors with a storage that a tensor is made of: mostly itself; a compiler's stand-in of symbolic size has no memory."""
     if tensor._has_symbolic_sizes_strides:
         return
-    inner: list[Any] = []
     if is_wrapper_subclass(type(tensor)):
-        wrapper: Any = tensor
-        inner = [getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]]
-    elif tensor.layout is torch.sparse_coo:
-        inner = [tensor._indices(), tensor._values()]
-    elif tensor.layout in _COMPRESSED:
-        inner = [getattr(tensor, name)() for name in _COMPRESSED[tensor.layout]]
+        inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]  # type: ignore[attr-defined]
+    elif tensor.layout in _SPARSE:
+        inner = [getattr(tensor, name)() for name in _SPARSE[tensor.layout]]
     else:
+        inner = []
         yield tensor
     for part in inner:
         yield from _parts(part)

@@ -7,7 +7,6 @@ A function is wrapped in a module, so that it is counted and measured like any m
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import logging
 import os
@@ -19,8 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.backends import Build
-from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends.outputs import HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
@@ -39,7 +39,9 @@ from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
 from sweeprof.nested import named_leaves
-from sweeprof.results.layers import LayerRow, LayerTable, Weights
+from sweeprof.results.layers import LayerTable
+
+T = TypeVar("T")
 
 
 class EventClock(WallClock):
@@ -139,8 +141,10 @@ class TorchVariant:
             for parameter in module.parameters():
                 parameter.grad = None  # it may be a caller's, and `to` would write into it
             module = module.to(self.dtype)
-        if self.channels_last:
-            _store_channels_last(module)
+        if self.channels_last:  # `Module.to` raises where there are three-dimensional convolutions too
+            for parameter in module.parameters():
+                if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
+                    parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         if self.is_quantized:
             module = quantized(module, self.method)
         if self.method == "autocast" and self.precision is not None:
@@ -150,7 +154,8 @@ class TorchVariant:
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
         if isinstance(leaf, TensorSpec):
-            return self._specified(leaf)
+            is_cast = self.dtype is not None and getattr(torch, leaf.dtype).is_floating_point
+            return replace(leaf, dtype=str(self.dtype).removeprefix("torch.")) if is_cast else leaf
         if isinstance(leaf, np.ndarray):
             leaf = torch.from_numpy(leaf)
         if isinstance(leaf, PackedSequence):
@@ -164,28 +169,15 @@ class TorchVariant:
             made = made.contiguous(memory_format=torch.channels_last)
         return made.requires_grad_(leaf.requires_grad)
 
-    def _specified(self, spec: TensorSpec) -> TensorSpec:
-        if self.dtype is None or not getattr(torch, spec.dtype).is_floating_point:
-            return spec
-        return replace(spec, dtype=str(self.dtype).removeprefix("torch."))
-
 
 AS_IT_IS = TorchVariant()
-
-
-def _store_channels_last(module: torch.nn.Module) -> None:
-    """The weights of two-dimensional convolutions; ``Module.to`` raises where there are three-dimensional ones too."""
-    for parameter in module.parameters():
-        if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
 def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
     """Let the forward of a module compute in ``dtype`` where :class:`torch.autocast` does."""
     if isinstance(module, torch.jit.ScriptModule):
         raise Unsupported("a scripted module has no forward in Python that autocast could surround")
-    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
-    forward = module.forward
+    device, forward = _device_type(module), module.forward
 
     def within_autocast(*args: object, **kwargs: object) -> object:
         with torch.autocast(device, dtype):
@@ -195,9 +187,8 @@ def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 def _compiled(module: torch.nn.Module) -> torch.nn.Module:
-    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    if device == "cpu" and shutil.which(compiler) is None:
+    if _device_type(module) == "cpu" and shutil.which(compiler) is None:
         raise Unsupported(
             f"torch.compile builds its kernels with a C++ compiler, and there is no {compiler}: install it, or set CXX"
         )
@@ -315,15 +306,8 @@ class TorchModel:
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
-        step = self.forward_of(batch)
-
-        def synchronised_step() -> object:
-            outputs = step()
-            torch.accelerator.synchronize(self.device)
-            return outputs
-
         with torch.inference_mode():
-            yield step if self.device.type == "cpu" else synchronised_step
+            yield synchronised(self.forward_of(batch), self.device)
 
     def forward_of(self, batch: Inputs) -> Callable[[], object]:
         """A function that runs one forward; it does not wait for the device, and leaves gradients as they are set."""
@@ -332,24 +316,32 @@ class TorchModel:
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
-        return floating_outputs(outputs, found, torch.is_floating_point, _on_host)
+        return floating_outputs(
+            outputs, found, torch.is_floating_point, lambda tensor: tensor.detach().to("cpu", torch.float32).numpy()
+        )
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device.type == "cpu":
             return {}
 
         host = on_device(inputs, "cpu").map(self.variant.prepared)
-
-        def to_device() -> None:
-            on_device(host, self.device)
-            torch.accelerator.synchronize(self.device)
-
-        return {"h2d": to_device, "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)]}
+        return {
+            "h2d": synchronised(lambda: on_device(host, self.device), self.device),
+            "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)],
+        }
 
 
-def _on_host(tensor: torch.Tensor) -> HostArray:
-    array: HostArray = tensor.detach().to("cpu", torch.float32).numpy()
-    return array
+def synchronised(call: Callable[[], T], device: torch.device) -> Callable[[], T]:
+    """Return a function that returns what ``call`` does, when the device has done it."""
+    if device.type == "cpu":
+        return call
+
+    def wait() -> T:
+        returned = call()
+        torch.accelerator.synchronize(device)
+        return returned
+
+    return wait
 
 
 def first_tensor(outputs: object) -> torch.Tensor:
@@ -378,8 +370,8 @@ def built(build: Build) -> torch.nn.Module:
 
 def build_on_meta(build: Build) -> torch.nn.Module:
     """The module that ``build`` makes, without memory for its parameters and without filling them."""
-    with warnings.catch_warnings(), torch.device("meta"), NoInitialisation():  # type: ignore[no-untyped-call]
-        warnings.simplefilter("ignore")  # a module loading its weights onto meta is what is wanted here
+    # A module that loads its weights onto meta would warn.
+    with warnings.catch_warnings(action="ignore"), torch.device("meta"), NoInitialisation():  # type: ignore[no-untyped-call]
         return built(build)
 
 
@@ -398,13 +390,10 @@ def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
     a pruned weight, which Python cannot copy, are on meta too.
     """
     masks = {id(mask): mask for mask in masks_of(module)}
-    computed = [value for inner in modules_of(module) for value in vars(inner).values() if _is_computed(value)]
+    held = [value for inner in modules_of(module) for value in vars(inner).values()]
+    computed = [value for value in held if isinstance(value, torch.Tensor) and not value.is_leaf]
     on_meta = {id(tensor): _on_meta(tensor) for tensor in [*tensors_of(module), *computed]}
     return copy.deepcopy(module, on_meta | masks)
-
-
-def _is_computed(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and not value.is_leaf
 
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
@@ -427,12 +416,14 @@ def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
 
 
 def device_of(module: torch.nn.Module) -> torch.device | None:
-    """Return the device of the model's first parameter or buffer."""
-    for inner in module.modules():
-        for tensor in (*inner._parameters.values(), *inner._buffers.values()):
-            if tensor is not None:
-                return tensor.device
-    return None
+    """Return the device of the model's first parameter, or of its first buffer; None where it has neither."""
+    tensor = next(chain(module.parameters(), module.buffers()), None)
+    return None if tensor is None else tensor.device
+
+
+def _device_type(module: torch.nn.Module) -> str:
+    device = device_of(module)
+    return "cpu" if device is None else device.type
 
 
 class NoInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -463,14 +454,9 @@ class FunctionModule(torch.nn.Module):
         self.function = function
         for path, value in _held_by(function):
             name = path.replace(".", "_")
-            if hasattr(self, name) or any(
-                value is held for held in (*self._modules.values(), *self._parameters.values())
-            ):
-                continue
-            if isinstance(value, torch.nn.Module):
-                self.add_module(name, value)
-            else:
-                self.register_parameter(name, value)
+            held = (*self._modules.values(), *self._parameters.values())
+            if not hasattr(self, name) and not any(value is known for known in held):
+                setattr(self, name, value)
 
     def forward(self, *args: object, **kwargs: object) -> object:
         return self.function(*args, **kwargs)
@@ -481,7 +467,7 @@ class FunctionModule(torch.nn.Module):
 
 def module_of(function: Callable[..., Any]) -> torch.nn.Module:
     """Return a module that calls the function, of a class with the function's name."""
-    inner = function.func if isinstance(function, functools.partial) else function
+    inner = function.func if isinstance(function, partial) else function
     name = getattr(inner, "__name__", type(inner).__name__)
     kind = type(
         name if name.isidentifier() else "function", (FunctionModule,), {"__module__": FunctionModule.__module__}
@@ -491,10 +477,9 @@ def module_of(function: Callable[..., Any]) -> torch.nn.Module:
 
 def _held_by(function: Any) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Parameter]]:
     """Yield the modules and parameters that a function reads: from its closure, defaults, global variables, object or arguments."""
-    if isinstance(function, functools.partial):
+    if isinstance(function, partial):
         yield from _held_by(function.func)
-        yield from _found({f"argument_{i}": value for i, value in enumerate(function.args)})
-        yield from _found(function.keywords)
+        yield from _found({f"argument_{i}": value for i, value in enumerate(function.args)} | function.keywords)
         return
     function = inspect.unwrap(function)
     owner = getattr(function, "__self__", None)
@@ -508,11 +493,8 @@ def _held_by(function: Any) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Pa
         if not inspect.isfunction(function):
             return
     variables = inspect.getclosurevars(function)
-    yield from _found(variables.nonlocals)
-    yield from _found(variables.globals)
-    yield from _found(
-        {name: p.default for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty}
-    )
+    defaults = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+    yield from _found({**variables.nonlocals, **variables.globals, **defaults})
 
 
 def _found(variables: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Parameter]]:
@@ -565,24 +547,17 @@ def with_quantized_weights(table: LayerTable, weights: LayerTable) -> LayerTable
         table: as counted in 32 bits.
         weights: of the quantized module.
     """
-    held: dict[str, LayerRow] = {}
-    for row in weights.rows:
-        held.setdefault(row.path, row)
+    held = {row.path: row for row in reversed(weights.rows)}
     rows = []
     for row in table.rows:
         other = held.pop(row.path, None)  # a second call of a layer holds nothing
-        if other is None:
-            rows.append(row)
-            continue
-        subtree = _with_bytes(row.subtree, other.subtree)
-        rows.append(replace(row, params_bytes=other.params_bytes, dtypes=other.dtypes, subtree=subtree))
+        if other is not None:
+            subtree = row.subtree
+            if subtree is not None and other.subtree is not None:
+                subtree = replace(subtree, params_bytes=other.subtree.params_bytes, dtypes=other.subtree.dtypes)
+            row = replace(row, params_bytes=other.params_bytes, dtypes=other.dtypes, subtree=subtree)  # noqa: PLW2901
+        rows.append(row)
     return replace(table, rows=tuple(rows))
-
-
-def _with_bytes(subtree: Weights | None, quantized: Weights | None) -> Weights | None:
-    if subtree is None or quantized is None:
-        return subtree
-    return replace(subtree, params_bytes=quantized.params_bytes, dtypes=quantized.dtypes)
 
 
 def _is_linear(module: torch.nn.Module) -> bool:
@@ -594,30 +569,22 @@ def _by_torchao(module: torch.nn.Module) -> torch.nn.Module:
     if find_spec("torchao") is None:
         raise Unsupported("precision_method=torchao needs the package torchao: pip install torchao")
     made = copy.deepcopy(module)
-    with _quietly():
-        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+    logged = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # it tells which of its extensions were built for other platforms
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-        quantize_(made, Int8DynamicActivationInt8WeightConfig(), filter_fn=lambda inner, _: _is_linear(inner))
+            quantize_(made, Int8DynamicActivationInt8WeightConfig(), filter_fn=lambda inner, _: _is_linear(inner))
+    finally:
+        logging.disable(logged)
     # torch.compile advises the authors of tensor classes.
     warnings.filterwarnings("ignore", message="Int8Tensor does not implement")
     return made
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what torchao says when it is imported: which of its extensions were built for other platforms, and deprecations."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
-    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
+    device = _device_type(module)
     if device not in ("cpu", "meta"):
         raise Unsupported(f"torch quantizes dynamically on the host only, and the model is on {device}")
     if torch.backends.quantized.engine == "none":
@@ -625,7 +592,6 @@ def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
     quantization: Any = getattr(torch.ao, "quantization", None)
     if quantization is None:
         raise Unsupported("this release of torch has no dynamic quantization: pip install torchao")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it tells of its successor, torchao, with every call
+    with warnings.catch_warnings(action="ignore"):  # it tells of its successor, torchao, with every call
         made: torch.nn.Module = quantization.quantize_dynamic(module, {torch.nn.Linear, *_RECURRENT}, dtype=torch.qint8)
     return made

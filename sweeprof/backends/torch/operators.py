@@ -25,8 +25,8 @@ import gzip
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,7 +35,7 @@ import torch
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from sweeprof.backends.torch.callsites import CallSites, paths_of
+from sweeprof.backends.torch.callsites import CallSites, paths_of, tensors_in
 from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.liveness import LiveBytes
@@ -102,15 +102,8 @@ class _Counting(CallSites):
         yield
 
     def count(self, name: str, cost: OperatorCost, args: Args, output: object) -> None:
-        shapes = tuple(tuple(tensor.shape) for tensor in _tensors(args) if tensor.dim())
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(args) if tensor.dim())
         self.found[_key(self._phase, self.current.path, name, shapes)].append(cost[1])
-
-
-def _tensors(args: Sequence[object]) -> Iterator[torch.Tensor]:
-    for argument in args:
-        for item in argument if isinstance(argument, list | tuple) else (argument,):
-            if isinstance(item, torch.Tensor):
-                yield item
 
 
 def _key(phase: Phase, path: str, name: str, shapes: Shapes) -> OperatorKey:
@@ -124,60 +117,46 @@ def _counted(module: torch.nn.Module, steps: Steps) -> tuple[dict[OperatorKey, l
     try:
         with slow_paths(), sites.tracking(), mode:
             steps.whole(sites.within)
-    except (
-        Exception
-    ) as error:  # an operator may refuse to be dispatched to Python; what the model raises, the trace raises too
+    # An operator may refuse to be dispatched to Python; what the model raises, the trace raises too.
+    except Exception as error:
         return {}, f"the step cannot be counted: {message_of(error)}"
     return dict(sites.found), None
 
 
-@dataclass(slots=True)
-class _ModuleSums:
-    """Sums over all calls of one row and all steps; microseconds."""
-
-    calls: int = 0
-    self_us: float = 0.0
-    total_us: float = 0.0
-    device_self_us: float = 0.0
-    device_total_us: float = 0.0
-    allocated: int = 0
-    figures: Counter[OperatorKey] = field(default_factory=Counter)
-    """Calls that have FLOPs, by where these are."""
-
-
 def _rows(trace: TorchTrace, counted: Mapping[OperatorKey, list[int]], device: torch.device) -> tuple[OperatorRow, ...]:
     """One per path, operator, phase and input shapes, in the order in which they first ran."""
-    on_device, has_times = device.type != "cpu", device.type in DEVICE_ACTIVITIES
-    sums: defaultdict[tuple[str, str, Phase, Shapes], _ModuleSums] = defaultdict(_ModuleSums)
+    kind, has_times = "cpu" if device.type == "cpu" else "device", device.type in DEVICE_ACTIVITIES
+    found: defaultdict[tuple[str, str, Phase, Shapes], list[FunctionEvent]] = defaultdict(list)
+    keys: defaultdict[tuple[str, str, Phase, Shapes], Counter[OperatorKey]] = defaultdict(Counter)
+    """Calls that have FLOPs, by where these are."""
     figures = _CountedOperators(trace, counted)
     for operator in trace.operators:
-        event, shapes = operator.event, _shapes(operator.event)
-        row = sums[operator.path, event.name, operator.phase, shapes]
-        row.calls += 1
-        row.self_us += event.self_cpu_time_total
-        row.total_us += event.cpu_time_total
-        row.device_self_us += event.self_device_time_total
-        row.device_total_us += event.device_time_total
-        row.allocated += event.self_device_memory_usage if on_device else event.self_cpu_memory_usage
+        shapes = _shapes(operator.event)
+        row = operator.path, operator.event.name, operator.phase, shapes
+        found[row].append(operator.event)
         key = figures.at(operator, shapes)
         if key is not None:
-            row.figures[key] += 1
-    steps = trace.steps
+            keys[row][key] += 1
+
+    def mean(events: Sequence[FunctionEvent], figure: str) -> float:
+        """Return what the events have together in a step."""
+        return float(sum(getattr(event, figure) for event in events)) / trace.steps
+
     return tuple(
         OperatorRow(
             path=path,
             operator=name,
             phase=phase,
-            calls=row.calls / steps,
-            self_s=row.self_us / steps / 1e6,
-            total_s=row.total_us / steps / 1e6,
-            device_self_s=row.device_self_us / steps / 1e6 if has_times else None,
-            device_total_s=row.device_total_us / steps / 1e6 if has_times else None,
-            flops=figures.flops(row.figures),
-            allocated_bytes=round(row.allocated / steps),
+            calls=len(events) / trace.steps,
+            self_s=mean(events, "self_cpu_time_total") / 1e6,
+            total_s=mean(events, "cpu_time_total") / 1e6,
+            device_self_s=mean(events, "self_device_time_total") / 1e6 if has_times else None,
+            device_total_s=mean(events, "device_time_total") / 1e6 if has_times else None,
+            flops=figures.flops(keys[path, name, phase, shapes]),
+            allocated_bytes=round(mean(events, f"self_{kind}_memory_usage")),
             input_shapes=shapes,
         )
-        for (path, name, phase, shapes), row in sums.items()
+        for (path, name, phase, shapes), events in found.items()
     )
 
 
@@ -197,8 +176,12 @@ class _CountedOperators:
         if event.cpu_parent is not None and event.cpu_parent.id in self._taken:
             self._taken.add(event.id)
             return None
-        fused = event.name in FUSED
-        key = _key(operator.phase, operator.path, event.name if fused else _name(event.name), () if fused else shapes)
+        name = event.name
+        if name in FUSED:
+            shapes = ()
+        else:
+            name = name.removeprefix("aten::").removesuffix("_")  # as in the counts: `add` for `aten::add_`
+        key = _key(operator.phase, operator.path, name, shapes)
         if key not in self._counted:
             return None
         self._taken.add(event.id)
@@ -240,11 +223,6 @@ def _is_within(event: Any, names: set[str]) -> bool:
     while parent is not None and parent.name not in names:
         parent = parent.cpu_parent
     return parent is not None
-
-
-def _name(name: str) -> str:
-    """Return the name of an operator as in the counts: ``add`` for ``aten::add_``."""
-    return name.removeprefix("aten::").removesuffix("_")
 
 
 def _shapes(event: Any) -> Shapes:
@@ -302,7 +280,7 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
     with annotated(module), profile(activities=activities, record_shapes=True, profile_memory=True) as profiler:
         for _ in range(count):
             with RecordFunction(STEP):
-                steps.whole(_phase)
+                steps.whole(lambda phase: RecordFunction(PHASE + phase))
     events = [e for e in profiler.events() if e.device_type == DeviceType.CPU and e.name != "[memory]"]
     operators, entered = _attributed(events)
     span = [event.cpu_time_total for event in events if event.name == STEP]
@@ -313,11 +291,6 @@ def check_no_profiler() -> None:
     """Raises :class:`Unsupported` where the caller's own profiler of torch is running."""
     if is_profiler_enabled():
         raise Unsupported("a profiler of torch is running, and there can be only one: trace outside it")
-
-
-def _phase(name: Phase) -> AbstractContextManager[object]:
-    within: AbstractContextManager[object] = RecordFunction(PHASE + name)
-    return within
 
 
 @contextmanager

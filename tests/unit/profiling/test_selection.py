@@ -15,6 +15,7 @@ from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.layer_times import ModuleProbes
 from sweeprof.counting.selection import ModulePattern, ModuleSelection, outermost
 from sweeprof.errors import UserError
+from sweeprof.measuring.timing import WallClock
 from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes
 from sweeprof.zoo import lenet5
 
@@ -149,7 +150,7 @@ def test_an_excluded_module_needs_no_formula() -> None:
 def test_an_excluded_module_has_no_probe() -> None:
     model = lenet5.torch_model()
     selection = ModuleSelection.of((), ["tanh*", "Conv2d"])
-    modules = ModuleProbes(model, lambda: 0.0, False, selection).modules
+    modules = ModuleProbes(model, WallClock(), False, selection).modules
     assert len(modules) == len(list(model.modules())) - 7
     assert not any(isinstance(module, nn.Tanh | nn.Conv2d) for module in modules)
 
