@@ -97,23 +97,22 @@ class Expression:
             raise ValueError("has a number beyond all bounds") from None
 
     def excess(self, values: Values) -> float:
-        """Return how far the expression is from being true: 0 where it holds, else 1 or more.
+        """Return how far a condition is from its limit: above 0 where it is false, else 0 or less.
 
-        Of ``a < b`` it is 1 plus the logarithm of the ratio of both sides, so that 2 b is as far as b / 2 of ``a > b``.
+        Of ``a < b`` it is the logarithm of a / b, and of ``a > b`` that of b / a; of any other condition 1 or -1.
 
         Raises:
             ValueError: as of :meth:`value`.
         """
-        if self.value(values) is True:
-            return 0.0
+        holds = self.value(values) is True
         tree = self._tree
-        if not (isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in _ORDER):
-            return 1.0
-        given = {identifier: values[name] for identifier, name in self._named.items() if name in values}
-        sides = _value(tree.left, given), _value(tree.comparators[0], given)
-        if not all(_is_number(side) and side > 0 for side in sides):
-            return 1.0
-        return 1.0 + abs(math.log(sides[0] / sides[1]))
+        if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in _ORDER:
+            given = {identifier: values[name] for identifier, name in self._named.items() if name in values}
+            left, right = _value(tree.left, given), _value(tree.comparators[0], given)
+            if _is_number(left) and _is_number(right) and left > 0 and right > 0 and left != right:
+                distance = abs(math.log(left / right))
+                return -distance if holds else distance
+        return -1.0 if holds else 1.0
 
 
 def parse(text: str, names: Collection[str]) -> Expression:

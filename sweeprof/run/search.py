@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 GROWING = ("batch_size", "generation.prompt_length", "generation.new_tokens")
 """Axes along which a combination needs more memory, beside those below ``inputs``."""
-MOST_ASKS = 10
+MOST_ASKS = 2
 """How often the sampler is asked for a combination that can still be measured; then the one nearest to its last choice is taken."""
+SMALLEST = 1e-12
+"""Smaller values of a goal count as this one."""
 LARGER = 1e9
 """A condition on memory that is false for a value so many times larger is an upper limit."""
 
@@ -46,14 +48,14 @@ class Outcome:
     values: tuple[float, ...] | None
     """Of the goals; None if it failed, or if a goal has no value."""
     excess: tuple[float, ...] = ()
-    """How far it is from fulfilling each condition; 0 for one that holds."""
+    """How far it is from the limit of each condition; above 0 for one that does not hold."""
     too_large: str | None = None
     """Why no larger combination is measured."""
 
     @property
     def is_feasible(self) -> bool:
         """True if it has values and fulfils all conditions."""
-        return self.values is not None and not any(self.excess)
+        return self.values is not None and all(excess <= 0 for excess in self.excess)
 
 
 class Assessment:
@@ -82,7 +84,7 @@ class Assessment:
             known = {name: values.get(full, axes.get(full)) for name, full in names.items()}
             excess.append(_excess(condition, known))
             if (
-                excess[-1]
+                excess[-1] > 0
                 and None not in known.values()
                 and all(full.startswith("memory/") for full in names.values())
                 and _is_upper_limit(condition, known)
@@ -344,6 +346,7 @@ class Search:
         if outcome.values is None:
             self._study.tell(suggestion, state=TrialState.FAIL)
             return
-        for number, excess in enumerate(outcome.excess):
-            suggestion.set_constraint(str(number), excess)
-        self._study.tell(suggestion, outcome.values)
+        if outcome.excess:
+            suggestion.set_constraint("conditions", max(outcome.excess))
+        # Differences between combinations are ratios.
+        self._study.tell(suggestion, [math.log(max(value, SMALLEST)) for value in outcome.values])

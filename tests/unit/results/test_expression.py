@@ -171,12 +171,15 @@ def test_it_means_what_python_means(text: str, a: int, b: float) -> None:
 
 
 def test_the_excess_of_a_condition() -> None:
-    """1 plus the logarithm of the ratio of both sides; 1 where there is no ratio."""
+    """The logarithm of the ratio of both sides; 1 or -1 where there is none."""
     values = {"latency": 0.02, "size": 4, "name": "a"}
     names = list(values)
-    assert parse("latency < 30 ms", names).excess(values) == 0
-    assert parse("latency < 5 ms", names).excess(values) == pytest.approx(1 + math.log(4))
-    assert parse("size >= 8", names).excess(values) == pytest.approx(1 + math.log(2))
+    assert parse("latency < 5 ms", names).excess(values) == pytest.approx(math.log(4))
+    assert parse("latency < 40 ms", names).excess(values) == pytest.approx(-math.log(2))
+    assert parse("size >= 8", names).excess(values) == pytest.approx(math.log(2))
+    assert parse("size >= 2", names).excess(values) == pytest.approx(-math.log(2))
     assert parse("size > 4", names).excess(values) == 1
+    assert parse("size >= 4", names).excess(values) == -1
     assert parse("size == 5 or latency < 1 ms", names).excess(values) == 1
+    assert parse("name == 'a'", names).excess(values) == -1
     assert parse("size < 0", names).excess(values) == 1
