@@ -14,12 +14,13 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 import numpy as np
@@ -125,16 +126,52 @@ FACTS = "facts.json"
 File = TypeVar("File", bound=MadeFile)
 
 
-def made_once(kind: type[File], folder: Path, make: Callable[[], object]) -> File:
-    """Return the file in a folder; where there is none, ``make`` makes it, while other processes that want it wait."""
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A module that makes files in a process of its own: it calls :func:`answer`."""
+
+    module: str
+    refusal: str
+    """The beginning of the message of an error that is not the builder's."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment of the process."""
+
+    def make(self, request: ChildRequest) -> None:
+        """Let the process carry out a request.
+
+        Raises:
+            Unsupported: it cannot make the file.
+            Exception: whatever the builder raised.
+        """
+        failure = run_child(self.module, request, self.variables)
+        if failure is not None:
+            failure.raise_as(self.refusal)
+
+
+def made_once(
+    kind: type[File], folder: Path, maker: Maker, request: ChildRequest, samples: Sequence[AnyArray] = ()
+) -> File:
+    """Return the file in a folder; where there is none, a maker makes it, while other processes that want it wait.
+
+    Args:
+        kind: of the file.
+        folder: of the file; the request gets it as ``folder``.
+        maker: of the file.
+        request: to the maker.
+        samples: the request gets the path of a file with them as ``samples``, for :func:`stored_arrays`; None if there are none.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock"), timeout=LOCK_S):
+    with FileLock(folder.with_suffix(".lock"), timeout=LOCK_S), TemporaryDirectory(prefix="sweeprof-samples-") as kept:
         try:
             return kind.within(folder)
         except FileNotFoundError:
-            folder.mkdir(exist_ok=True)
-            make()
-            return kind.within(folder)
+            pass
+        folder.mkdir(exist_ok=True)
+        path = Path(kept) / "samples.npz"
+        if samples:
+            np.savez(path, *samples)
+        maker.make({**request, "folder": str(folder), "samples": str(path) if samples else None})
+        return kind.within(folder)
 
 
 def digest_of(arrays: Iterable[AnyArray]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any, Generic, TypeVar
 
@@ -42,11 +43,13 @@ class FileTensor:
 
     @property
     def elements(self) -> int:
-        return prod(self.sizes)
+        assert self.shape is not None
+        return prod(self.shape)
 
     @property
     def nbytes(self) -> Bytes:
-        return whole(self.elements * self.itemsize)
+        size = self.elements * self.itemsize
+        return size if isinstance(size, int) else whole(size)
 
 
 Tensor = TypeVar("Tensor", bound=FileTensor)
@@ -185,9 +188,7 @@ def layer_row(
 
 
 def _bytes(tensors: Sequence[FileTensor]) -> Bytes | None:
-    if any(tensor.shape is None for tensor in tensors):
-        return None
-    return whole(sum(tensor.nbytes for tensor in tensors))
+    return None if any(tensor.shape is None for tensor in tensors) else sum(tensor.nbytes for tensor in tensors)
 
 
 NEVER_CALLED = ("ModuleList", "ModuleDict")
@@ -213,10 +214,10 @@ def module_rows(
     called = modules_of(operator.path for operator in graph.operators)
     absent = dict.fromkeys(path for path in (*[path or ROOT for path in types], *weights) if path not in called)
     position = {path: index for index, path in enumerate([*called, *absent])}
-    parents = {parent for path in called for parent in above(path)}
+    parents = {parent for path in called for parent in around(path)[:-1]}
     below: dict[str, list[Weights]] = {path: [] for path in position}
     for path, own in weights.items():
-        for place in [*above(path), path]:
+        for place in around(path):
             below.setdefault(place, []).append(own)
     borders = _borders(graph)
     rows = []
@@ -234,7 +235,7 @@ def module_rows(
         )
         row.subtree = added(below[path])
         if path in called and path != ROOT:
-            row.parent = position[above(path)[-1]]
+            row.parent = position[around(path)[-2]]
         if path in absent or kind in NEVER_CALLED:
             row.call = -1
         rows.append(row)
@@ -243,7 +244,13 @@ def module_rows(
 
 def modules_of(paths: Iterable[str]) -> dict[str, None]:
     """Return every path once, in their order, the root first and each after the modules that it is in."""
-    return dict.fromkeys([ROOT, *(place for path in dict.fromkeys(paths) for place in [*above(path), path])])
+    return dict.fromkeys([ROOT, *(place for path in dict.fromkeys(paths) for place in around(path))])
+
+
+@lru_cache(maxsize=1 << 14)
+def around(path: str) -> tuple[str, ...]:
+    """Return the modules that a module is in, outermost first, and itself."""
+    return (*above(path), path)
 
 
 @dataclass(slots=True)
@@ -255,8 +262,7 @@ class _Border:
 
 
 def _borders(graph: FileGraph[Any, Any]) -> dict[str, _Border]:
-    around = {path: (*above(path), path) for path in {operator.path for operator in graph.operators}}
-    maker = {tensor: around[operator.path] for operator in graph.operators for tensor in operator.outputs}
+    maker = {tensor: around(operator.path) for operator in graph.operators for tensor in operator.outputs}
     readers: dict[FileTensor, set[str]] = {}
     for operator in graph.operators:
         for tensor in operator.inputs:
@@ -265,17 +271,18 @@ def _borders(graph: FileGraph[Any, Any]) -> dict[str, _Border]:
     borders: dict[str, _Border] = {}
     results = set(graph.outputs)
     for operator in graph.operators:
+        places = around(operator.path)
         for tensor in operator.inputs:
             if tensor is not None and not tensor.is_constant:
                 made_in = maker.get(tensor, ())
-                for path in around[operator.path]:
+                for path in places:
                     if path not in made_in:
                         borders.setdefault(path, _Border()).inputs[tensor.name] = tensor
         for tensor in operator.outputs:
             if tensor.is_constant:
                 continue
-            read_in = [around[path] for path in readers.get(tensor, ())]
-            for path in around[operator.path]:
+            read_in = [around(path) for path in readers.get(tensor, ())]
+            for path in places:
                 if tensor in results or any(path not in reader for reader in read_in):
                     borders.setdefault(path, _Border()).outputs[tensor.name] = tensor
     inputs, outputs = ({tensor.name: tensor for tensor in tensors} for tensors in (graph.inputs, graph.outputs))

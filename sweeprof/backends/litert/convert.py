@@ -18,13 +18,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Literal
 
-import numpy as np
-
 from sweeprof.backends import AnyArray, Build
 from sweeprof.backends.litert.files import TfliteFile, arrays
 from sweeprof.backends.model_files import (
     ChildFailure,
     ChildRequest,
+    Maker,
     answer,
     batches_of,
     built,
@@ -32,7 +31,6 @@ from sweeprof.backends.model_files import (
     digest_of,
     key_of,
     made_once,
-    run_child,
     stored_arrays,
 )
 from sweeprof.errors import Unsupported
@@ -41,13 +39,15 @@ from sweeprof.nested import named_leaves
 from sweeprof.paths import cache_folder
 
 Quantization = Literal["none", "dynamic", "float16", "int8"]
-CHILD = "sweeprof.backends.litert.convert"
 TFLITE_FILE = f"{TfliteFile.__module__}.{TfliteFile.__qualname__}"
 CONVERTERS = ("tensorflow", "keras", "sweeprof")
 FORMAT = 2
 """The version of the converted files. If it changes, every model is converted again."""
-REFUSAL = "TensorFlow's converter cannot convert the model"
-QUIET = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
+MAKER = Maker(
+    "sweeprof.backends.litert.convert",
+    "TensorFlow's converter cannot convert the model",
+    {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Converter:
             raise
         except Exception as error:  # the converter may raise anything
             first_line = str(error).strip().partition("\n")[0]
-            raise Unsupported(f"{REFUSAL}: {type(error).__name__}: {first_line}") from error
+            raise Unsupported(f"{MAKER.refusal}: {type(error).__name__}: {first_line}") from error
 
     def _kept(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, temporary: Path) -> TfliteFile:
         signature, samples = signature_of(inputs, axis), self._arranged(axis)
@@ -97,17 +97,8 @@ class Converter:
         key = key_of(node, CONVERTERS, FORMAT, signature, self.quantization, content, self.seed)
         folder = (cache_folder("litert", self.cache) or temporary) / key
 
-        def make() -> None:
-            kept = temporary / "samples.npz" if samples else None
-            if kept is not None:
-                np.savez(kept, *samples)
-            request = {"node": dict(node), "signature": signature, "quantization": self.quantization}
-            request |= {"samples": kept and str(kept), "folder": str(folder), "seed": self.seed}
-            failure = run_child(CHILD, request, QUIET)
-            if failure is not None:
-                failure.raise_as(REFUSAL)
-
-        return made_once(TfliteFile, folder, make)
+        request = {"node": dict(node), "signature": signature, "quantization": self.quantization, "seed": self.seed}
+        return made_once(TfliteFile, folder, MAKER, request, samples)
 
     def _arranged(self, axis: int | None) -> list[AnyArray]:
         """The samples of each input as the model wants them; none if nothing takes its range from them."""

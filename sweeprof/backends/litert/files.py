@@ -5,6 +5,7 @@ Source of the format, a FlatBuffer: tensorflow/lite/schema/schema.fbs, whose Pyt
 
 from __future__ import annotations
 
+import mmap
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -99,7 +100,9 @@ def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Tfli
     """
     from ai_edge_litert import schema_py_generated as schema
 
-    model = schema.Model.GetRootAs(Path(path).read_bytes())
+    with Path(path).open("rb") as stream:
+        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)  # so that no weight is read
+    model = schema.Model.GetRootAs(content)
     main = model.Subgraphs(0)
     stored = [_is_stored(model.Buffers(index)) for index in range(model.BuffersLength())]
     tensors = [_tensor(main.Tensors(index), stored) for index in range(main.TensorsLength())]

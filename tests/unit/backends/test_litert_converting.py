@@ -19,7 +19,7 @@ from sweeprof.measuring.instantiate import instantiate
 
 pytest.importorskip("ai_edge_litert")
 
-from sweeprof.backends.litert import convert as litert_convert
+from sweeprof.backends import model_files
 from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.litert.convert import Converter
 from sweeprof.backends.litert.files import TfliteFile
@@ -126,7 +126,7 @@ def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeyp
         Path(file.path).write_bytes(b"content")
         file.write_facts()
 
-    monkeypatch.setattr(litert_convert, "run_child", made)
+    monkeypatch.setattr(model_files, "run_child", made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(quantization="int8")
     backend.expect(IMAGES)
