@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types docs screenshots unit slow thorough test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
+.PHONY: quickstart test check lint types docs screenshots unit coverage slow thorough versions dist test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -22,6 +22,7 @@ lint: $(VENV)/.test-$(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	$(BIN)/actionlint .github/workflows/*.yml
 
 types: $(VENV)/.test-$(STAMP)
 	$(BIN)/mypy
@@ -38,19 +39,18 @@ features: $(VENV)/.test-$(STAMP)
 screenshots: $(VENV)/.test-$(STAMP)
 	$(BIN)/python docs/images/make.py
 
-# `make test COVERAGE=90`, which CI runs, also measures the lines and branches of sweeprof/ that the tests run in their own process,
-# and fails below this percentage; it takes a quarter longer.
-COVERAGE :=
 PYTEST := -m pytest -m "not slow and not thorough"
 SLIPCOVER := PYTHONWARNINGS="ignore:Unable to activate" $(BIN)/python -m slipcover --branch
 unit: $(VENV)/.test-$(STAMP)
-ifeq ($(COVERAGE),)
 	$(BIN)/python $(PYTEST)
-else
+
+# The same tests; also measures the lines and branches of sweeprof/ that they run in their own process, and fails below this percentage.
+# It takes a quarter longer.
+COVERAGE := 90
+coverage: $(VENV)/.test-$(STAMP)
 	$(SLIPCOVER) --source sweeprof --json --out .coverage.json $(PYTEST) \
 	  -W ignore::pytest.PytestAssertRewriteWarning -W "ignore:Unable to activate:RuntimeWarning"
 	$(SLIPCOVER) --fail-under $(COVERAGE) --skip-covered --missing-width 40 --out .coverage.json --merge .coverage.json
-endif
 
 # The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
 slow: $(VENV)/.test-$(STAMP)
@@ -60,6 +60,21 @@ slow: $(VENV)/.test-$(STAMP)
 thorough: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -m thorough
 	$(MAKE) test-cluster CLUSTER=slow
+
+# The sdist and the wheel in new environments: every Python, every extra alone, the oldest and the newest versions that pyproject.toml
+# allows. It needs a package index and half an hour; `make versions ROWS="3.13 and torch"` selects.
+ROWS :=
+versions: $(VENV)/.test-$(STAMP)
+	$(BIN)/python -m pytest -s --numprocesses=0 -m thorough tests/installation -k "$(ROWS)"
+
+# The sdist and the wheel, in dist. `make dist TAG=v1.2.3`, which releases run, first compares the tag with the version and the changelog.
+TAG :=
+dist: $(VENV)/.test-$(STAMP)
+ifneq ($(TAG),)
+	test "$(TAG)" = "v$$($(BIN)/python -m hatchling version)"
+	grep -q "^## $(TAG:v%=%) " CHANGELOG.md
+endif
+	$(BIN)/python -m build --outdir dist
 
 # On a real Slurm of three nodes, started here for that: as root, after `make slurm`. There is one per machine, hence no workers.
 # CI leaves out what is marked `slow`: `make test-cluster CLUSTER="not slow"`.

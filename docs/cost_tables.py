@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sweeprof.counting import gradients, operators
+from sweeprof.counting.traffic import Traffic
 
 PAGE = Path(__file__).with_name("counting.md")
 BEGIN, END = "<!-- made by docs/cost_tables.py -->", "<!-- end -->"
@@ -86,6 +87,9 @@ def tables() -> Iterator[str]:
     yield from ("| of | definition | for each element of | FLOPs |", "|---|---|---|--:|")
     for name, gradient in gradients.GRADIENTS.items():
         yield f"| {name.replace('_', ' ')} | {gradient.definition} | {gradient.of} | {gradient.per_element} |"
+    yield from ("", "### Bytes read and written", "", "| operator | definition |", "|---|---|")
+    for traffic in Traffic:
+        yield f"| {traffic.name.lower()} | {traffic.value} |"
 
 
 def page() -> str:

@@ -14,6 +14,7 @@ from runpy import run_path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from sweeprof import _EXPERIMENTAL
 from sweeprof.cli.common import COMMANDS, command_parser
 from sweeprof.cli.run import help_text
 from sweeprof.metrics.metric import builtin_metrics
@@ -25,6 +26,7 @@ OUTSIDE_PAGES = {
     **{name: name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")},
 }
 """Pages of the site that are files outside ``docs/``."""
+EXPERIMENTAL_NOTE = "*Experimental: this may change in every minor release ([Stability](stability.md)).*"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -57,9 +59,11 @@ def demoted(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Insert the generated lists, and point links to files outside ``docs/`` to their pages."""
+    """Insert the generated lists, mark experimental names, and point links to files outside ``docs/`` to their pages."""
     for page_name, name in OUTSIDE_PAGES.items():
         markdown = re.sub(rf"(?<=\]\()((?:\.\./)*)\.\./{name}", rf"\1{page_name}", markdown)
+    for name in _EXPERIMENTAL:
+        markdown = re.sub(rf"^::: sweeprof\.{name}$", rf"\g<0>\n\n{EXPERIMENTAL_NOTE}", markdown, flags=re.M)
     return re.sub(r"^<!-- generated: (\w+) -->$", lambda found: "\n".join(GENERATED[found[1]]()), markdown, flags=re.M)
 
 

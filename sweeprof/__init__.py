@@ -1,6 +1,9 @@
 """sweeprof: declarative sweeps that profile machine-learning models.
 
 The public names are imported on first use, so that ``import sweeprof`` stays instant and imports no framework.
+
+They are stable: a name that is renamed or removed works for at least one more minor release, with a ``DeprecationWarning``.
+Those in ``_EXPERIMENTAL`` may change in every minor release. docs/stability.md describes both.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeprof.backends.torch.tensors import live_tensors
+    from sweeprof.backends.torch.memory import live_tensors
     from sweeprof.counting.formulas import Cost, Formulas, module_formula, operator_formula
     from sweeprof.errors import (
         MetricWarning,
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from sweeprof.results.verdicts import Difference
     from sweeprof.tracking.log_layers import log_layers
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # What the library logs is printed only if the program that uses it says so.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -108,7 +111,7 @@ _HOMES = {
     "WorkerError": "sweeprof.errors",
     "compare": "sweeprof.profiling.profiler",
     "evaluation": "sweeprof.metrics.evaluation",
-    "live_tensors": "sweeprof.backends.torch.tensors",
+    "live_tensors": "sweeprof.backends.torch.memory",
     "log_layers": "sweeprof.tracking.log_layers",
     "metric": "sweeprof.metrics.metric",
     "metric_group": "sweeprof.metrics.metric",
@@ -122,6 +125,22 @@ _HOMES = {
     "set_logger": "sweeprof.profiling.progress",
     "side_by_side": "sweeprof.report.layers.side_by_side",
     "tensor_difference": "sweeprof.results.memory",
+}
+
+_EXPERIMENTAL = {
+    "Allocations",
+    "GenerationConfig",
+    "Graph",
+    "GraphEdge",
+    "GraphNode",
+    "GraphTensor",
+    "Lines",
+    "ProfiledFunction",
+    "TensorDifference",
+    "TensorRow",
+    "live_tensors",
+    "profile_lines",
+    "tensor_difference",
 }
 
 __all__ = [

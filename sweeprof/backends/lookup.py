@@ -69,7 +69,7 @@ def is_function(model: object) -> bool:
 
 def as_model(function: object) -> object:
     """Return a PyTorch module that calls the function."""
-    return import_module("sweeprof.backends.torch.functions").module_of(function)
+    return import_module("sweeprof.backends.torch.model").module_of(function)
 
 
 def _runs_on_jax() -> bool:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from sweeprof.cli.common import PIPED_WIDTH, print_error
 from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.cluster.launcher import follow
 from sweeprof.errors import ExitCode, Problem, UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import is_full
 from sweeprof.run import driver
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.tracking_file import stored_tracker
-from sweeprof.slurm.launcher import follow
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import console, error_console
 

@@ -16,15 +16,18 @@ from rich.text import Text
 
 from sweeprof.cli.common import PIPED_WIDTH
 from sweeprof.cli.folder import add_output
+from sweeprof.config.composed import composed_group
 from sweeprof.doctor import device as devices
 from sweeprof.doctor import host, noise, software
 from sweeprof.doctor.host import Finding
+from sweeprof.doctor.task import task
 from sweeprof.errors import ExitCode, Problem, UserError
 from sweeprof.run.locks import Holder, HostLock, this_process
 from sweeprof.terminal import console
 
 PROCESSES, SECONDS = 10, 0.5
 QUICK_PROCESSES, QUICK_SECONDS = 4, 0.15
+WAIT_S = 300.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +36,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Prints this machine's hardware and noise, and what to change before you measure small differences.\n"
     )
     parser.add_argument(
-        "device",
-        nargs="?",
-        metavar="device=NAME",
-        help="also try the measurements of this accelerator, such as device=cuda",
+        "settings",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="device=NAME: also try the measurements of this accelerator, such as device=cuda, and its conformance; "
+        "cluster=NAME and cluster.KEY=VALUE: submit a probe instead, and report what a task gets, such as cluster=slurm "
+        "cluster.partition=gpu",
     )
-    parser.add_argument("--quick", action="store_true", help="import no framework, and measure noise briefly")
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder with a cluster/NAME.yaml of your own")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=WAIT_S,
+        metavar="SECONDS",
+        help="how long a probe may wait in the queue (default: 300)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="import no framework, measure noise briefly, and run no suite"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 2 if something would distort measurements")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--uri", metavar="ADDRESS", help="check whether this MLflow server answers")
@@ -53,19 +68,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
-    device = None
-    if options.device is not None:
-        key, _, device = options.device.partition("=")
-        if key != "device" or not device:
-            raise UserError(
-                [Problem("doctor", options.device, "is not an argument: device=NAME, such as device=cuda.")]
-            )
-    found = list(examine(options.quick, options.uri, options.output, options.locks, device))
+    device, of_cluster = _settings(options.settings)
+    if of_cluster:
+        settings = composed_group("cluster", of_cluster, options.config_dir)
+        if settings["scheduler"] is None:
+            raise UserError([Problem("cluster", of_cluster[0], "names no scheduler: cluster=slurm or cluster=ray.")])
+        found = list(task(settings, options.output, options.wait))
+    else:
+        found = list(examine(options.quick, options.uri, options.output, options.locks, device))
     if options.json:
         print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1))
     else:
         show(found, console(PIPED_WIDTH))
     return ExitCode.INCOMPLETE if options.strict and any(finding.distorts for finding in found) else ExitCode.OK
+
+
+def _settings(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the device, and the settings of a cluster."""
+    device, of_cluster = None, []
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key == "device" and value:
+            device = value
+        elif key.partition(".")[0] == "cluster" and value:
+            of_cluster.append(argument)
+        else:
+            message = "is not an argument: device=NAME, such as device=cuda, cluster=NAME, or cluster.KEY=VALUE."
+            raise UserError([Problem("doctor", argument, message)])
+    if device and of_cluster:
+        raise UserError([Problem("doctor", f"device={device}", "cannot be combined with cluster=NAME.")])
+    return device, of_cluster
 
 
 def examine(
@@ -82,6 +114,8 @@ def examine(
     yield from host.gpus()
     if device is not None:
         yield from devices.device(device)
+        if not quick:
+            yield from devices.conformance(device)
     yield from host.limits()
     yield from software.disk(output)
     yield from software.tracking(uri)

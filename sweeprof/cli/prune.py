@@ -13,13 +13,13 @@ from pathlib import Path
 
 from sweeprof.cli.common import print_error
 from sweeprof.cli.folder import add_output
+from sweeprof.cluster.launcher import may_be_at_work
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.report.units import scaled
 from sweeprof.results.files import read_json
 from sweeprof.run.locks import all_locks
 from sweeprof.run.references import Place, tagged
 from sweeprof.run.tracking_file import is_unsent, sending_command
-from sweeprof.slurm.launcher import may_be_at_work
 from sweeprof.storage.folder import Folder, created_at, sweeps
 
 GOING = ".going-"

@@ -18,7 +18,7 @@ from rich.text import Text
 from sweeprof import __version__
 from sweeprof.cli import completion
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
-from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
+from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, doubled
 from sweeprof.config.reference import help_lines
 from sweeprof.config.renames import with_present_name
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
@@ -64,7 +64,7 @@ Sweeps
   sweeprof model=mlp,lenet5 batch_size=1,8  a sweep: every key may have several values
   sweeprof +sweep=quickstart                a sweep from a file
   sweeprof +sweep=quickstart dry_run=true   its plan, measuring nothing
-  sweeprof +sweep=quickstart cluster=slurm  as jobs on Slurm
+  sweeprof +sweep=quickstart cluster=slurm  as jobs on Slurm (or ray, kubernetes)
   sweeprof resume=last                      resume what is missing or failed
   sweeprof model.torch._target_=my_package.MyNet model.torch.width=64
                                             your own model, with its arguments
@@ -180,7 +180,7 @@ def _known_keys(flags: Sequence[str]) -> set[str]:
 
 def _for_hydra(argument: str, known: Collection[str]) -> str:
     key, _, value = argument.partition("=")
-    value = _HASH.sub(_quoted_if_endless, value)
+    value = _HASH.sub(_quoted_if_endless, _listed(key, value))
     if key == "compare.baseline":
         value = _quoted_baseline(value)
     if value.startswith(("[", "{")):
@@ -196,6 +196,15 @@ def _for_hydra(argument: str, known: Collection[str]) -> str:
     # A sweep file sets keys of the whole config. Hydra would read that from its first line, which is the command that runs it.
     key = re.sub(r"^\+?sweep$", f"+{SWEEP_GROUP}", key)
     return f"{key}={value}" if "=" in argument else key
+
+
+def _listed(key: str, value: str) -> str:
+    """Return the values of ``doubling(1,8)``, which Hydra does not know, as a list; any other value as it is."""
+    try:
+        numbers = doubled(value)
+    except ValueError as error:
+        raise UserError([Problem(key, value, str(error))]) from None
+    return value if numbers is None else ",".join(map(str, numbers))
 
 
 def _is_sweep(value: str) -> bool:

@@ -17,6 +17,7 @@ import yaml
 
 from sweeprof.cli.common import print_error
 from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.cluster.launcher import live_jobs
 from sweeprof.config.schema import constraint_problems
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError, key_problem
 from sweeprof.paths import conf_folder
@@ -36,7 +37,6 @@ from sweeprof.run.tracking_file import (
     stored_tracker,
     unsent,
 )
-from sweeprof.slurm.launcher import live_jobs
 from sweeprof.storage.folder import Folder
 from sweeprof.tracking.credentials import same_address
 

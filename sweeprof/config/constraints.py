@@ -109,6 +109,14 @@ BOOLEAN = Constraint(lambda value: isinstance(value, bool), "is not true or fals
 DURATION = number("is not a duration: seconds of at least 0.")
 NAME_OR_NULL = optional(matching("(?s).", "is not a name."))
 LIST_OF_METRICS = texts("a list of metrics such as [latency/forward, quality/accuracy]")
+GOALS = Constraint(
+    lambda value: (
+        value is None
+        or (isinstance(value, str) and value != "")
+        or (isinstance(value, list) and value != [] and all(isinstance(one, str) and one for one in value))
+    ),
+    "is not a metric such as throughput, a list of metrics, or null.",
+)
 METRICS = Constraint(lambda value: isinstance(value, list) and value != [], "is not a list of at least one metric.")
 TIME = Constraint(lambda value: parse_seconds(value) is not None, "is not a duration, such as 90s, 10min or 2h.")
 SIZE = Constraint(lambda value: parse_size(value) is not None, "is not a size, such as 2GiB.")

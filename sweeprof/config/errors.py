@@ -21,7 +21,7 @@ from sweeprof.config.backend_settings import is_setting, unknown_setting
 from sweeprof.config.groups import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
 from sweeprof.config.schema import is_merged, is_open
-from sweeprof.config.validation import config_problems
+from sweeprof.config.validation import config_problems, lacks_default_tracker
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
 from sweeprof.paths import conf_folder
 
@@ -361,6 +361,8 @@ def _value_problems(overrides: Sequence[str]) -> list[Problem]:
     """Return the problems of the values of the overrides that can be composed."""
     try:
         config = compose("config", overrides=list(overrides))
+        if lacks_default_tracker(config.tracking, overrides):
+            config.tracking = {"_target_": None}
         return config_problems(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     except (HydraException, OmegaConfBaseException, KeyError, AttributeError):
         return []

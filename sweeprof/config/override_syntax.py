@@ -39,6 +39,31 @@ def as_typed(override: str) -> str:
     return override.removeprefix("++").replace(SWEEP_GROUP, "sweep")
 
 
+_DOUBLING = re.compile(r"\s*doubling\s*\((.*)\)\s*", re.DOTALL)
+
+
+def doubled(text: str) -> list[int] | None:
+    """Return the numbers that ``doubling(1,256)`` stands for: 1, 2, 4, … 256; None for any other text.
+
+    Raises:
+        ValueError: its arguments are not two whole numbers, of which the first is at least 1 and the last at least as large.
+    """
+    call = _DOUBLING.fullmatch(text)
+    if call is None:
+        return None
+    words = [word.strip() for word in call[1].split(",")]
+    if len(words) != 2 or not all(re.fullmatch(r"[0-9]{1,18}", word) for word in words):
+        raise ValueError("is not doubling(first,last) with two whole numbers, such as doubling(1,256).")
+    value, last = map(int, words)
+    if not 1 <= value <= last:
+        raise ValueError("has no values: doubling(first,last) needs 1 ≤ first ≤ last, such as doubling(1,256).")
+    values = []
+    while value <= last:
+        values.append(value)
+        value *= 2
+    return values
+
+
 def redacted(command: str) -> str:
     """Return ``command`` without the credentials of addresses."""
     return without_credentials(command, instead="***@")

@@ -15,13 +15,13 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from sweeprof.config.override_syntax import spelled
+from sweeprof.config.override_syntax import doubled, spelled
 from sweeprof.errors import Problem, UserError
 
 MAX_VALUES = 100_000
 """Of one axis."""
 _CALL = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\s*\(.*\)", re.DOTALL)
-_HALF = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\s*\([^)]*")
+_HALF = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag|doubling)\s*\([^)]*")
 """The part that YAML leaves of a call in ``[choice(1,2), 4]``, where it takes each comma for one of the list."""
 
 
@@ -72,7 +72,8 @@ class Expander:
         self._parser = OverridesParser.create(config_loader=loader)
 
     def __call__(self, key: str, given: object) -> list[object]:
-        """The values of the axis ``key``; ``range(1,4)``, ``choice(a,b)`` and ``glob(*)`` stand for several.
+        """The values of the axis ``key``; ``range(1,4)``, ``doubling(1,8)``, ``choice(a,b)`` and ``glob(*)`` stand for
+        several.
 
         Raises:
             ValueError: they cannot be listed.
@@ -85,6 +86,8 @@ class Expander:
     def _several(self, key: str, value: object) -> list[object]:
         if isinstance(value, str) and _HALF.fullmatch(value):
             raise ValueError(f"has only a part of '{value}…)'; quote a call within a list.")
+        if isinstance(value, str) and (numbers := doubled(value)) is not None:
+            return list(numbers)
         if not isinstance(value, str) or not _CALL.fullmatch(value.strip()):
             return [value]
         try:
@@ -97,7 +100,7 @@ class Expander:
 def _swept(parser: OverridesParser, key: str, override: Override) -> list[object]:
     """The values of a sweep; raises ``ValueError`` where they cannot be listed."""
     if not override.is_discrete_sweep():
-        raise ValueError("has no discrete values; write range(start,stop,step) or choice(a,b).")
+        raise ValueError("has no discrete values; write range(start,stop,step), doubling(first,last) or choice(a,b).")
     numbers = override.value()
     if isinstance(numbers, RangeSweep):
         count = _length(numbers)

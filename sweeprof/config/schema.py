@@ -330,6 +330,38 @@ class CompareSettings:
 
 
 @dataclass
+class SearchSettings:
+    """A search for the best combinations; it measures some of them, and which is chosen by a sampler of Optuna."""
+
+    maximize: list[str] | str | None = _key(
+        None,
+        "The metric whose largest value is searched for, such as throughput, or several. Several goals, also together with "
+        "minimize, have a Pareto front. null: no search, if minimize is null, too.",
+        c.GOALS,
+    )
+    minimize: list[str] | str | None = _key(
+        None, "The metric whose smallest value is searched for, such as latency, or several.", c.GOALS
+    )
+    subject_to: list[str] = _key(
+        [],
+        'Conditions that the best combination must fulfil, as "latency < 5 ms"; they are added to compare.constraints.',
+        c.texts("a list of conditions such as ['latency < 5 ms']"),
+    )
+    trials: int | None = _key(
+        None,
+        "Maximum number of combinations to measure; null: a sixth of all, but at least 20.",
+        c.optional(c.integer("number of combinations")),
+    )
+    sampler: str | None = _key(
+        None,
+        "The sampler of Optuna that chooses the combinations, by its name: GPSampler, TPESampler, NSGAIISampler, RandomSampler …; "
+        "null: GPSampler, or TPESampler where PyTorch is not installed.",
+        c.optional(c.matching(r"\w", "is not the name of a sampler of Optuna, such as TPESampler.")),
+    )
+    seed: int = _key(0, "Seed of the sampler.", c.integer("seed", 0))
+
+
+@dataclass
 class LimitSettings:
     """Limits of time and memory."""
 
@@ -389,7 +421,7 @@ class TrackingSettings:
 
 @dataclass
 class ResourceSettings:
-    """Resources of a task of Slurm; ``cluster.groups`` may set these keys for some combinations."""
+    """Resources of a task of a cluster; ``cluster.groups`` may set these keys for some combinations."""
 
     partition: str | None = _key(None, "Partition; null: Slurm's default.", c.NAME_OR_NULL)
     account: str | None = _key(None, "Account; null: Slurm's default.", c.NAME_OR_NULL)
@@ -397,7 +429,11 @@ class ResourceSettings:
     constraint: str | None = _key(None, "Features that a node must have; null: any node.", c.NAME_OR_NULL)
     time: str | None = _key(None, "Time limit of a task: 30min, 2h, 1d; null: the partition's.", c.optional(c.JOB_TIME))
     memory: int | str | None = _key(
-        None, "Memory of a task, such as 4GiB; null: the partition's default.", c.optional(c.JOB_MEMORY), unit="B"
+        None,
+        "Memory of a task, such as 4GiB; null: the partition's default, but at least what the frameworks need for small "
+        "models.",
+        c.optional(c.JOB_MEMORY),
+        unit="B",
     )
     cpus: int | None = _key(
         None,
@@ -412,7 +448,8 @@ class ResourceSettings:
     exclusive: bool = _key(False, "true: the whole node, without other jobs.", c.BOOLEAN)
     options: dict[str, object] = _key(
         {},
-        "Other options of sbatch: {reservation: name, nice: 100}.",
+        "Other options of sbatch: {reservation: name, nice: 100}; of Ray's actors: {resources: {fast_disk: 1}, "
+        "label_selector: {zone: a}}.",
         c.mapping("{option of sbatch: value}"),
         is_open=True,
     )
@@ -420,9 +457,18 @@ class ResourceSettings:
 
 @dataclass
 class ClusterSettings(ResourceSettings):
-    """Slurm."""
+    """Slurm, Ray, Kubernetes."""
 
-    scheduler: str | None = _key(None, "slurm: submit the shards as tasks of job arrays; null: hydra/launcher decides.")
+    scheduler: str | None = _key(
+        None,
+        "slurm: submit the shards as tasks of job arrays; ray: as actors of a Ray cluster; kubernetes: as pods of an indexed "
+        "Job; null: hydra/launcher decides.",
+    )
+    address: str | None = _key(
+        None,
+        "Address of the Ray cluster, HOST:PORT; null: RAY_ADDRESS, or the one that runs on this host.",
+        c.NAME_OR_NULL,
+    )
     minutes: float = _key(
         10,
         "Minutes of work per task; combinations that a baseline pairs stay in one task, and so on one host.",
@@ -442,14 +488,17 @@ class ClusterSettings(ResourceSettings):
         [], "Lines of shell that a task runs first, such as [module load cuda].", c.texts("a list of lines of shell")
     )
     environment: dict[str, object] = _key(
-        {}, "Environment variables of a task, in addition to those that sbatch passes on.", c.ENVIRONMENT, is_open=True
+        {},
+        "Environment variables of a task, in addition to those that the scheduler passes on.",
+        c.ENVIRONMENT,
+        is_open=True,
     )
     python: str | None = _key(
         None, "Full path of the interpreter on the nodes; null: the one that runs now.", c.NAME_OR_NULL
     )
     poll_s: float = _key(
         5,
-        "Seconds between two queries of Slurm.",
+        "Seconds between two queries of the scheduler.",
         c.number("is not a duration: seconds of at least 0.1.", 0.1),
         unit="s",
     )
@@ -528,7 +577,7 @@ class Config:
     axes: dict[str, object] = _key(
         {},
         "Every combination of the axes: {key: [values]}. A value may be a string that expands to several: range(1,5), "
-        "choice(a,b), glob(*).",
+        "doubling(1,256), choice(a,b), glob(*).",
         role=Role.SHAPE,
         is_open=True,
     )
@@ -598,6 +647,11 @@ class Config:
         role=Role.TRIAL,
         is_repeated=True,
     )
+    search: SearchSettings = _part(
+        SearchSettings,
+        "A search for the best combinations: only some of them are measured (docs/search.md).",
+        role=Role.TRIAL,
+    )
 
     name: str | None = _key(
         None,
@@ -639,7 +693,7 @@ class Config:
     tracking: TrackingSettings = _part(
         TrackingSettings, "The tracker that receives the results.", is_group=True, has_target=True
     )
-    cluster: ClusterSettings = _part(ClusterSettings, "Resources of jobs on Slurm.", is_group=True)
+    cluster: ClusterSettings = _part(ClusterSettings, "Resources of jobs on a cluster.", is_group=True)
     job: JobSettings = _part(JobSettings, "Set by the sweeper for each job; users must not set it.")
 
 

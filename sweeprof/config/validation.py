@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+from sweeprof.config import samplers
 from sweeprof.config.constraints import METRICS
 from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
-from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
 from sweeprof.metrics.output_scores import problems_of
 from sweeprof.metrics.select import select
 from sweeprof.model_sources.generate_arguments import OWN_KEYS
@@ -21,8 +22,12 @@ from sweeprof.results.verdicts import MIN_ROUNDS
 
 WHERE = "where"
 """The key of a group of ``cluster.groups`` that selects combinations."""
-RESERVED_OPTIONS = ("job-name", "array", "output", "parsable", "wrap", "wait", "test-only", "clusters")
-"""Options of sbatch by which sweeprof finds the tasks of a sweep."""
+SCHEDULERS = ("slurm", "ray", "kubernetes")
+RESERVED_OPTIONS = (
+    *("job-name", "array", "output", "parsable", "wrap", "wait", "test-only", "clusters"),
+    *("name", "namespace", "lifetime", "get_if_exists"),
+)
+"""Options of sbatch, and of Ray's actors, by which sweeprof finds the tasks of a sweep."""
 
 
 def config_problems(config: Json) -> list[Problem]:
@@ -50,6 +55,7 @@ def _further_problems(name: str, part: Any) -> Iterable[Problem]:
         "tracking": _tracking_problems,
         "quality": problems_of,
         "cluster": _cluster_problems,
+        "search": _search_problems,
     }
     return further[name](part) if name in further else ()
 
@@ -140,7 +146,26 @@ def _backend_problems(backend: Any) -> Iterator[Problem]:
         return
     extra = FRAMEWORK_EXTRAS.get(str(backend.get("framework")))
     if extra is not None and find_spec(extra.package) is None:
-        yield _missing_extra("backend", extra.name)
+        installed = [f"backend={other.name}" for other in FRAMEWORK_EXTRAS.values() if find_spec(other.package)]
+        yield _missing_extra("backend", extra.name, installed)
+
+
+def builder_problem(builder: str, backend: str) -> Problem | None:
+    """Return the problem of a model whose builder needs a framework that is not installed; None if there is none.
+
+    Args:
+        builder: the key of the builder in the model's node.
+        backend: the framework of the backend, which may export models of other frameworks.
+    """
+    if builder == backend or builder not in FRAMEWORK_EXTRAS:
+        return None
+    extra = FRAMEWORK_EXTRAS[builder]
+    if find_spec("keras" if builder == "tensorflow" else extra.package) is not None:
+        return None
+    message = (
+        f"is needed to build the model for {backend}, and is not installed here: pip install 'sweeprof[{extra.name}]'."
+    )
+    return Problem(f"model.{builder}", extra.name, message)
 
 
 def _model_problems(model: Json) -> Iterator[Problem]:
@@ -159,9 +184,26 @@ def _model_problems(model: Json) -> Iterator[Problem]:
             yield from _argument_problems(f"model.{framework}", node)
 
 
+def lacks_default_tracker(tracking: object, given: Iterable[str]) -> bool:
+    """Return True if MLflow is the tracker by default only, and is not installed.
+
+    Args:
+        tracking: that part of the config.
+        given: the keys or overrides of the command line.
+    """
+    if not isinstance(tracking, Mapping) or not _lacks_mlflow(tracking):
+        return False
+    if any(key.lstrip("+").startswith("tracking") for key in given):
+        return False
+    return all(tracking.get(name) == key.default for name, key in keys_below("tracking").items())
+
+
+def _lacks_mlflow(tracking: Mapping[str, object]) -> bool:
+    return str(tracking.get("_target_")).startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None
+
+
 def _tracking_problems(tracking: Json) -> Iterator[Problem]:
-    tracker = str(tracking.get("_target_") or "")
-    if tracker.startswith("sweeprof.tracking.mlflow") and find_spec("mlflow") is None:
+    if _lacks_mlflow(tracking):
         yield _missing_extra("tracking", "mlflow")
     if tracking.get("writer") == "job" and not str(tracking.get("uri")).startswith(("http://", "https://")):
         message = "needs a server, tracking.uri=http://…: only the driver writes to a database."
@@ -170,8 +212,8 @@ def _tracking_problems(tracking: Json) -> Iterator[Problem]:
 
 def _cluster_problems(cluster: Json) -> Iterator[Problem]:
     scheduler = cluster.get("scheduler")
-    if scheduler not in (None, "slurm"):
-        yield choice_problem("cluster.scheduler", scheduler, "scheduler", ["slurm"])
+    if scheduler not in (None, *SCHEDULERS):
+        yield choice_problem("cluster.scheduler", scheduler, "scheduler", SCHEDULERS)
         return
     known = keys_below("cluster")
     for name, value in cluster.items():
@@ -181,7 +223,26 @@ def _cluster_problems(cluster: Json) -> Iterator[Problem]:
     if isinstance(options, Mapping):
         yield from _option_problems(options, "cluster.options")
     if isinstance(groups, list):
-        yield from _group_problems(groups)
+        yield from _group_problems(groups, RESOURCES if scheduler == "slurm" else ("memory", "cpus", "gpus", "options"))
+
+
+def _search_problems(search: Any) -> Iterator[Problem]:
+    """Return the problems of a search that do not depend on the metrics and axes of the sweep."""
+    if not isinstance(search, Mapping) or constraint_problems({"search": search}):
+        return
+    if search.get("maximize") is None and search.get("minimize") is None:
+        if search.get("subject_to") or search.get("trials") is not None:
+            key = "search.subject_to" if search.get("subject_to") else "search.trials"
+            given = search[key.removeprefix("search.")]
+            yield Problem(
+                key, given, "needs a goal: search.maximize or search.minimize, such as search.maximize=throughput."
+            )
+    elif not samplers.is_installed():
+        yield _missing_extra("search", "search")
+    elif search["sampler"] is not None and search["sampler"] not in samplers.samplers():
+        name, known = search["sampler"], samplers.samplers()
+        close = nearest(name, list(known)) or nearest(f"{name}Sampler", list(known))
+        yield replace(choice_problem("search.sampler", name, "sampler for a search", known), nearest=close)
 
 
 def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Problem]:
@@ -191,25 +252,30 @@ def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Proble
             yield Problem(f"{key}.{name}", value, "is set by sweeprof, which uses it to find its tasks.")
 
 
-def _group_problems(groups: Sequence[object]) -> Iterator[Problem]:
-    """Return the problems of ``cluster.groups``, without those of the combinations that they select."""
+def _group_problems(groups: Sequence[object], known: Sequence[str]) -> Iterator[Problem]:
+    """Return the problems of ``cluster.groups``, without those of the combinations that they select.
+
+    Args:
+        known: the resources that the scheduler has.
+    """
     for number, group in enumerate(groups):
         key = f"cluster.groups[{number}]"
         if not isinstance(group, Mapping) or WHERE not in group:
             yield Problem(key, group, "is not {where: {axis: value}, memory: …}.")
             continue
         for name in group:
-            if name not in (*RESOURCES, WHERE):
-                yield key_problem(f"{key}.{name}", group[name], [f"{key}.{known}" for known in (WHERE, *RESOURCES)])
-        resources = {name: group[name] for name in group if name in RESOURCES}
+            if name not in (*known, WHERE):
+                yield key_problem(f"{key}.{name}", group[name], [f"{key}.{other}" for other in (WHERE, *known)])
+        resources = {name: group[name] for name in group if name in known}
         for problem in constraint_problems({"cluster": resources}):
             yield replace(problem, key=problem.key.replace("cluster", key, 1))
         if isinstance(group.get("options"), Mapping):
             yield from _option_problems(group["options"], f"{key}.options")
 
 
-def _missing_extra(key: str, extra: str) -> Problem:
-    return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'.")
+def _missing_extra(key: str, extra: str, alternatives: Sequence[str] = ()) -> Problem:
+    instead = f", or use what is installed: {', '.join(alternatives)}" if alternatives else ""
+    return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'{instead}.")
 
 
 def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Iterator[Problem]:

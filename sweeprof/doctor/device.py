@@ -6,15 +6,18 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from sweeprof.backends import DeviceCheck
 from sweeprof.backends.lookup import backend_named
-from sweeprof.doctor.host import Finding, known
+from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.processes import child_environment
 
 PROBE_S = 120.0
+SUITE_S = 600.0
+REPORT = "sweeprof doctor device={name} --json > report.json"
 
 
 @runtime_checkable
@@ -28,20 +31,46 @@ class ChecksDevices(Protocol):
 def device(name: str) -> Iterator[Finding]:
     """Yield which measurements of an accelerator work in PyTorch, with what was measured or the reason."""
     section = f"Device {name}"
-    command = [sys.executable, "-m", "sweeprof.doctor.device", name]
+    answer = _answer("sweeprof.doctor.device", name, PROBE_S)
+    if isinstance(answer, str):
+        yield known(section, "torch", None, answer)
+        return
+    for title, check in answer.items():
+        yield known(section, title, check["value"], check["reason"] or "unknown")
+
+
+def conformance(name: str) -> Iterator[Finding]:
+    """Run the conformance suite on an accelerator; yield what each check found, and where to send it."""
+    section = f"Conformance of {name}"
+    answer = _answer("sweeprof.doctor.conformance", name, SUITE_S)
+    if isinstance(answer, str):
+        yield known(section, "suite", None, answer)
+        return
+    for title, (outcome, text) in answer.items():
+        if outcome == "not possible":
+            yield known(section, title, None, text)
+        else:
+            yield Finding(section, title, f"{outcome}: {text}", distorts=outcome == "failed")
+    counts = Counter(outcome for outcome, _ in answer.values())
+    text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    advice = Advice("send this report, so that the page on hardware can list the device", REPORT.format(name=name))
+    yield Finding(section, "result", text, advice=advice)
+
+
+def _answer(module: str, name: str, limit_s: float) -> dict[str, Any] | str:
+    """Return what a process of its own prints about a device, or why it printed nothing."""
+    command = [sys.executable, "-m", module, name]
     try:
         done = subprocess.run(
-            command, env=child_environment({}), capture_output=True, text=True, timeout=PROBE_S, check=False
+            command, env=child_environment({}), capture_output=True, text=True, timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
-        yield known(section, "torch", None, f"did not answer within {PROBE_S:g} s")
-        return
+        return f"did not answer within {limit_s:g} s"
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1]
-        yield known(section, "torch", None, f"cannot be used: {last}")
-        return
-    for title, check in json.loads(done.stdout.strip().splitlines()[-1]).items():
-        yield known(section, title, check["value"], check["reason"] or "unknown")
+        return f"cannot be used: {last}"
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
 
 
 def main() -> None:

@@ -16,6 +16,11 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "none")
 """Names that every backend which trains knows; ``none`` leaves the parameters as they are."""
 LOSSES = ("mean", "cross_entropy", "mse", "own")
 """``mean`` of all outputs needs no targets; ``own`` is the loss that the model returns itself."""
+RATE = 1e-8
+"""Learning rate of the named optimizers: an update costs the same at any, and at this one thousands of timed steps, which
+pull at the same batch again and again, leave the weights finite."""
+EPSILON = 1e-4
+"""Of Adam's denominator: not zero in half precision, where the frameworks' defaults of 1e-8 and 1e-7 are."""
 
 
 @dataclass(frozen=True, slots=True)

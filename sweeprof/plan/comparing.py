@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweeprof.errors import Damaged
+from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.metric import Metric, Selected
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Axes, Combination, Plan
@@ -69,14 +70,20 @@ def deciding_metric(metrics: Sequence[Selected], mode: object) -> Selected | Non
 
     None if the sweep measures nothing in rounds of which one direction is better.
     """
-    in_rounds = [
-        entry
-        for entry in metrics
-        if entry.metric.info.better and any(pass_named(name).kind == "rounds" for name in entry.metric.passes)
-    ]
+    in_rounds = [entry for entry in metrics if entry.metric.info.better and _is_in_rounds(entry)]
     steps = ("latency/iteration",) if mode == "training" else ("latency/forward", "generation/latency")
     named = {entry.metric.info.name: entry for entry in in_rounds}
     return next((named[name] for name in steps if name in named), next(iter(in_rounds), None))
+
+
+def metric_in_rounds(metrics: Sequence[Selected], name: str) -> Selected | None:
+    """Return the metric with a name, also in a unit of the workload; None if it is not measured in rounds."""
+    named = [entry for entry in metrics if any(info.name == name for info in in_units([entry.metric.info], UNITS))]
+    return next(filter(_is_in_rounds, named), None)
+
+
+def _is_in_rounds(entry: Selected) -> bool:
+    return any(pass_named(name).kind == "rounds" for name in entry.metric.passes)
 
 
 def compares_outputs(combinations: Sequence[Combination], tolerance: float | None, metrics: Sequence[Metric]) -> bool:

@@ -41,7 +41,7 @@ from sweeprof.config.schema import (
     is_open,
     keys_below,
 )
-from sweeprof.config.validation import loading_problems, mode_problems, part_problems
+from sweeprof.config.validation import lacks_default_tracker, loading_problems, mode_problems, part_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
@@ -52,10 +52,12 @@ from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
+from sweeprof.plan.search import goal_problems, has_goal, placement_problems, search_plan, with_conditions
 from sweeprof.plan.shape import distinct
-from sweeprof.plan.shards import BASIC, SLURM, Shards, asked_for, in_shards, in_tasks, parallel_jobs
+from sweeprof.plan.shards import BASIC, CLUSTER, Shards, asked_for, in_shards, in_tasks, parallel_jobs
 from sweeprof.plan.sweep_file import Section, plain_node
 from sweeprof.results.compare import Excluded
+from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName
 
 DEFAULT_BASELINE = {
@@ -82,7 +84,15 @@ class Composer:
     """Shows warnings, and the progress of planning if that takes long."""
 
     def __post_init__(self) -> None:
-        for warning in rename_keys(self.config, {*self.arguments.fixed, *self.arguments.axes}):
+        given = {*self.arguments.fixed, *self.arguments.axes}
+        warnings = rename_keys(self.config, given)
+        if lacks_default_tracker(self._plain("tracking"), given):
+            self.config.tracking = {"_target_": None}
+            warnings.append(
+                "tracking: MLflow is not installed, so results are written to the sweep's folder only; "
+                "pip install 'sweeprof[mlflow]' installs it, tracking=none hides this message"
+            )
+        for warning in warnings:
             if self.live:
                 self.live.print(Text(warning, style="yellow"), soft_wrap=True)
 
@@ -180,24 +190,40 @@ class Composer:
     def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
         entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])
         with suppress(UserError):  # which is a problem of the metrics
-            inputs = [c.config["dataset"].get("inputs") for c in found]
-            units = [one["unit"] for one in inputs if isinstance(one, dict) and "unit" in one]
-            metrics = in_units([one.metric.info for one in select(entries)], [*UNITS, *units])
-            for entry in entries_of(name for c in found for name in c.config.get("quality") or {}):
-                # Which direction is better is known when it is made.
-                metrics.append(replace(score_metric(entry["name"]).info, better="higher"))
-            return list(compare_problems(self._plain("compare"), metrics, list(self.axes)))
+            metrics = self._metric_infos(found, entries)
+            problems = list(compare_problems(self._plain("compare"), metrics, list(self.axes)))
+            if not part_problems("search", self._search):  # reported with the other keys
+                problems += goal_problems(self._search, metrics, list(self.axes))
+            return problems
         return []
+
+    def _metric_infos(self, found: Sequence[Combination], entries: Sequence[str | Json]) -> list[MetricInfo]:
+        """Return the metrics that constraints and goals may name."""
+        inputs = [c.config["dataset"].get("inputs") for c in found]
+        units = [one["unit"] for one in inputs if isinstance(one, dict) and "unit" in one]
+        metrics = in_units([one.metric.info for one in select(entries)], [*UNITS, *units])
+        for entry in entries_of(name for c in found for name in c.config.get("quality") or {}):
+            # Which direction is better is known when it is made.
+            metrics.append(replace(score_metric(entry["name"]).info, better="higher"))
+        return metrics
+
+    @cached_property
+    def _search(self) -> Json:
+        """Return the keys below ``search``; without a goal if only the combination of the command line is measured."""
+        search: Json = self._plain("search")
+        is_single = self.config.single_combination is True
+        return {**search, "maximize": None, "minimize": None} if is_single else search
 
     def _assembled(
         self, combinations: tuple[Combination, ...], excluded: tuple[Excluded, ...], baseline: Chosen
     ) -> Plan:
-        entries = distinct(entry for c in combinations for entry in c.config["metrics"]["select"])
-        entries += metrics_of_precisions(combinations, [s.metric for s in select(entries)])
+        measured = distinct(entry for c in combinations for entry in c.config["metrics"]["select"])
+        entries = [*measured, *metrics_of_precisions(combinations, [s.metric for s in select(measured)])]
         if compares_outputs(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
             entries.append(OUTPUT_DIFFERENCE)
         entries += entries_of(name for c in combinations for name in c.config.get("quality") or {})
         passes = tuple(passes_of(select(entries)))
+        search = search_plan(self._search, self._metric_infos(combinations, measured), combinations)
         shards, cluster = self.sharded(combinations, baseline.axes, passes)
         now = datetime.now(UTC)
         return Plan(
@@ -216,13 +242,18 @@ class Composer:
             parallel_trials=int(self.config.parallel_trials),
             fail_fast=bool(self.config.fail_fast),
             budget=self.config.budget,
-            compare=ComparisonSettings(
-                thresholds=self._plain("compare.thresholds"),
-                tolerance=self.config.compare.tolerance,
-                pareto=self._plain("compare.pareto"),
-                constraints=self._plain("compare.constraints"),
-                against=baseline.against,
+            compare=with_conditions(
+                ComparisonSettings(
+                    thresholds=self._plain("compare.thresholds"),
+                    tolerance=self.config.compare.tolerance,
+                    pareto=self._plain("compare.pareto"),
+                    constraints=self._plain("compare.constraints"),
+                    against=baseline.against,
+                ),
+                search,
+                self._search,
             ),
+            search=search,
             metrics=entries,
             threshold=max((t for c in combinations if (t := c.config["protocol"]["threshold"])), default=None),
             limits=LimitSettings(**self._plain("limits")),
@@ -330,6 +361,8 @@ class Composer:
 
     def _shard_count(self, combinations: Sequence[Combination]) -> int:
         """Return the number of shards for the launcher."""
+        if has_goal(self._search):
+            return 1
         if self.config.shards is not None:
             return int(self.config.shards)
         return min(len(combinations), parallel_jobs(self.config.hydra.launcher))
@@ -379,6 +412,9 @@ class Composer:
         for key in self.config:
             if key not in IDENTITY and key != "hydra":
                 yield from part_problems(str(key), self._plain(str(key)))
+        yield from placement_problems(
+            self._search, self.config.cluster.get("scheduler") is not None, self.config.shards
+        )
         yield from self._launcher_problems()
 
     def _launcher_problems(self) -> Iterator[Problem]:
@@ -386,13 +422,13 @@ class Composer:
         launcher = str(self.config.hydra.launcher.get("_target_", ""))
         name = self.config.hydra.runtime.choices.get("hydra/launcher")
         if self.config.cluster.get("scheduler") is None:
-            if launcher == SLURM:
+            if launcher == CLUSTER:
                 yield Problem("hydra/launcher", name, "is selected by cluster=slurm, which has its settings.")
             if self.config.tracking.get("writer") == "job":
                 yield Problem("tracking.writer", "job", "needs a cluster: cluster=slurm.")
             if self.config.wait_for_jobs is False:
                 yield Problem("wait_for_jobs", "false", "needs a cluster: cluster=slurm.")
-        elif launcher not in (SLURM, BASIC):
+        elif launcher not in (CLUSTER, BASIC):
             named = self.config.hydra.runtime.choices.get("cluster")
             yield Problem("hydra/launcher", name, f"cannot be combined with cluster={named}; remove one of the two.")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
@@ -90,6 +90,28 @@ class ComparisonSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Goal:
+    """A metric of which a search looks for the best value."""
+
+    metric: str
+    """Its full name."""
+    direction: Literal["maximize", "minimize"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """A search: only some of the combinations of a plan are measured, one after the other."""
+
+    goals: tuple[Goal, ...]
+    """Several have a Pareto front."""
+    trials: int
+    """Maximum number of combinations to measure."""
+    sampler: str
+    """The name of a class in ``optuna.samplers``."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The data that shards and reports need, written before anything is measured."""
 
@@ -120,13 +142,24 @@ class Plan:
     cluster: Json = field(default_factory=dict)
     """Of a sweep on a cluster: its ``settings``, and the ``resources`` of each shard's task."""
     compare: ComparisonSettings = field(default_factory=ComparisonSettings)
+    search: SearchPlan | None = None
+    """None: every combination is measured."""
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def scheduler(self) -> str | None:
+        """The scheduler of a sweep on a cluster."""
+        return str(self.cluster["settings"]["scheduler"]) if self.cluster else None
 
     def to_dict(self) -> Json:
         """Plain JSON data; equal parts of the combinations' configs are there once."""
         data = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
         if not self.cluster:
             del data["cluster"]  # as plans of this schema version always were
+        if self.search is None:
+            del data["search"]
+        else:
+            data["search"] = dataclasses.asdict(self.search)
         packed, parts = _packed(self.combinations)
         return {
             **data,
@@ -161,6 +194,12 @@ class Plan:
                 raise damaged(name, f"one of {', '.join(passes())}", ["passes", index])
         _check(plan)
         return plan
+
+    @property
+    def size(self) -> int:
+        """How many combinations are measured at most."""
+        count = len(self.combinations)
+        return count if self.search is None else min(count, self.search.trials)
 
     def combination(self, id: str) -> Combination:
         """The combination with this id."""

@@ -23,8 +23,24 @@ _KEY = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 
 
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
-SLURM = "hydra_plugins.sweeprof_plugins.slurm.SlurmLauncher"
-"""sweeprof's own, which ``cluster=slurm`` selects; submitit has one of the same class name."""
+CLUSTER = "hydra_plugins.sweeprof_plugins.cluster.ClusterLauncher"
+"""sweeprof's own, which ``cluster=slurm`` and the like select."""
+
+
+MIB = 2**20
+PROCESSES_MIB = 256
+"""Memory of a task's own process and of its helpers."""
+FRAMEWORK_MIB = {"torch": 1280, "tensorflow": 2048, "jax": 1280, "onnxruntime": 1024, "litert": 1280, "fake": 64}
+"""Memory of a framework's fork server and of a trial of a small model, as schedulers without control groups count it: shared pages
+once for each process. Measured with mlp and protocol=short, and a third to a half more."""
+OTHER_MIB = 1024
+"""Of a framework that is not listed."""
+
+
+def needed_memory(frameworks: Iterable[str], jobs: int) -> int:
+    """Return the bytes that a task needs for these frameworks, with small models and ``jobs`` trials at once."""
+    each = sum(FRAMEWORK_MIB.get(framework, OTHER_MIB) for framework in set(frameworks))
+    return int((PROCESSES_MIB + each * (1 + jobs) / 2) * MIB)
 
 
 def parallel_jobs(launcher: Json) -> int:
@@ -74,7 +90,7 @@ def asked_for(
     rules, problems = read_rules(where, axes, keys, axes, "cluster.groups where")
     if problems:
         raise UserError(problems)
-    base = {key: settings[key] for key in RESOURCES}
+    base = {key: settings.get(key) for key in RESOURCES}
     together: dict[str, list[Combination]] = {}
     for combination in combinations:
         if combination.unsupported is None:
@@ -84,6 +100,7 @@ def asked_for(
     for pair in together.values():
         each = [_of(c, base, rules, settings["groups"], jobs, keys) for c in pair]
         one, clashes = _of_all(each)
+        one["needed_memory"] = needed_memory((str(c.config["backend"]["framework"]) for c in pair), jobs)
         for key, values in clashes.items():
             text.setdefault(f"{key} {values}", _clash(key, values, pair[0]))
         found.update({c.id: one for c in pair})

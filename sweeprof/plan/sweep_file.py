@@ -23,7 +23,7 @@ from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, spelled
 from sweeprof.config.overrides import Arguments, Expander
 from sweeprof.config.schema import COLUMNS, IDENTITY, NOT_REPEATED, SHAPE_KEYS, constraint_problems
 from sweeprof.config.signatures import given_arguments
-from sweeprof.config.validation import part_problems
+from sweeprof.config.validation import builder_problem, part_problems
 from sweeprof.errors import Problem, Unsupported
 from sweeprof.measuring.instantiate import builders_of, chosen_builder
 from sweeprof.plan.generated_inputs import NAME, is_pattern, matching_names
@@ -244,7 +244,7 @@ class Section:
             self._judge(key, part)
         keys = self._model_keys(tuple(settings))
         self._judge_frameworks(keys, builders_of(composed["backend"]), choices)
-        unsupported = _without_builder(composed["backend"], composed["model"]) or backend.unsupported
+        unsupported = self._without_builder(composed["backend"], composed["model"]) or backend.unsupported
         row = {axis: point[axis] if axis in point else self._found(axis, choices, composed) for axis in axes}
         label = custom_model(keys, composed["model"])
         command = self._command(settings, backend.dropped)
@@ -310,6 +310,19 @@ class Section:
         if any(key.split(".")[1] not in FRAMEWORKS for key in keys):
             settings = source_settings(self._without_model_keys.resolved(choices, ())["model"])
             self.problems += framework_problems(keys, builders, settings)
+
+    def _without_builder(self, backend: Mapping[str, object], model: Mapping[str, object]) -> str | None:
+        """Return why the backend cannot run the model; None if it can. The builder's framework must be installed."""
+        try:
+            builder, _ = chosen_builder(backend, model)
+        except Unsupported as error:
+            return str(error)
+        judged = ("builder", hash((builder, backend.get("framework"))))
+        if judged not in self._judged:
+            self._judged[judged] = builder
+            if problem := builder_problem(builder, str(backend.get("framework"))):
+                self.problems.append(problem)
+        return None
 
     @cached_property
     def _without_model_keys(self) -> Resolver:
@@ -393,15 +406,6 @@ def plain_node(config: DictConfig, key: str) -> Any:
     """The value at a key as plain data."""
     node = OmegaConf.select(config, key)
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-
-
-def _without_builder(backend: Mapping[str, object], model: Mapping[str, object]) -> str | None:
-    """Return why the backend cannot run the model; None if it can."""
-    try:
-        chosen_builder(backend, model)
-    except Unsupported as error:
-        return str(error)
-    return None
 
 
 def _within_budget(protocol: Json, _: tuple[str, ...]) -> Json:

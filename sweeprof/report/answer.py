@@ -14,6 +14,7 @@ from typing import Literal
 
 from sweeprof.report.cells import axis_text, is_training, one_line, value_of
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
+from sweeprof.report.search import search_sentences
 from sweeprof.report.summary import headline
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
@@ -90,12 +91,15 @@ class _Case:
 def answer(comparison: Comparison) -> Answer:
     """Return the answer of a comparison."""
     counts = f"{headline(comparison)}."
+    found = [] if comparison.search is None else list(search_sentences(comparison, comparison.search))
+    if found and comparison.against is None:
+        return Answer(" ".join(found), counts)
     if not any(row.has_values for row in comparison.rows):
         return Answer(_nothing(comparison), counts)
     metric = main_metric(comparison)
     cases = [] if metric is None else _cases(comparison, metric)
-    sentences = []
-    if comparison.constraints:
+    sentences = found
+    if comparison.constraints and not found:
         sentences.append(_qualifying(comparison, metric))
     if comparison.against is not None:
         sentences += _since(comparison, cases, metric)

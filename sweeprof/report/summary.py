@@ -56,6 +56,8 @@ def headline(comparison: Comparison) -> str:
     counts = comparison.counts()
     total = len(comparison.rows)
     noun = "combination" if total == 1 else "combinations"
+    if comparison.search is not None:
+        noun = f"chosen {noun}"
     measured = f"{counts.pop('ok')} of {total} {noun} measured"
     incomplete = sum(row.status == "ok" and bool(row.failures) for row in comparison.rows)
     if incomplete:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Damaged
@@ -286,6 +286,27 @@ class Progress:
     planned: int
 
 
+@dataclass(frozen=True, slots=True)
+class SearchGoal:
+    """A metric of which a search looked for the best value."""
+
+    metric: str
+    direction: Literal["maximize", "minimize"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSummary:
+    """A search: the rows of the comparison are the combinations that it measured."""
+
+    goals: tuple[SearchGoal, ...]
+    trials: int
+    """How many combinations it was to measure."""
+    combinations: int
+    """How many there are that can be measured."""
+    too_large: int = 0
+    """How many it did not measure because a smaller one was too large."""
+
+
 @dataclass(frozen=True)
 class Comparison(Stored):
     """A sweep's results, as reports and trackers show them."""
@@ -320,6 +341,8 @@ class Comparison(Stored):
     """Files of the sweep's folder that could not be read, a line each: the path in the folder and the reason."""
     running: Progress | None = None
     """None if the sweep has ended; else the rows are those of the trials that have ended so far."""
+    search: SearchSummary | None = None
+    """None if every combination was to be measured."""
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

@@ -234,6 +234,15 @@ def _setting(settings: Mapping[str, object], name: str) -> str | int:
 
 def scheduler() -> Json | None:
     """The job of a cluster that this process runs in, its node and how often it was started again; None outside of any."""
+    if "SWEEPROF_SCHEDULER" in os.environ:
+        return {
+            "name": os.environ["SWEEPROF_SCHEDULER"],
+            "cluster": None,
+            "job": os.environ.get("SWEEPROF_JOB"),
+            "node": os.environ.get("SWEEPROF_NODE"),
+            "partition": None,
+            "restarts": int(os.environ.get("SWEEPROF_RESTARTS") or 0),
+        }
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
         return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -94,6 +95,25 @@ class Expression:
             raise ValueError("divides by zero") from None
         except OverflowError:
             raise ValueError("has a number beyond all bounds") from None
+
+    def excess(self, values: Values) -> float:
+        """Return how far the expression is from being true: 0 where it holds, else 1 or more.
+
+        Of ``a < b`` it is 1 plus the logarithm of the ratio of both sides, so that 2 b is as far as b / 2 of ``a > b``.
+
+        Raises:
+            ValueError: as of :meth:`value`.
+        """
+        if self.value(values) is True:
+            return 0.0
+        tree = self._tree
+        if not (isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in _ORDER):
+            return 1.0
+        given = {identifier: values[name] for identifier, name in self._named.items() if name in values}
+        sides = _value(tree.left, given), _value(tree.comparators[0], given)
+        if not all(_is_number(side) and side > 0 for side in sides):
+            return 1.0
+        return 1.0 + abs(math.log(sides[0] / sides[1]))
 
 
 def parse(text: str, names: Collection[str]) -> Expression:

@@ -23,8 +23,9 @@ UNTIMED = "the operators of a step were not timed"
 
 FRAME_COLUMNS = (
     "name kind operator scope call type weights weight_shapes weight_dtypes input_shapes input_dtypes output_shapes output_dtypes "
-    "in_nodes out_nodes active_nodes live_bytes macs flops ops seconds reason"
+    "in_nodes out_nodes active_nodes live_bytes bytes_read bytes_written macs flops ops seconds reason"
 ).split()
+_FIGURES = ("live_bytes", "bytes_read", "bytes_written", "macs", "flops", "ops", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,11 @@ class GraphNode(Displayed):
     """Positions of the nodes whose tensors are in memory when it has run; of tensors that share memory, the node of the first."""
     live_bytes: int | None = None
     """Bytes of these tensors, without weights and inputs of the model; None for inputs and outputs."""
+    bytes_read: int | None = None
+    """Bytes that it has to read: each tensor that it takes once, of a table the rows that it returns, of a view nothing. None for
+    inputs and outputs, and in graphs of an earlier version."""
+    bytes_written: int | None = None
+    """Bytes that it has to write: each tensor that it returns, or writes in place, once."""
     macs: int | None = 0
     """None where there is no formula, or where a formula of the whole module counts."""
     flops: int | None = 0
@@ -213,7 +219,7 @@ class Graph(Stored):
                     "in_nodes": [self.nodes[source].name for source in sources],
                     "out_nodes": consumers[position],
                     "active_nodes": [self.nodes[maker].name for maker in node.active],
-                    **{name: getattr(node, name) for name in ("live_bytes", "macs", "flops", "ops", "seconds")},
+                    **{name: getattr(node, name) for name in _FIGURES},
                     "reason": "; ".join(text for text in (node.reason, node.seconds_reason) if text) or None,
                 }
             )

@@ -42,7 +42,7 @@ def begin_budget(folder: Folder, plan: Plan) -> None:
     if seconds is None or plan.cluster:
         folder.budget.unlink(missing_ok=True)
         return
-    reports_s = REPORTS_S + REPORT_S * len(plan.combinations)
+    reports_s = REPORTS_S + REPORT_S * plan.size
     write_json(folder.budget, dataclasses.asdict(_End(psutil.Process(os.getpid()).create_time() + seconds - reports_s)))
 
 
@@ -82,6 +82,10 @@ class Budget:
             return True
         # Of trials that alternate, each takes as long as all of them.
         return time.time() + max(self._expected_s(trial) for trial in trials) <= self.ends
+
+    def has_time_for_each(self, trials: Sequence[Trial]) -> bool:
+        """True if trials that run one after the other are expected to end in time."""
+        return self.ends is None or time.time() + sum(map(self._expected_s, trials)) <= self.ends
 
     def _expected_s(self, trial: Trial) -> float:
         taken = self._taken.get(trial.pass_name)

@@ -15,11 +15,13 @@ from sweeprof.metrics.output_scores import parts_of, with_parts
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
 from sweeprof.plan.comparing import judged, most_rounds, protocol_of, thresholds_of
-from sweeprof.plan.plan import Combination, Trial
+from sweeprof.plan.plan import Combination, Plan, Trial
 from sweeprof.results.compare import (
     Comparison,
     Progress,
     Row,
+    SearchGoal,
+    SearchSummary,
     common_and_own,
     compare_rows,
     find_baselines,
@@ -27,9 +29,10 @@ from sweeprof.results.compare import (
     unsteady_warnings,
 )
 from sweeprof.results.files import read_json
-from sweeprof.results.measurement import Measurement
+from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import FINE, Failure, Json, Record, Status, Warning, check_environment
 from sweeprof.run.output_difference import disagreement, tolerance_of, unjudged
+from sweeprof.run.search import measured_plan, not_run
 from sweeprof.storage.events import begun
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
@@ -85,7 +88,8 @@ def comparison_of(
         UserError: the plan names metrics that cannot be imported, or only with ``trust``.
         Damaged: the plan cannot be read.
     """
-    plan = folder.read_plan()
+    whole = folder.read_plan()
+    plan = measured_plan(whole, folder)
     selected = select(plan.metrics, trust)
     bases = find_baselines(plan.baseline, {c.id: c.axes for c in plan.combinations})
     common, settings = common_and_own([c.config for c in plan.combinations])
@@ -126,15 +130,13 @@ def comparison_of(
             row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
         rows.append(row)
     infos = [entry.metric.info for entry in selected]
-    conditions = " ".join(plan.compare.constraints or ())
-    named = [info.name for info in in_units(infos, UNITS) if info.name.rpartition("/")[2] in conditions]
+    named = _goals_and_conditions(plan, infos)
     scores = [f"quality/{name}" for c in plan.combinations for name in c.config.get("quality") or {}]
     infos, measurements = with_parts(infos, measurements, scores)
     metrics, measurements = by_unit(infos, measurements, named)
     thresholds = thresholds_of(plan, metrics)
     driver = _environment(folder, damaged)
-    planned = plan.trials() if running else []
-    progress = Progress(sum(map(folder.is_done, planned)), len(planned)) if running else None
+    too_large = not_run(whole, folder, trust)
     comparison = Comparison(
         sweep_id=plan.sweep_id,
         name=plan.name,
@@ -145,15 +147,42 @@ def comparison_of(
         baseline=plan.baseline,
         rows=compare_rows(rows, measurements, plan.threshold, thresholds),
         environment=of_cluster(driver, hosts) if plan.cluster else driver,
-        excluded=plan.excluded,
+        excluded=(*plan.excluded, *too_large),
         threshold=plan.threshold,
         thresholds=thresholds,
         protocol={**protocol_of(plan.combinations), **({"budget": [plan.budget]} if plan.budget else {})},
         settings=common,
-        running=progress,
+        running=_progress(folder, whole, plan) if running else None,
+        search=_search_summary(whole, len(too_large)),
     )
     comparison = judged(comparison, plan, folder.baseline, damaged)
     return dataclasses.replace(comparison, damaged=tuple(damaged))
+
+
+def _progress(folder: Folder, whole: Plan, measured: Plan) -> Progress:
+    """Return how many trials have ended; of a search it is known how many combinations it measures, but not which."""
+    planned = measured.trials()
+    done = sum(map(folder.is_done, planned))
+    if whole.search is None:
+        return Progress(done, len(planned))
+    return Progress(done, max(done, len(whole.trials()) * whole.size // max(1, len(whole.combinations))))
+
+
+def _goals_and_conditions(plan: Plan, infos: Sequence[MetricInfo]) -> list[str]:
+    """Return the metrics that constraints name, and the goals of a search."""
+    conditions = " ".join(plan.compare.constraints or ())
+    goals = [goal.metric for goal in plan.search.goals] if plan.search else []
+    names = [info.name for info in in_units(infos, UNITS)]
+    return [name for name in names if name in goals or name.rpartition("/")[2] in conditions]
+
+
+def _search_summary(plan: Plan, too_large: int) -> SearchSummary | None:
+    """Return the search of a plan; ``too_large``: how many combinations it did not measure because a smaller one was too large."""
+    if plan.search is None:
+        return None
+    goals = tuple(SearchGoal(goal.metric, goal.direction) for goal in plan.search.goals)
+    able = sum(c.unsupported is None for c in plan.combinations)
+    return SearchSummary(goals, plan.search.trials, able, too_large)
 
 
 def _environment(folder: Folder, damaged: list[str]) -> Json:

@@ -79,7 +79,10 @@ def predicted_cost(plan: Plan, output: Path) -> Cost:
                 trials_s += count * statistics.median(measured)
                 known += count
             trials += count
-    return Cost(trials_s, _start_s() + earlier.once(able, len(plan.combinations)), trials, known)
+    if plan.search is not None and able:  # it is not known which ones it measures
+        share = plan.size / len(able)
+        trials_s, trials, known = share * trials_s, round(share * trials), round(share * known)
+    return Cost(trials_s, _start_s() + earlier.once(able, plan.size), trials, known)
 
 
 def rounds_of(combination: Combination, pass_name: PassName) -> int:

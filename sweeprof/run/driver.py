@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from sweeprof.cluster.launcher import Detached
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError
 from sweeprof.metrics.select import needs_trust
 from sweeprof.plan.plan import Plan
@@ -37,7 +38,6 @@ from sweeprof.run.references import keep_baseline
 from sweeprof.run.reports import write_reports
 from sweeprof.run.tracker_process import TrackerProcess
 from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, shown_at
-from sweeprof.slurm.launcher import Detached
 from sweeprof.storage.folder import Folder, stamp_of
 from sweeprof.tracking import Links, SweepOutcome
 
@@ -106,7 +106,7 @@ def measure_missing(
         tracker.prepare(missing)
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
-            code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison)
+            code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison, plan.budget is not None)
             send_ahead = partial(tracker.send_ahead, _ending(code), missing)
             report = write_reports(folder, comparison, on_combinations=send_ahead)
         with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
@@ -236,8 +236,16 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
     return "its shard ended before it was measured", False
 
 
-def _exit_code(comparison: Comparison) -> int:
-    return ExitCode.OK if all(row.is_fully_measured for row in comparison.rows) else ExitCode.INCOMPLETE
+def _exit_code(comparison: Comparison, is_limited: bool) -> int:
+    """Return the exit code; ``is_limited``: the time of the sweep is limited, so that a search may have fewer trials."""
+    search = comparison.search
+    if search is not None:
+        left = search.combinations - search.too_large - len(comparison.rows)
+        if not comparison.rows or (left > 0 and len(comparison.rows) < search.trials and not is_limited):
+            return ExitCode.INCOMPLETE
+    # That memory runs out is one of the answers of a search.
+    is_answer = [row.is_fully_measured or (search is not None and row.status == "oom") for row in comparison.rows]
+    return ExitCode.OK if all(is_answer) else ExitCode.INCOMPLETE
 
 
 def _ending(code: int) -> SweepOutcome:

@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.plan.plan import Plan, expected_seconds
 from sweeprof.results.compare import Excluded
 from sweeprof.run.cost import Cost, predicted_cost
 from sweeprof.run.devices import warn_of_oversubscription
-from sweeprof.slurm.commands import largest_array
+from sweeprof.storage.jobs import Jobs
 
 SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
 """How many combinations, excluded points per rule, and values per axis are shown."""
@@ -48,13 +49,23 @@ def print_plan(plan: Plan, out: Console, output: Path) -> None:
     shards = len(plan.shards)
     for line in (
         f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})",
-        f"trials      {len(planned)} in {shards} {'shard' if shards == 1 else 'shards'}",
+        *_search(plan),
+        f"trials      {cost.trials} in {shards} {'shard' if shards == 1 else 'shards'}",
         f"about       {_duration(cost.total_s)}, {_source(cost)}",
     ):
         out.print(Text(line), soft_wrap=True)
     for line in _tasks(plan):
         out.print(Text(line), soft_wrap=True)
     warn_of_oversubscription(plan, out)
+
+
+def _search(plan: Plan) -> Iterator[str]:
+    """Yield what a search looks for, and how many combinations it measures."""
+    if plan.search is not None:
+        goals = ", ".join(f"{goal.direction} {goal.metric}" for goal in plan.search.goals)
+        conditions = "".join(f", {condition}" for condition in plan.compare.constraints or ())
+        count = f"{plan.size} of {len(plan.combinations)} combinations, chosen by {plan.search.sampler}"
+        yield f"search      {count}: {goals}{conditions}"
 
 
 def _duration(seconds: float) -> str:
@@ -107,16 +118,19 @@ def _tasks(plan: Plan) -> Iterator[str]:
     """Return the requested resources of a cluster: a line for tasks with the same resources."""
     if not plan.cluster:
         return
-    most = largest_array()
+    scheduler = scheduler_of(plan.cluster["settings"], Jobs(Path()))
+    most = scheduler.largest_array()
     seconds = {c.id: sum(expected_seconds(c, name) for name in plan.passes) for c in plan.combinations}
     alike: dict[str, list[float]] = {}
     for shard, asked in zip(plan.shards, plan.cluster["resources"], strict=True):
-        text = " ".join(f"{key}={value}" for key, value in asked.items() if value)
+        text = " ".join(f"{key}={value}" for key, value in asked.items() if value and key != "needed_memory")
+        if not asked["memory"] and asked.get("needed_memory"):
+            text += f" memory>={asked['needed_memory'] / 2**30:.3g}GiB"
         alike.setdefault(text, []).append(sum(seconds[id] for id in shard))
     for text, tasks in alike.items():
         arrays = math.ceil(len(tasks) / most)
         count = f"{len(tasks)} task{'s' * (len(tasks) > 1)} in {arrays} array{'s' * (arrays > 1)}"
-        yield f"slurm       {count}, up to {max(tasks) / 60:.1f} min of work each: {text}"
+        yield f"{scheduler.title.lower():<11} {count}, up to {max(tasks) / 60:.1f} min of work each: {text}"
 
 
 def _kind(one: Excluded) -> str:

@@ -52,9 +52,10 @@ class LiveReports:
         """Take the ids of the combinations that are measured here."""
         self._folder, self._plan = folder, plan
         measured = [c for c in plan.combinations if c.id in set(ids)]
-        count = len(plan.combinations)
+        count = plan.size
         self._writing, self._sending = _Budget(0.5 + 0.005 * count), _Budget(1.0 + 0.1 * count)
-        self._missing = {value for c in measured for value in _values(c)}
+        # A search may never choose some of the values.
+        self._missing = {value for c in measured for value in _values(c)} if plan.search is None else set()
         """Values of axes without a result."""
         self._has_news = False
         self._axes = {c.id: _values(c) for c in measured}

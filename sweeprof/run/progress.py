@@ -8,6 +8,7 @@ a second, and only then, because it shares the machine with the measurement.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import threading
 import time
@@ -24,6 +25,7 @@ from sweeprof.passes.registry import pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
 from sweeprof.report.cells import axis_text
 from sweeprof.report.units import scaled
+from sweeprof.run.search import measured_plan
 from sweeprof.storage.events import Event, TrialKey, parsed
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
@@ -42,6 +44,7 @@ class State:
     trials: dict[TrialKey, float]
     """Expected seconds of every trial that has not ended."""
     total: int
+    is_search: bool = False
     current: str = ""
     waited_for: str = ""
     """The other sweep for which it waited last."""
@@ -73,7 +76,11 @@ class State:
             if event.waits_for is not None:  # another shard of this sweep is shown anyway
                 self.current = self.waited_for = f"waiting for {event.waits_for}"
             return None
-        self.trials.pop(event.key, None)
+        key = event.key
+        if self.is_search and key not in self.trials:
+            # A search does not know beforehand which combinations it measures: any trial of this kind stands for it.
+            key = next((other for other in self.trials if other[1:] == key[1:]), key)
+        self.trials.pop(key, None)
         if event.kind == "decided":
             return None
         self.spent.setdefault(event.pass_name, []).append(event.time - self.begun.pop(event.key, event.time))
@@ -97,13 +104,20 @@ class ProgressDisplay:
         self._combinations = {c.id: c for c in plan.combinations}
         self._shown_steps = 0
         self._labels = {c.id: " ".join(str(c.axes[a]) for a in self._axes) for c in plan.combinations}
-        planned = plan.trials()
+        if plan.search is None:
+            planned = plan.trials()
+        else:  # so many trials, of whichever combinations it chooses
+            able = [id for shard in plan.shards for id in shard]
+            planned = dataclasses.replace(plan, shards=(tuple(able[: plan.size]),)).trials()
+        measured = sum(folder.is_done(trial) for trial in measured_plan(plan, folder).trials())
         left = {}
         for trial in planned:
-            if not folder.is_done(trial):
+            if plan.search is not None or not folder.is_done(trial):
                 key = (trial.combination_id, trial.pass_name, trial.round)
                 left[key] = _expected_seconds(self._combinations[trial.combination_id], trial)
-        self.state = State(left, len(planned))
+        if plan.search is not None:
+            left = dict(list(left.items())[measured:])
+        self.state = State(left, len(planned), is_search=plan.search is not None)
         # Events of an earlier run are not shown.
         self._read = {path: path.stat().st_size for path in folder.events.glob("shard-*.jsonl")}
         self._stop = threading.Event()

@@ -14,12 +14,16 @@ from omegaconf import OmegaConf, open_dict
 from rich.console import Console
 from rich.text import Text
 
+from sweeprof.cluster.launcher import live_jobs
+from sweeprof.cluster.scheduler import ClusterError
+from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.config.schema import NOT_DECIDING, TRIAL_KEYS, constraint_problems
 from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Combination, OtherSweep, Plan
+from sweeprof.plan.search import change_problems, changed_search, placement_problems
 from sweeprof.plan.shards import Shards
 from sweeprof.plan.sweep_file import plain_node
 from sweeprof.results.environment import capture
@@ -29,9 +33,8 @@ from sweeprof.run import driver
 from sweeprof.run.dry_run import print_plan
 from sweeprof.run.launchers import Launch
 from sweeprof.run.locks import driver_lock
+from sweeprof.run.search import measured_plan
 from sweeprof.run.tracking_file import StoredTracker, stored_tracker
-from sweeprof.slurm.commands import SlurmError
-from sweeprof.slurm.launcher import live_jobs
 from sweeprof.storage.folder import Folder, sweeps
 from sweeprof.storage.jobs import Jobs
 
@@ -169,13 +172,18 @@ def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, J
     """Return the stored plan with the settings of the command line, by dotted key; ``sharded``: None to keep the shards."""
     changed: Json = {}
     limits: Json = {}
+    search: Json = {}
     for key, value in given.items():
         top, _, rest = key.partition(".")
         if top == "limits":
             limits.update({rest: value} if rest else value)
+        elif top == "search":
+            search[rest] = value
         elif top in TRIAL_KEYS:
             changed[top] = value
     changed["limits"] = dataclasses.replace(plan.limits, **limits)
+    if search:
+        changed["search"] = changed_search(plan, search)
     if sharded is not None:
         changed["shards"], changed["cluster"] = sharded
     return dataclasses.replace(plan, **changed)
@@ -215,7 +223,8 @@ def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
         number = 1 + sum(1 for _ in folder.path.glob("plan-*.json"))
         # A copy, so that neither a kill nor a full disk leaves the folder without a plan.
         write_bytes(folder.path / f"plan-{number}.json", folder.plan.read_bytes())
-    if (_measured(plan), plan.compare, plan.threshold) != (_measured(old), old.compare, old.threshold):
+    comparing = [(_measured(one), one.compare, one.threshold, one.search) for one in (plan, old)]
+    if comparing[0] != comparing[1]:
         folder.forget_decided()
     if plan.compare.against != old.compare.against:
         folder.baseline.unlink(missing_ok=True)
@@ -229,6 +238,7 @@ def _measured(plan: Plan) -> Any:
 def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:
     """Count the trials; with ``move`` the records of trials to run again, and those that cannot be read, are set aside."""
     kept, missing, again = 0, 0, Counter[str]()
+    plan = measured_plan(plan, folder)
     groups = [group for index in range(len(plan.shards)) for group in plan.trial_groups(index)]
     for group in groups:
         needed = [trial for trial in group if folder.record_path(trial).exists() or not folder.is_decided(trial)]
@@ -316,19 +326,21 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
 
 
 def _jobs(folder: Folder) -> list[str]:
-    """Return the jobs that still measure the sweep; raises :class:`UserError` if Slurm does not answer."""
+    """Return the jobs that still measure the sweep; raises :class:`UserError` if their scheduler does not answer."""
     try:
         return live_jobs(folder)
-    except SlurmError as error:
-        message = f"was measured by jobs of Slurm, but Slurm does not answer whether they still run: {error}"
+    except ClusterError as error:
+        message = f"was measured by jobs of a cluster that does not answer whether they still run: {error}"
         raise UserError([Problem("resume", str(folder.path), message)]) from None
 
 
 def _running_jobs(jobs: Sequence[str], folder: Folder, old: Plan, plan: Plan) -> str:
     """Return a sentence on jobs that still run; raises :class:`UserError` if they measure another plan."""
-    named = f"job{'s' * (len(jobs) > 1)} {', '.join(jobs)} of Slurm"
-    if (old.combinations, old.shards, bool(old.cluster)) != (plan.combinations, plan.shards, bool(plan.cluster)):
-        message = f"is being measured by {named} with another plan: wait until they end, or cancel them: scancel {' '.join(jobs)}."
+    scheduler = scheduler_of(old.cluster["settings"], Jobs(folder.path))
+    named = f"job{'s' * (len(jobs) > 1)} {', '.join(jobs)} of {scheduler.title}"
+    if (old.combinations, old.shards, old.scheduler) != (plan.combinations, plan.shards, plan.scheduler):
+        cancel = scheduler.cancel_command(jobs)
+        message = f"is being measured by {named} with another plan: wait until they end, or cancel them: {cancel}."
         raise UserError([Problem("resume", str(folder.path), message)])
     return f"{named} still measure it."
 
@@ -343,10 +355,16 @@ def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
     with open_dict(plain):
         del plain["hydra"]
     config: Any = OmegaConf.to_container(plain, resolve=True)
-    problems = config_problems(config)
+    settings = {key: plain_node(composer.config, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
+    problems = list(change_problems(plan.search, settings))
+    if plan.search is not None:
+        config["search"]["maximize"] = [goal.metric for goal in plan.search.goals]
+        problems += placement_problems(config["search"], config["cluster"]["scheduler"] is not None, config["shards"])
+    problems += config_problems(config)
     if problems:
         raise UserError(problems)
-    settings = {key: plain_node(composer.config, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
+    if plan.search is not None:
+        return with_settings(plan, settings, None)
     resharded = composer.sharded(plan.combinations, plan.baseline, plan.passes) if _reshards(given) else None
     return with_settings(plan, settings, resharded)
 

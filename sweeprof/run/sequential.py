@@ -16,15 +16,16 @@ from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Selected
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import pass_named
-from sweeprof.plan.comparing import deciding_metric, most_rounds, thresholds_of
+from sweeprof.plan.comparing import deciding_metric, metric_in_rounds, most_rounds, thresholds_of
 from sweeprof.plan.order import pair_key
-from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.plan import Combination, Goal, Plan
 from sweeprof.report.selection import conditions, metric_names
 from sweeprof.results.compare import Row, compared_row, find_baselines, key_of
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell
 from sweeprof.run.comparison import sessions_of
+from sweeprof.run.search import Outcomes
 from sweeprof.storage.folder import Folder
 
 Pair = tuple[str, str]
@@ -56,6 +57,8 @@ class SequentialRounds:
         self._sequential = [id for id, c in self._combinations.items() if most_rounds(c.config)]
         self._metrics = select(plan.metrics, trust=True) if self._sequential else []
         self._baselines = find_baselines(plan.baseline, {id: c.axes for id, c in self._combinations.items()})
+        self._outcomes = Outcomes(plan, folder) if plan.search is not None and self._sequential else None
+        """Of a search with one goal the best combination is compared with all others that fulfil the conditions."""
         self._alike: dict[str, list[str]] = {}
         for id, c in self._combinations.items():
             self._alike.setdefault(pair_key(c.axes, plan.baseline), []).append(id)
@@ -77,6 +80,11 @@ class SequentialRounds:
 
     def _comparisons(self) -> Iterator[Pair]:
         """Yield the comparisons that are to be decided."""
+        if self._outcomes is not None and self._goal is not None:
+            feasible = [id for id in self._sequential if self._outcomes.of(id).is_feasible]
+            best = self._best(feasible)
+            yield from ((id, best) for id in feasible if best is not None and id != best)
+            return
         for id in self._sequential:
             kind = self._combinations[id].config["protocol"]["decide"]
             if kind == "baseline":
@@ -100,6 +108,12 @@ class SequentialRounds:
                 is_lower = side.metric.metric.info.better == "lower"
                 values[id] = side.measurement.value if is_lower else -side.measurement.value
         return min(values, key=values.__getitem__) if values else None
+
+    @property
+    def _goal(self) -> Goal | None:
+        """The goal of a search; None if it has several, which have a front and not a best combination."""
+        search = self._plan.search
+        return search.goals[0] if search is not None and len(search.goals) == 1 else None
 
     def _is_open(self, pair: Pair, sides: dict[str, _Side | None]) -> bool:
         """True if further rounds of both can decide the comparison."""
@@ -134,7 +148,10 @@ class SequentialRounds:
 
     def _side(self, combination: Combination) -> _Side | None:
         """Return a combination's deciding metric; None if it has none, or if its last round failed."""
-        metric = deciding_metric(self._metrics, combination.config.get("mode"))
+        if self._goal is None:
+            metric = deciding_metric(self._metrics, combination.config.get("mode"))
+        else:
+            metric = metric_in_rounds(self._metrics, self._goal.metric)
         if metric is None:
             return None
         records = self._records(combination.id, metric)

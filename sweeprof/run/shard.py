@@ -38,6 +38,7 @@ from sweeprof.run.live_reports import LiveReports
 from sweeprof.run.locks import Holder, OnWait, end_with_driver, exclusive_lock, host_lock, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
+from sweeprof.run.search import Outcomes, Search, measured_plan
 from sweeprof.run.sequential import SequentialRounds
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder
@@ -79,7 +80,14 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         reports = LiveReports(folder, plan, ids)
         sequential, budget = SequentialRounds(plan, folder, ids), Budget.of(folder, plan, index)
         shard = _Shard(plan, folder, ids, pool, slots, events, reports, sequential, budget)
-        todo = shard.run_during_imports(todo)
+        if plan.search is None:
+            todo = shard.run_during_imports(todo)
+        else:
+            shard.import_frameworks(todo)
+            shard.search()
+            plan = measured_plan(plan, folder)
+            shard.ids, shard.sequential = plan.shards[index], SequentialRounds(plan, folder, plan.shards[index])
+            todo = [group for group in plan.trial_groups(index) if not all(map(folder.is_done, group))]
         rounds = 0
         for is_exclusive, groups in groupby(todo, lambda group: group[0].pass_name in exclusive_passes()):
             if not is_exclusive:
@@ -141,6 +149,33 @@ class _Shard:
                 remaining.remove(group)
                 self._run_in(group, HostSlot())
         return remaining
+
+    def import_frameworks(self, groups: Sequence[TrialGroup]) -> None:
+        """Import what the trials may need; nothing is measured on this host until it returns."""
+        of_host = [group for group in groups if all(self._is_on_host(trial) for trial in group)]
+        if not of_host:
+            return
+        with self.slots.shared(self._on_wait(of_host[0][0])):
+            self.pool.start(self._forked_from(trial) for group in of_host for trial in group)
+            self._prepare_data(groups)
+            while self.pool.is_importing:
+                self.pool.wait_for_import()
+
+    def search(self) -> None:
+        """Measure once each combination that a search chooses, as long as there is time and nothing stops the sweep."""
+        outcomes = Outcomes(self.plan, self.folder)
+        search = Search(self.plan, outcomes)
+        while self.folder.stopped() is None:
+            with self.slots.shared():  # a sampler may need a processor for a second
+                id = search.next()
+            if id is None:
+                return
+            trials = [trial for trial in outcomes.first_trials(id) if not self.folder.is_done(trial)]
+            if not self.budget.has_time_for_each(trials):
+                return
+            for trial in trials:
+                self._run_in((trial,))
+                self.report()
 
     def _is_on_host(self, trial: Trial) -> bool:
         return str(self._combinations[trial.combination_id].config["device"]["type"]) == "cpu"

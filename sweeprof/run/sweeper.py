@@ -12,18 +12,19 @@ from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.config.override_syntax import quoted
 from sweeprof.config.overrides import Arguments
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Plan
-from sweeprof.plan.shards import SLURM
+from sweeprof.plan.shards import CLUSTER
 from sweeprof.run import driver
 from sweeprof.run.dry_run import print_plan
 from sweeprof.run.launchers import set_defaults
 from sweeprof.run.references import find_baseline
 from sweeprof.run.resume import resume_sweep
-from sweeprof.slurm.commands import check_installed
 from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import Jobs
 from sweeprof.terminal import console, error_console
 
 PIPED_WIDTH = 120
@@ -57,7 +58,7 @@ def sweep(
             print_plan(plan, out, output)
             return
         if plan.cluster:
-            check_installed()
+            scheduler_of(plan.cluster["settings"], Jobs(output)).check_installed()
         tracking: dict[str, Any] = OmegaConf.to_container(config.tracking, resolve=True)  # type: ignore[assignment]
         code = driver.run(plan, output, tracking, launch, out, live).exit_code
     if code:
@@ -75,7 +76,7 @@ def _launch(
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.sweep.dir = str(folder.path)
         if plan.cluster:  # also of a resumed sweep, whose command line need not repeat it
-            config.hydra.launcher = {"_target_": SLURM}
+            config.hydra.launcher = {"_target_": CLUSTER}
         # Jobs compose their config again from the overrides; only these reach them.
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(folder.path))}")
         set_defaults(config.hydra.launcher)

@@ -94,9 +94,7 @@ class TrackerProcess:
         """
         if self._child is None:
             return
-        sweep = SweepInfo(
-            plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), len(plan.combinations)
-        )
+        sweep = SweepInfo(plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), plan.size)
 
         def wait() -> None:
             self._links = self._ask({"open": dataclasses.asdict(sweep)}, OPEN_S)

@@ -1,4 +1,4 @@
-"""Jobs of a sweep on Slurm, as files in its folder: processes that follow the tasks, and the tasks, share only these.
+"""Jobs of a sweep on a cluster, as files in its folder: processes that follow the tasks, and the tasks, share only these.
 
 ::
 
@@ -26,8 +26,7 @@ from sweeprof.results.record import Json, Status
 from sweeprof.results.validation import validated
 
 HELD = "another process measures its shard"
-"""The error of a task that ended because of one that Slurm has lost contact with, which may finish or be gone soon."""
-_JOB = re.compile(r"\d+(_\d+)?")
+"""The error of a task that ended because of one that the scheduler has lost contact with, which may finish or be gone soon."""
 _NAME = re.compile(r"[\w.][\w. -]*")
 _TOKEN = re.compile(r"[0-9a-f]{10}")
 
@@ -38,14 +37,14 @@ class Submission:
 
     token: str
     name: str
-    """Name of the Slurm job; it ends with the token, so that Slurm can be queried even if sbatch's answer was lost."""
+    """Name of the job; it ends with the token, so that the scheduler can be queried even if its answer was lost."""
     shards: tuple[int, ...]
     """Task N runs the shard at place N."""
     resources: Json
     submitted: float
     """Seconds since the epoch."""
     job: str | None = None
-    """Slurm's number; None until sbatch has answered."""
+    """The scheduler's id; None until it has answered."""
     revoked: bool = False
     """True if its tasks must end before they measure anything."""
 
@@ -118,8 +117,8 @@ class Jobs:
         """Return the submission with a token; None if there is none."""
         with suppress(OSError, Damaged):
             found = validated(Submission, read_json(self.path / f"{token}.json"))
-            # Its job and name become arguments of Slurm's commands.
-            is_safe = _NAME.fullmatch(found.name) and (found.job is None or _JOB.fullmatch(found.job))
+            # Its job and name become arguments of the scheduler's commands.
+            is_safe = _NAME.fullmatch(found.name) and (found.job is None or _NAME.fullmatch(found.job))
             if found.token == token and is_safe:
                 return found
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -243,10 +244,42 @@ def test_a_missing_extra_says_what_to_install(called: Command, monkeypatch: pyte
     """An interpreter that cannot see the frameworks, as after ``pip install sweeprof`` alone."""
     for framework in ("tensorflow", "mlflow"):
         monkeypatch.setitem(sys.modules, framework, None)
-    ran = called("backend=tensorflow")
+    ran = called("backend=tensorflow", "tracking=mlflow")
     assert ran.code == 1
-    assert "pip install 'sweeprof[tensorflow]'" in ran.err
+    assert "pip install 'sweeprof[tensorflow]', or use what is installed: backend=torch" in ran.err
     assert "pip install 'sweeprof[mlflow]'" in ran.err
+
+
+def test_onnxruntime_without_the_framework_that_builds_the_model(
+    called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    ran = called("backend=onnxruntime", "model=mlp", "dry_run=true")
+    assert ran.code == 1
+    assert "model.torch: 'torch' is needed to build the model for onnx, and is not installed here" in ran.err
+    assert "pip install 'sweeprof[torch]'" in ran.err
+
+
+def test_without_mlflow_a_sweep_is_not_tracked(called: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    ran = called("model=fake", "backend=fake", "dataset=synthetic")
+    assert ran.code == 0, ran.err
+    (line,) = [line for line in ran.err.splitlines() if "MLflow" in line]
+    assert line.startswith("tracking: MLflow is not installed")
+    assert "pip install 'sweeprof[mlflow]'" in line
+    assert not (ran.cwd / "outputs" / "mlflow.db").exists()
+    (config,) = ran.cwd.glob("outputs/*/*/tracking.json")
+    assert json.loads(config.read_text())["config"] == {"_target_": None}
+
+
+@pytest.mark.parametrize("asked", ["tracking=mlflow", "tracking.uri=http://localhost:1"])
+def test_mlflow_that_is_asked_for_must_be_installed(
+    asked: str, called: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    ran = called("model=fake", "backend=fake", "dataset=synthetic", "dry_run=true", asked)
+    assert ran.code == 1
+    assert "tracking: 'mlflow' is not installed here: pip install 'sweeprof[mlflow]'" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import sweeprof
 from support.command import Command, environment, start_command
 
 ROOT = Path(__file__).parents[2]
@@ -154,8 +155,14 @@ def test_the_wheel_runs_from_any_directory(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    assert (tmp_path / "site" / "sweeprof" / "conf" / "sweep" / "quickstart.yaml").is_file()
-    assert not (tmp_path / "site" / "tests").exists()
+        names = set(archive.namelist())
+    assert wheel.name.startswith(f"sweeprof-{sweeprof.__version__}-")
+    tracked = subprocess.run(
+        ["git", "ls-files", "sweeprof", "hydra_plugins", "conf"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    expected = {f"sweeprof/{name}" if name.startswith("conf/") else name for name in tracked.stdout.split()}
+    assert {"sweeprof/py.typed", "sweeprof/conf/sweep/quickstart.yaml"} <= expected
+    assert {name for name in names if ".dist-info/" not in name} == expected
     away = tmp_path / "away"
     away.mkdir()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A sweep on the real Slurm whose combinations wait, fail and take memory as files in its folder tell them to."""
+"""A sweep on a real Slurm or Ray whose combinations wait, fail and take memory as files in its folder tell them to."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from support.command import Ran, environment, run_command, start_command
+from support.ray_lab import RayLab
 from support.slurm import Lab
 from sweeprof.storage.jobs import Jobs
 
@@ -48,7 +49,7 @@ class Clustered:
         shards: how many tasks.
     """
 
-    lab: Lab
+    lab: Lab | RayLab
     cwd: Path
     count: int = 6
     shards: int = 3
@@ -62,7 +63,7 @@ class Clustered:
     def arguments(self) -> list[str]:
         """Of the command that starts it."""
         return [
-            *("cluster=slurm", "cluster.poll_s=0.5", "cluster.memory=300MiB", f"shards={self.shards}", METRICS),
+            *(*self.lab.arguments, f"shards={self.shards}", METRICS),
             *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none"),
             *("model.fake._target_=lab_models.model", "~model.fake.step_s"),
             *(f"+model.fake.number={','.join(map(str, range(self.count)))}", "compare.baseline={}", *self.more),
@@ -133,10 +134,11 @@ class Clustered:
 
     def tasks(self) -> dict[str, str]:
         """The states of its tasks in Slurm, by Slurm's id."""
+        assert isinstance(self.lab, Lab)
         return self.lab.jobs("adhoc-")
 
     def task_of(self, number: int) -> str:
-        """Slurm's id of the newest task that is to measure a combination."""
+        """The scheduler's id of the newest task that is to measure a combination."""
         plan = json.loads((self.folder / "plan.json").read_text())
         id = next(c["id"] for c in plan["combinations"] if c["axes"]["model.fake.number"] == number)
         shard = next(place for place, ids in enumerate(plan["shards"]) if id in ids)
@@ -157,7 +159,7 @@ class Clustered:
         last = [event["event"] for event in events if event["combination_id"] == id][-1:]
         return last in (["begin"], ["running"])
 
-    def until(self, predicate: Callable[[], object], said: str, timeout_s: float = 60) -> None:
+    def until(self, predicate: Callable[[], object], said: str, timeout_s: float = 120) -> None:
         """Wait for something to come true."""
 
         def come_true() -> bool:

@@ -20,7 +20,7 @@ if [ -e "$D/away" ]; then echo "slurm_load_jobs error: Unable to contact slurm c
 cat "$D/squeue" 2> /dev/null; true""",
     "sacct": """cat "$D/sacct" """,
     "scancel": """echo "$@" >> "$D/scancel.log"; rm -f "$D/squeue" """,
-    "scontrol": """echo "MaxArraySize = 1001" """,
+    "scontrol": """if [ -e "$D/partitions" ]; then cat "$D/partitions"; else echo "MaxArraySize = 1001"; fi""",
 }
 
 

@@ -205,6 +205,25 @@ at::Tensor convolution(
   return made.to(x.device());
 }
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& gradient,
+    const at::Tensor& x,
+    const at::Tensor& weight,
+    c10::SymIntArrayRef stride,
+    c10::SymIntArrayRef padding,
+    c10::SymIntArrayRef dilation,
+    bool transposed,
+    c10::SymIntArrayRef output_padding,
+    c10::SymInt groups,
+    std::array<bool, 3> wanted) {
+  auto channels = gradient.sym_size(1);
+  auto [of_x, of_weight, of_bias] = at::convolution_backward_symint(
+      on_host(gradient), on_host(x), on_host(weight), c10::SymIntArrayRef(&channels, 1), stride, padding, dilation,
+      transposed, output_padding, groups, wanted);
+  auto there = [&](const at::Tensor& tensor) { return tensor.defined() ? tensor.to(x.device()) : tensor; };
+  return {there(of_x), there(of_weight), there(of_bias)};
+}
+
 // Runs the operator of the CPU on copies on the host.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
@@ -220,6 +239,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &local_scalar_dense);
   m.impl("resize_", &resize_);
   m.impl("convolution_overrideable", &convolution);
+  m.impl("convolution_backward_overrideable", &convolution_backward);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

@@ -87,6 +87,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
     """Return what sweeprof measures on the device."""
     import sweeprof
     from sweeprof.backends.torch.adapter import TorchBackend
+    from sweeprof.doctor import conformance
 
     protocol = sweeprof.Protocol(min_s=0.02, warmup_s=0.0)
     x = torch.ones(128, 128)
@@ -121,6 +122,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         "decorated": [[line.source.strip(), line.hits, line.allocated_bytes] for line in step.lines.functions[0].lines],
         "device_times": [row.device_self_s for row in operators.rows],
         "layers": layers.forward_covered,
+        "conformance": conformance.answers(NAME),
         "checks": {name: [check.value, check.reason] for name, check in TorchBackend().device_checks(NAME).items()},
     }
 

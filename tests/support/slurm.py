@@ -32,6 +32,9 @@ class Lab:
     Tasks go by Slurm's ids: ``"12"`` for a plain job, ``"12_3"`` for an element of an array.
     """
 
+    arguments = ("cluster=slurm", "cluster.poll_s=0.5", "cluster.memory=300MiB")
+    """The arguments of a sweep on it whose tasks take little memory."""
+
     def __init__(self, settings: Mapping[str, int]) -> None:
         self.settings = dict(settings)
         self._dead: set[str] = set()

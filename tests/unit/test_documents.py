@@ -146,6 +146,12 @@ def test_the_reference_has_every_public_name_with_an_example() -> None:
     assert "sweeprof.__version__" in text
 
 
+def test_the_page_on_stability_lists_the_experimental_names() -> None:
+    text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    section = text.partition("## Experimental names")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", section)) == sweeprof._EXPERIMENTAL <= set(sweeprof.__all__)
+
+
 # The commands of the documents
 
 

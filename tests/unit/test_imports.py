@@ -42,7 +42,7 @@ WRITES_ENVIRONMENT = {
     # What a run starts, through whatever launcher, sees the samples that it decoded.
     "datasets/source.py",
     # XLA asks NPROC for the size of its pools, when its client starts; it has no other switch.
-    "backends/jax/runtime.py",
+    "backends/jax/adapter.py",
 }
 READS_PROC = {
     "results/environment.py",
@@ -151,6 +151,7 @@ FRAMEWORKS_BY_FOLDER = {
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},
     "config/errors.py": {"hydra", "omegaconf"},
+    "config/composed.py": {"hydra", "omegaconf"},
     "measuring/instantiate.py": {"hydra"},
 }
 
@@ -213,7 +214,7 @@ def test_processes_are_the_sweeps(file: Path) -> None:
     starting = r"os\.(fork|forkpty|posix_spawnp?|spawn\w+|exec\w+|system|popen|kill|killpg)"
     found = [text for _, text in names_in(file) if re.fullmatch(starting, text)]
     found += [name for name in imports(file) if name.split(".")[0] in ("subprocess", "multiprocessing")]
-    allowed = relative(file).startswith(("run/", "slurm/", "plan/", "cli/", "doctor/")) or relative(file) in {
+    allowed = relative(file).startswith(("run/", "cluster/", "plan/", "cli/", "doctor/")) or relative(file) in {
         "processes.py",
         "results/environment.py",  # asks git for the revision
         "measuring/child.py",  # what it measures ends with it

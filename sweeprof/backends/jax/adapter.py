@@ -1,7 +1,13 @@
-"""Keras models on JAX, compiled by XLA or eager."""
+"""Keras models on JAX, compiled by XLA or eager.
+
+XLA's client makes its pools when it starts, which is when the first device is asked for, and keeps them. Measured on two cores by
+the processor time of each thread (jax 0.10.2): ``NPROC=1`` leaves one computing thread, while
+``--xla_cpu_multi_thread_eigen=false`` and the option of that name in a compilation change nothing, and no flag sets a number.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -12,19 +18,18 @@ from typing import Any, ClassVar, Literal
 import jax
 import keras
 import numpy as np
+from jax import lax
+from jax import numpy as jnp
 
 from sweeprof.backends import Build, Gap
-from sweeprof.backends.jax.model import JaxModel, forward_of, parted, weights_of
-from sweeprof.backends.jax.runtime import device_named, device_names, kernel, start
-from sweeprof.backends.jax.training import JaxTraining, training
-from sweeprof.backends.keras.counting import count_layers
-from sweeprof.backends.keras.precision import KerasPrecision
-from sweeprof.backends.keras.tensors import channels_last, in_precision
-from sweeprof.backends.keras.training import count_training
+from sweeprof.backends.jax import private
+from sweeprof.backends.jax.model import JaxModel, JaxTraining, forward_of, parted, training, weights_of
+from sweeprof.backends.keras.calls import KerasPrecision, as_described, resembling_kernel
+from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
-from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.errors import Problem, Unsupported, UserError
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import TrainingConfig
@@ -122,7 +127,8 @@ class JaxBackend:
         }
 
     def devices(self) -> list[str]:
-        return device_names()
+        gpus = _gpus()
+        return ["cpu"] + (["cuda", *(f"cuda:{index}" for index in range(len(gpus)))] if gpus else [])
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> JaxModel:
         place = device_named(device)
@@ -154,7 +160,15 @@ class JaxBackend:
         yield  # weights are read and never written: a step has them as arguments, and training copies of its own
 
     def kernel(self, model: JaxModel, wanted: KernelName | None) -> Kernel:
-        return kernel(model.native, model.device, wanted)
+        name = wanted or resembling_kernel(model.native)
+        with jax.default_device(model.device):  # in single precision, so that variants have the same
+            run, left, right = _convolution() if name == "convolution" else _product()
+
+        def step() -> None:
+            run(left, right).block_until_ready()
+
+        step()  # it is compiled here
+        return Kernel(name, step)
 
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()
@@ -164,10 +178,10 @@ class JaxBackend:
 
     def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """The model, and the shapes and data types that it is called with."""
-        axis, precision = self._moved(channel_axis), self._precision()
+        precision = self._precision()
         with _quickly_built(is_compiled=True):
             model = _checked(precision.built(build))
-        return model, inputs.map(lambda value: in_precision(channels_last(value, axis), precision.dtype))
+        return model, as_described(inputs, self._moved(channel_axis), precision.dtype)
 
     def _precision(self) -> KerasPrecision:
         return KerasPrecision(self.precision, checked_method(type(self), self.precision, self.precision_method))
@@ -202,3 +216,74 @@ def _quickly_built(is_compiled: bool) -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_disable_most_optimizations", before)
+
+
+# JAX itself
+
+VARIABLE = "NPROC"
+"""Where XLA looks first for the number of processors (``DefaultThreadPoolSize``); it has no other switch."""
+
+_started: list[tuple[int, bool]] = []
+"""With what this process's client was started by :func:`start`; nothing before."""
+
+
+def start(threads: int, async_dispatch: bool) -> None:
+    """Start the client with that many threads within an operator.
+
+    Args:
+        threads: at least 1.
+        async_dispatch: whether calls return before their work is done, which another thread then does.
+
+    Raises:
+        UserError: this process's client was started with other settings.
+    """
+    wanted = (threads, async_dispatch)
+    if _started == [wanted]:
+        return
+    if _started or private.is_running():
+        message = "is fixed once JAX has started; set it in a fresh process."
+        raise UserError([Problem("backend.threads", threads, message)])
+    jax.config.update("jax_cpu_enable_async_dispatch", async_dispatch)
+    with _processors(threads):
+        jax.local_devices(backend="cpu")
+    _started.append(wanted)
+
+
+@contextmanager
+def _processors(number: int) -> Iterator[None]:
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(number)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+def device_named(name: str) -> jax.Device:
+    """JAX's device of that name."""
+    kind, _, index = name.partition(":")
+    found = _gpus() if kind == "cuda" else jax.local_devices(backend=kind)
+    return found[int(index or 0)]
+
+
+def _gpus() -> list[jax.Device]:
+    return [device for device in jax.local_devices() if device.platform == "gpu"]
+
+
+def _convolution() -> tuple[Any, jax.Array, jax.Array]:
+    images = jnp.ones((1, SIDE, SIDE, CHANNELS))
+    weights = jnp.full((3, 3, CHANNELS, CHANNELS), 1e-3)
+    layout = ("NHWC", "HWIO", "NHWC")
+    return (
+        jax.jit(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)),
+        images,
+        weights,
+    )
+
+
+def _product() -> tuple[Any, jax.Array, jax.Array]:
+    matrix = jnp.full((ROWS, ROWS), 1e-3)
+    return jax.jit(jnp.matmul), matrix, matrix

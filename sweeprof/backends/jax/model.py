@@ -1,4 +1,10 @@
-"""A Keras model (or any function of JAX arrays) on a device: one compiled function of its weights and its inputs."""
+"""A Keras model (or any function of JAX arrays) on a device, ready to step or to train.
+
+A step is one compiled function of the weights and the inputs. In a training step, forward with loss, backward and update are a
+compiled function each. What the backward needs travels from the forward as arrays, as in PyTorch: ``jax.vjp`` returns the backward
+as a tree of them. A whole step in one compiled function may be quicker, and has no phases that could be told apart
+(docs/backends-jax.md).
+"""
 
 from __future__ import annotations
 
@@ -12,13 +18,15 @@ from typing import Any
 import jax
 import keras
 import numpy as np
+from jax import numpy as jnp
 
-from sweeprof.backends.keras.calls import as_called
+from sweeprof.backends.keras.calls import as_called, loss_of, optimizer_of
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import WallClock
+from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.nested import named_leaves
 
 
@@ -30,18 +38,13 @@ def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None)
 
     def change(leaf: object) -> object:
         array = _made(leaf, random)
-        if dtype is not None and isinstance(array, ARRAYS) and jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
+        if dtype is not None and isinstance(array, ARRAYS) and jnp.issubdtype(array.dtype, jnp.floating):
             array = array.astype(dtype)
         if channel_axis is None or not isinstance(array, np.ndarray) or array.ndim <= channel_axis:
             return array
         return np.moveaxis(array, channel_axis, -1)
 
     return inputs.map(change)
-
-
-def placed(inputs: Inputs, device: jax.Device) -> Inputs:
-    """The same with every array on ``device``."""
-    return inputs.map(lambda leaf: jax.device_put(leaf, device) if isinstance(leaf, np.ndarray | jax.Array) else leaf)
 
 
 def _made(leaf: object, random: np.random.Generator) -> object:
@@ -132,7 +135,8 @@ class JaxModel:
     def put(self, inputs: Inputs) -> Inputs:
         if inputs.forward is not None:
             raise Unsupported("on JAX a step is a call of the model; inputs.forward is not possible")
-        return placed(as_called(self.native, arranged(inputs, self._channel_axis, self._dtype)), self.device)
+        batch = as_called(self.native, arranged(inputs, self._channel_axis, self._dtype))
+        return batch.map(lambda leaf: jax.device_put(leaf, self.device) if isinstance(leaf, ARRAYS) else leaf)
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
@@ -159,17 +163,13 @@ class JaxModel:
         if self.device.platform == "cpu":
             return {}
         return {
-            "h2d": lambda: self._placed(inputs),
+            "h2d": lambda: jax.block_until_ready(parted(self.put(inputs))[1]),
             "d2h": lambda: self.host_outputs(outputs),
         }
 
-    def _placed(self, inputs: Inputs) -> None:
-        batch = self.put(inputs)
-        jax.block_until_ready(parted(batch)[1])
-
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = named_arrays(outputs)
-        return floating_outputs(outputs, found, lambda array: "float" in str(array.dtype), _on_host, "an array")
+        return floating_outputs(outputs, found, lambda array: "float" in str(array.dtype), _on_host)
 
 
 def _on_host(array: jax.Array) -> HostArray:
@@ -219,13 +219,90 @@ def called(model: keras.Layer, weights: JaxWeights, args: Args, kwargs: Kwargs) 
     return outputs, [variable.value if value is None else value for variable, value in current]
 
 
-def first_array(outputs: object) -> jax.Array:
-    """The first array of whatever a model returned.
+# Training
+
+
+class JaxTraining:
+    """Forward, backward and update of a Keras model in training mode; each waits for the device, which JAX offers no marks on."""
+
+    def __init__(
+        self,
+        model: JaxModel,
+        batch: Inputs,
+        loss: Callable[[object], jax.Array],
+        optimizer: keras.optimizers.Optimizer | None,
+    ) -> None:
+        """Args:
+        model: a Keras layer, with something to train. Its own variables are read and never written.
+        batch: on its device.
+        loss: of what the model returns.
+        optimizer: of Keras, built for the model's trainable variables; None leaves them as they are.
+        """
+        form, self._arrays = parted(batch)
+        self._trained, self._state = weights_of(model.native, batch)
+        self._slots = [] if optimizer is None else [variable.value for variable in optimizer.variables]
+        self._forward = model.compiled(partial(_forward, model.native, loss, form))
+        self._backward = model.compiled(_backward)
+        self._update = None if optimizer is None else model.compiled(optimizer.stateless_apply)
+        self._back: Any = None
+        self._gradients: list[jax.Array] = []
+
+    def forward(self) -> jax.Array:
+        self._gradients = []
+        loss, self._back, self._state = jax.block_until_ready(self._forward((self._trained, self._state), self._arrays))
+        return loss
+
+    def backward(self, loss: jax.Array) -> None:
+        self._gradients = jax.block_until_ready(self._backward(self._back, loss))
+        self._back = None
+
+    def update(self) -> None:
+        if self._update is not None:
+            updated = self._update(self._slots, self._gradients, self._trained)
+            self._trained, self._slots = jax.block_until_ready(updated)
+
+    @property
+    def trained(self) -> list[jax.Array]:
+        """Values of the trainable variables by now."""
+        return self._trained
+
+
+def _forward(
+    model: object, loss: Callable[[object], jax.Array], form: Form, weights: JaxWeights, arrays: list[jax.Array]
+) -> Any:
+    """The loss, the function that takes its gradient back, and the state (moving statistics, seeds) after the step."""
+    trained, state = weights
+    args, kwargs = form.filled(arrays)
+
+    def of(trained: Any) -> Any:
+        outputs, after = called(model, (trained, state), args, {"training": True, **kwargs})
+        return loss(outputs), after
+
+    value, back, after = jax.vjp(of, trained, has_aux=True)
+    return value, back, after
+
+
+def _backward(back: Any, loss: jax.Array) -> Any:
+    return back(jnp.ones_like(loss))[0]
+
+
+@contextmanager
+def training(model: JaxModel, batch: Inputs, targets: object, config: TrainingConfig) -> Iterator[JaxTraining]:
+    """The model trains on one batch again and again; what it learns is forgotten afterwards.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: nothing can be trained, or the loss needs targets that there are not.
+        Exception: whatever the constructor of the caller's own optimizer raised.
     """
-    arrays = arrays_in(outputs)
-    if not arrays:
-        raise Unsupported(f"the model returned a {type(outputs).__name__} without an array")
-    return arrays[0]
+    with jax.default_device(model.device):
+        if not isinstance(model.native, keras.Layer):
+            raise Unsupported("a plain function has no parameters to train")
+        weights_of(model.native, batch)
+        variables = model.native.trainable_variables
+        if not variables:
+            raise Unsupported("no parameter requires a gradient")
+        wanted = None if targets is None else jnp.asarray(targets)
+        loss = loss_of(config.loss, wanted is not None, arrays_in)
+        yield JaxTraining(
+            model, batch, lambda outputs: loss(outputs, wanted), optimizer_of(config.optimizer, variables)
+        )

@@ -1,177 +1,368 @@
-"""Records of each layer call while a model is counted."""
+"""How a Keras model is called by the backends that run it: its tensors, arguments, precision, loss and optimizer."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import prod
 from typing import Any
 
 import keras
-from keras import ops
+from keras import layers, ops
 
-from sweeprof.backends.keras.tensors import SymbolicTensors, tensors_in
-from sweeprof.counting.formulas import Args, Cost, Kwargs, OperatorCost
-from sweeprof.measuring.inputs import Inputs
-from sweeprof.results.layer_times import OUTSIDE, ROOT
-from sweeprof.results.layers import OperatorCount
+from sweeprof.backends import Build
+from sweeprof.backends.keras import private
+from sweeprof.backends.keras.costs import shape_of
+from sweeprof.backends.model_files import described as described_builder
+from sweeprof.errors import Unsupported, UserError, choice_problem
+from sweeprof.measuring.calibration import KernelName, resembling
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
+from sweeprof.results.layers import Shapes
+
+# Tensors
 
 
-class LayerCall:
-    """One call of one layer, or ``times`` equal ones: the steps of a recurrent network are one call of its cell."""
+@dataclass(frozen=True, slots=True)
+class SymbolicTensors:
+    """Shapes and data types of some tensors."""
 
-    __slots__ = (
-        *("children", "counted", "inputs", "layer", "operator_calls", "operators", "outputs", "parent", "path"),
-        *("in_graph", "times", "uncovered"),
-    )
-
-    def __init__(self, layer: Any, path: str, parent: LayerCall | None, times: int = 1) -> None:
-        self.layer, self.path, self.parent, self.times = layer, path, parent, times
-        self.children = 0
-        self.in_graph = False
-        """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
-        self.inputs = self.outputs = SymbolicTensors()
-        self.counted: Cost | None = None
-        """The cost by a formula of the layer's type, which replaces that of its operations."""
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget every operation."""
-        self.operators: dict[str, list[int]] = {}
-        """calls, MACs, FLOPs, ops, input elements, output elements by operation."""
-        self.operator_calls = 0
-        self.uncovered: Counter[str] = Counter()
-        """Calls by operation without a formula."""
-
-    def count(self, name: str, cost: OperatorCost, used: object, made: object, times: int) -> None:
-        """Add an operation that ran so many times."""
-        self.operator_calls += times
-        given, returned = tensors_in(used)[:1], tensors_in(made)[:1]
-        figures = (1, *cost, sum(map(_elements, given)), sum(map(_elements, returned)))
-        known = self.operators.setdefault(name, [0] * len(figures))
-        for index, figure in enumerate(figures):
-            known[index] += times * figure
-
-    def miss(self, name: str, times: int) -> None:
-        """Note that an operation has no formula."""
-        self.operator_calls += times
-        self.uncovered[name] += times
+    shapes: Shapes = ()
+    dtypes: tuple[str, ...] = ()
 
     @property
-    def has_formula(self) -> bool:
-        """True if a formula gives the cost of the operations, even as "unknown"."""
-        return self.counted is not None and (self.counted.macs is not None or self.counted.flops is not None)
+    def elements(self) -> int:
+        """The number of elements of all tensors together."""
+        return sum(prod(shape) for shape in self.shapes)
 
     @property
-    def costs(self) -> OperatorCost:
-        """MACs, FLOPs and ops: those of the operations, or what a formula says instead."""
-        macs, flops, ops = (sum(figures[at] for figures in self.operators.values()) for at in (1, 2, 3))
-        message = self.counted
-        if message is None:
-            return macs, flops, ops
-        return (
-            macs if message.macs is None else message.macs * self.times,
-            flops if message.flops is None else message.flops * self.times,
-            ops if message.ops is None else message.ops * self.times,
-        )
-
-    @property
-    def operator_counts(self) -> tuple[OperatorCount, ...]:
-        """Return the operators that the call ran, without those that do no arithmetic."""
-        return tuple(OperatorCount(name, *figures) for name, figures in self.operators.items() if any(figures[1:4]))
+    def nbytes(self) -> int | None:
+        """None where a data type has no size, as strings have none."""
+        total = 0
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            size = itemsize(dtype)
+            if size is None:
+                return None
+            total += prod(shape) * size
+        return total
 
 
-def uncovered(calls: Iterable[LayerCall]) -> dict[str, int]:
-    """Calls by operation without a formula, but for those of layers whose own formula says what they cost."""
-    missed: Counter[str] = Counter()
-    for call in calls:
-        if not call.has_formula:
-            missed.update(call.uncovered)
-    return dict(missed)
+@lru_cache(maxsize=64)
+def itemsize(dtype: str) -> int | None:
+    """Bytes of an element, ``bfloat16`` and ``float8_e4m3fn`` among them; None for strings."""
+    bits = re.match(r"[a-z]+(\d+)", dtype)
+    return 1 if dtype == "bool" else int(bits[1]) // 8 if bits else None
 
 
-def _elements(tensor: keras.KerasTensor) -> int:
-    count = 1
-    for size in tensor.shape:
-        count *= int(size or 0)
-    return count
+def is_tensor(value: object) -> bool:
+    """Return True for what has a shape and a data type: a tensor of any framework, an array, a specification."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
-GRAPHS = (keras.Sequential.call, keras.src.models.Functional.call)
+def tensors_in(tree: object) -> list[keras.KerasTensor]:
+    """Every tensor, symbolic or not, in nested containers, in their order."""
+    if isinstance(tree, keras.KerasTensor):
+        return [tree]
+    return [leaf for leaf in keras.tree.flatten(tree) if is_tensor(leaf)]
+
+
+def described(tree: object) -> SymbolicTensors:
+    """Return a description of every tensor in ``tree``."""
+    found = tensors_in(tree)
+    return SymbolicTensors(tuple(shape_of(tensor) for tensor in found), tuple(dtype_of(tensor) for tensor in found))
+
+
+def dtype_of(tensor: keras.KerasTensor) -> str:
+    """Return Keras's name of the data type, e.g. ``float32``."""
+    dtype = tensor.dtype
+    return dtype if type(dtype) is str else str(keras.backend.standardize_dtype(dtype))
+
+
+def symbolic(value: Any) -> Any:
+    """A symbolic tensor for a tensor, an array or a :class:`~sweeprof.measuring.inputs.TensorSpec`; anything else as it is."""
+    if isinstance(value, keras.KerasTensor) or not is_tensor(value):
+        return value
+    return keras.KerasTensor(shape_of(value), dtype_of(value))
+
+
+# Arguments
+
 OF_A_CALL = ("training", "mask")
 """Keywords of every layer's call, which are no tensors of the model's own."""
 
 
 def as_called(model: object, inputs: Inputs) -> Inputs:
     """The arguments as Keras takes them: a model made of a graph has one, and several tensors are a list or a mapping in it."""
-    if inputs.forward is not None or getattr(type(model), "call", None) not in GRAPHS:
+    if inputs.forward is not None or getattr(type(model), "call", None) not in private.GRAPH_CALLS:
         return inputs
     if len(inputs.args) > 1 and not inputs.kwargs:
         return Inputs((list(inputs.args),))
     own = {name: value for name, value in inputs.kwargs.items() if name not in OF_A_CALL}
     if not inputs.args and own:
-        is_one = len(own) == 1 and not isinstance(getattr(model, "_inputs_struct", None), dict)
+        is_one = len(own) == 1 and not private.takes_mapping(model)
         given = next(iter(own.values())) if is_one else own
         return Inputs((given,), {name: value for name, value in inputs.kwargs.items() if name in OF_A_CALL})
     return inputs
 
 
-def _separable(
-    operation: keras.Operation, inputs: keras.KerasTensor, depthwise: keras.KerasTensor, pointwise: keras.KerasTensor
-) -> keras.KerasTensor:
-    where, dilation = operation.data_format, operation.dilation_rate
-    between = ops.depthwise_conv(inputs, depthwise, operation.strides, operation.padding, where, dilation)
-    return ops.conv(between, pointwise, 1, "valid", where)
+def as_described(inputs: Inputs, channel_axis: int | None, dtype: str | None) -> Inputs:
+    """Return the shapes and data types that a model is called with.
+
+    Args:
+        inputs: of a dataset.
+        channel_axis: where their channels are, which the model expects last; None: where the model expects them.
+        dtype: of floating-point tensors; None: their own.
+    """
+
+    def change(value: Any) -> Any:
+        if not is_tensor(value):
+            return value
+        shape = shape_of(value)
+        is_moved = channel_axis is not None and len(shape) > max(channel_axis, 1)
+        is_cast = dtype is not None and _is_floating(value)
+        if is_moved:
+            shape = (*shape[:channel_axis], *shape[channel_axis + 1 :], shape[channel_axis])
+        return TensorSpec(shape, dtype if is_cast else dtype_of(value)) if is_moved or is_cast else value
+
+    return inputs.map(change)
 
 
-PARTS: dict[str, Callable[..., keras.KerasTensor]] = {"separable_conv": _separable}
-"""By the name of an operation, the same by others."""
+def resembling_kernel(model: object) -> KernelName:
+    """Return the calibration kernel that resembles a Keras model, or any function."""
+    kinds = [type(layer) for layer in private.all_layers(model)]
+    convolutions = sum(issubclass(kind, _CONVOLUTIONS) for kind in kinds)
+    return resembling(convolutions, sum(issubclass(kind, layers.Dense) for kind in kinds))
 
 
-def output_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs) -> keras.KerasTensor:
-    """Symbolic outputs of an operation of ``keras.ops`` on symbolic tensors."""
-    if name == "conv" and len(args) == 2:
-        return operation.compute_output_spec(args[0], _ungrouped(operation, *args))
-    if name in ("adaptive_average_pool", "adaptive_max_pool"):
-        return _pooled(operation, args[0])
-    return operation.compute_output_spec(*args, **kwargs)
+_CONVOLUTIONS = (
+    *(layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D),
+    *(layers.SeparableConv1D, layers.SeparableConv2D),
+)
+
+# Precision
+
+PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
+"""Data type of weights, computation and floating-point inputs; with ``autocast`` of the computation alone."""
 
 
-def _is_first(operation: keras.Operation) -> bool:
-    return bool(keras.src.backend.standardize_data_format(operation.data_format) == "channels_first")
+@dataclass(frozen=True, slots=True)
+class KerasPrecision:
+    """The precision of a Keras model.
+
+    Raises:
+        UserError: there is no such precision.
+    """
+
+    precision: str | None = None
+    """One of :data:`PRECISIONS`; None: as the model is."""
+    method: str | None = None
+    """``autocast``: one of Keras's mixed policies, under which weights stay in 32 bits; anything else: weights are converted."""
+
+    def __post_init__(self) -> None:
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise UserError([choice_problem("backend.precision", self.precision, "precision", PRECISIONS)])
+
+    @property
+    def dtype(self) -> str | None:
+        """The data type of weights and floating-point inputs; None leaves them unchanged."""
+        if self.precision is None:
+            return None
+        return "float32" if self.method == "autocast" else PRECISIONS[self.precision]
+
+    @property
+    def policy(self) -> str | None:
+        """The name of the data type policy that the model is built under; None: the one that is set."""
+        if self.precision is None:
+            return None
+        dtype = PRECISIONS[self.precision]
+        return f"mixed_{dtype}" if self.method == "autocast" and dtype != "float32" else dtype
+
+    @property
+    def peak_dtype(self) -> str | None:
+        """The data type of most of the computation."""
+        return None if self.precision is None else PRECISIONS[self.precision]
+
+    def built(self, build: Build) -> Any:
+        """Return the builder's model with its layers in this precision.
+
+        Raises:
+            TypeError: that cannot be called.
+            Unsupported: the builder sets other data types itself, or the model has no layer that Keras quantizes.
+        """
+        with self._policy():
+            model = build()
+        if not callable(model):
+            raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
+        other = _other_dtype(model, self.dtype)
+        if other is not None:
+            raise Unsupported(f"the model's builder makes weights of {other}, and backend.precision={self.precision}")
+        if self.precision == "int8":
+            if described_builder(build) is None:
+                raise Unsupported(
+                    "Keras quantizes a model in place: call quantize('int8') of your model, and profile that"
+                )
+            _quantize(model)
+        return model
+
+    @contextmanager
+    def _policy(self) -> Iterator[None]:
+        before = keras.config.dtype_policy()
+        if self.policy is not None:
+            keras.config.set_dtype_policy(self.policy)
+        try:
+            yield
+        finally:
+            keras.config.set_dtype_policy(before)
 
 
-def _ungrouped(operation: keras.Operation, inputs: keras.KerasTensor, kernel: keras.KerasTensor) -> keras.KerasTensor:
-    """A kernel for all input channels: Keras knows groups in what it computes, and refuses them in shapes."""
-    channels = inputs.shape[1 if _is_first(operation) else -1]
-    *space, given, made = kernel.shape
-    if given == channels or channels % given:
-        return kernel
-    return keras.KerasTensor((*space, channels, made), kernel.dtype)
+def _other_dtype(model: object, wanted: str | None) -> str | None:
+    """A data type among the model's weights that is not the wanted one; of numbers that are no floats any is right."""
+    weights = model.weights if wanted is not None and isinstance(model, keras.Layer) else ()
+    return next((v.dtype for v in weights if "float" in v.dtype and v.dtype != wanted), None)
 
 
-def _pooled(operation: keras.Operation, inputs: keras.KerasTensor) -> keras.KerasTensor:
-    """Keras keeps one of the sizes that it pools where the channels are last."""
-    batch, *_ = inputs.shape
-    size = operation.output_size
-    sizes = (size,) * (len(inputs.shape) - 2) if isinstance(size, int) else tuple(size)
-    shape = (batch, inputs.shape[1], *sizes) if _is_first(operation) else (batch, *sizes, inputs.shape[-1])
-    return keras.KerasTensor(shape, inputs.dtype)
+def _quantize(model: object) -> None:
+    """Give the layers that Keras can quantize weights of 8 bits; a layer's inputs are quantized as they come.
+
+    Raises:
+        Unsupported: there is none, or the model has no weights before its first call.
+    """
+    if not isinstance(model, keras.Model):
+        raise Unsupported(f"Keras quantizes a keras.Model, and the builder returned a {type(model).__name__}")
+    if not model.built:
+        raise Unsupported("Keras quantizes models that are built, and this one has no weights before its first call")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a warning for every layer that cannot be quantized
+        model.quantize("int8")
+    if all(getattr(layer, "quantization_mode", None) != "int8" for layer in private.all_layers(model)):
+        raise Unsupported("the model has no layer that Keras quantizes, such as Dense, EinsumDense or Embedding")
 
 
-class Paths:
-    """Gives a path to every layer that is called; two layers of one name in one place have different ones."""
+# Loss and optimizer of a training step
 
-    def __init__(self) -> None:
-        self._owner: dict[str, keras.Layer | None] = {}
+Loss = Callable[[object, Any], Any]
+"""From what the model returned, and the targets, to a scalar."""
 
-    def below(self, parent: str, layer: Any) -> str:
-        """The path of ``layer`` where a layer at ``parent`` calls or holds it: ``__root__`` outside any layer."""
-        if parent == OUTSIDE:
-            return ROOT
-        name = layer.name.replace(".", "_")
-        first = path = name if parent == ROOT else f"{parent}.{name}"
-        number = 0
-        while self._owner.setdefault(path, layer) is not layer:
-            number += 1
-            path = f"{first}_{number}"
-        return path
+
+def loss_of(given: str | Callable[..., Any], has_targets: bool, tensors: Callable[[object], list[Any]]) -> Loss:
+    """The loss that is given.
+
+    Args:
+        given: a name, or a function of outputs and targets; one of ``y_true`` and ``y_pred``, as Keras's own are, is given them by
+            these names, and its mean is taken where it gives a value for each sample.
+        has_targets: whether the data have any.
+        tensors: returns the tensors in what the model returned.
+
+    Raises:
+        Unsupported: the loss needs targets that there are not.
+    """
+
+    def first(outputs: object) -> Any:
+        found = tensors(outputs)
+        if not found:
+            raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
+        return found[0]
+
+    if not isinstance(given, str):
+        if {"y_true", "y_pred"} <= set(inspect.signature(given).parameters):
+            return lambda outputs, targets: ops.mean(given(y_true=targets, y_pred=first(outputs)))
+        return given
+    if given == "own":
+        return lambda outputs, _: _own_loss(outputs, tensors(outputs))
+    if given == "mean":
+        return lambda outputs, _: _sum_of_means([first(outputs), *tensors(outputs)[1:]])
+    if not has_targets:
+        raise Unsupported(f"training.loss={given} needs targets, and the data have none")
+    compare = _TARGETED[given]
+    return lambda outputs, targets: compare(first(outputs), targets)
+
+
+def _is_floating(tensor: Any) -> bool:
+    return "float" in dtype_of(tensor)
+
+
+def _cross_entropy(outputs: Any, targets: Any) -> Any:
+    """Return the loss of logits, classes along their last axis; targets are classes, or a probability for each."""
+    shape = tuple(outputs.shape)
+    if _is_floating(targets):
+        _belong("cross_entropy", targets, shape, shape)
+        wanted = ops.cast(targets, outputs.dtype)
+        return ops.mean(ops.categorical_crossentropy(wanted, outputs, from_logits=True))
+    if tuple(targets.shape) == (*shape[:-1], 1):  # as Keras's own datasets have them
+        targets = ops.squeeze(targets, -1)
+    _belong("cross_entropy", targets, shape[:-1], shape)
+    return ops.mean(ops.sparse_categorical_crossentropy(targets, outputs, from_logits=True))
+
+
+def _mse(outputs: Any, targets: Any) -> Any:
+    """The mean squared error; where targets are classes, against 1 for the class and 0 for the others."""
+    shape = tuple(outputs.shape)
+    if tuple(targets.shape) != shape and prod(targets.shape) == prod(shape):
+        targets = ops.reshape(targets, shape)
+    elif tuple(targets.shape) == shape[:-1] and not _is_floating(targets):
+        targets = ops.one_hot(targets, shape[-1])
+    _belong("mse", targets, shape, shape)
+    return ops.mean(ops.square(ops.subtract(outputs, ops.cast(targets, outputs.dtype))))
+
+
+def _belong(loss: str, targets: Any, wanted: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    """Raise Unsupported for targets of another shape, which a framework would stretch, or name by another message."""
+    if tuple(targets.shape) != wanted:
+        shapes = f"{tuple(targets.shape)} and the outputs of {outputs}"
+        raise Unsupported(f"training.loss={loss}: targets of shape {shapes} do not belong together")
+
+
+def _sum_of_means(outputs: list[Any]) -> Any:
+    """The sum of the means of every output that is a number with a fraction."""
+    means = [ops.mean(tensor) for tensor in outputs if _is_floating(tensor)]
+    if not means:
+        raise Unsupported("the model returned no floating-point tensor to take the mean of")
+    if len({dtype_of(mean) for mean in means}) > 1:
+        means = [ops.cast(mean, "float32") for mean in means]
+    return sum(means[1:], start=means[0])
+
+
+def _own_loss(outputs: object, tensors: list[Any]) -> Any:
+    """The loss that a model returns which is given labels: by its name, or first of a tuple."""
+    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if found is None and not isinstance(outputs, Mapping) and tensors and len(tensors[0].shape) == 0:
+        found = tensors[0]
+    if found is None or not is_tensor(found):
+        raise Unsupported("training.loss=own: the model returned no loss; give it labels among its inputs")
+    return found
+
+
+_TARGETED: dict[str, Callable[[Any, Any], Any]] = {"cross_entropy": _cross_entropy, "mse": _mse}
+assert {*_TARGETED, "mean", "own"} == set(LOSSES)
+
+
+def optimizer_of(given: str | Callable[..., Any], variables: list[keras.Variable]) -> Any:
+    """Return the optimizer that is given, built for the variables; None for the name ``none``.
+
+    Keras's optimizers are made without the variables, a function of the caller's own is given them.
+    """
+    if given == "none":
+        return None
+    if isinstance(given, str):
+        optimizer = _OPTIMIZERS[given]()
+    else:
+        kind = given.func if isinstance(given, partial) else given
+        is_keras = isinstance(kind, type) and issubclass(kind, keras.optimizers.Optimizer)
+        optimizer = given() if is_keras else given(variables)
+    if not optimizer.built:
+        optimizer.build(variables)
+    return optimizer
+
+
+_OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
+    "sgd": partial(keras.optimizers.SGD, RATE),
+    "momentum": partial(keras.optimizers.SGD, RATE, momentum=0.9),
+    "adam": partial(keras.optimizers.Adam, RATE, epsilon=EPSILON),
+    "adamw": partial(keras.optimizers.AdamW, RATE, epsilon=EPSILON),
+}
+assert {*_OPTIMIZERS, "none"} == set(OPTIMIZERS)

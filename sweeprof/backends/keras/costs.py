@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     import keras
 
 
-def shape_of(value: object) -> tuple[int, ...]:
-    """Return the sizes of a tensor or variable; of a number none."""
-    return tuple(int(size) for size in getattr(value, "shape", ()))
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Return the sizes of a tensor or variable; of a number none, 0 for one that is known only from values (``nonzero``)."""
+    shape: Any = getattr(value, "shape", ())
+    if type(shape) is tuple and None not in shape:
+        return shape
+    if getattr(shape, "rank", ()) is None:  # a tensor of TensorFlow without even a rank
+        return ()
+    return tuple(0 if size is None else int(size) for size in shape)
 
 
 def elements(value: object) -> int:
@@ -38,15 +43,25 @@ def numbers_of(tensor: object) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class SizedTensor:
-    """The sizes and the kind of numbers of a tensor."""
+    """The shape and data type of a tensor."""
 
-    sizes: tuple[int, ...]
-    numbers: Numbers
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.shape
 
     @property
     def elements(self) -> int:
-        """Their product."""
-        return prod(self.sizes)
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def numbers(self) -> Numbers:
+        """The kind of numbers of the elements."""
+        return numbers_of(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +94,7 @@ KerasRule = Callable[[KerasCall], OperatorCost]
 def _first(value: Any) -> SizedTensor:
     while isinstance(value, list | tuple):
         value = value[0]
-    return SizedTensor(shape_of(value), numbers_of(value))
+    return SizedTensor(shape_of(value), str(getattr(value, "dtype", "")))
 
 
 _ELEMENTWISE = """

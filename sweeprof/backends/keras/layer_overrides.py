@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import layers, ops
-from keras.src.utils.image_utils import smart_resize
 
+from sweeprof.backends.keras import private
 from sweeprof.backends.keras.costs import elements, numbers_of
 from sweeprof.counting import operators
+from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.operators import REAL
 
 if TYPE_CHECKING:
     from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
@@ -49,15 +51,13 @@ def _network(
     step = keras.KerasTensor((batch, *rest), sequences.dtype)
     if initial_state is None:
         with trace.paused():
-            initial_state = keras.src.backend.compute_output_spec(layer.get_initial_state, batch)
+            initial_state = private.backend.compute_output_spec(layer.get_initial_state, batch)
     states = list(initial_state) if isinstance(initial_state, list | tuple) else [initial_state]
     cell = layer.cell
     call = cell.call if hidden_in(layer) else cell
     trace.passed([sequences], [step])
     before = 0
-    if (
-        trace.tape is not None and steps > 1
-    ):  # the first state is given, and takes no gradient; those of further steps do
+    if trace.tape is not None and steps > 1:  # the first state takes no gradient; those of further steps do
         before = 1
         _, states = call(step, states)
         states = states if isinstance(states, list | tuple) else [states]
@@ -83,9 +83,9 @@ def _time_distributed(
     """One trace of the layer for all time steps."""
     batch, steps, *rest = inputs.shape
     keywords: dict[str, Any] = {}
-    if layer.layer._call_has_training_arg:
+    if private.takes_training(layer.layer):
         keywords["training"] = training
-    if layer.layer._call_has_mask_arg and mask is not None:
+    if private.takes_mask(layer.layer) and mask is not None:
         keywords["mask"] = keras.KerasTensor((batch, *mask.shape[2:]), mask.dtype)
     step = keras.KerasTensor((batch, *rest), inputs.dtype)
     trace.passed([inputs], [step])
@@ -103,13 +103,6 @@ def _over_time(output: keras.KerasTensor, steps: int) -> keras.KerasTensor:
 
 def _like(tensor: keras.KerasTensor) -> keras.KerasTensor:
     return keras.KerasTensor(tensor.shape, tensor.dtype)
-
-
-RECURRENT: dict[type, LayerOverride] = {
-    **dict.fromkeys((layers.RNN, *_NETWORKS), _network),
-    layers.TimeDistributed: _time_distributed,
-}
-"""Overrides of recurrent layers."""
 
 
 def override_of(layer: keras.Layer) -> LayerOverride | None:
@@ -154,6 +147,25 @@ def _softmax(
     return outputs if mask is None else ops.where(mask, outputs, 0.0)
 
 
+def _convolution(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
+    """The layer's own call, but for its bias: Keras reshapes it first, which the framework would run."""
+    if layer.data_format != "channels_last":
+        return layer.call(inputs)
+    outputs = layer.convolution_op(inputs, layer.kernel)
+    if layer.use_bias:
+        outputs = ops.add(outputs, layer.bias)
+    return outputs if layer.activation is None else layer.activation(outputs)
+
+
+def _one_operation(
+    trace: SymbolicTrace, layer: keras.Layer, name: str, cost: OperatorCost, inputs: keras.KerasTensor
+) -> keras.KerasTensor:
+    """Count a layer that changes no shape as one operation, as torch has it, which Keras computes from parts."""
+    outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
+    trace.count(f"keras::{name}", cost, [inputs, *private.own_parameters(layer)], outputs)
+    return outputs
+
+
 def _batch_normalization(
     trace: SymbolicTrace,
     layer: keras.Layer,
@@ -162,22 +174,16 @@ def _batch_normalization(
     mask: keras.KerasTensor | None = None,
 ) -> keras.KerasTensor:
     """One operation, as it is without a mask in inference."""
-    outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
     channels = int(inputs.shape[layer.axis])
-    is_affine = layer.scale or layer.center
-    learns = bool(training) and layer.trainable
+    is_affine, learns = layer.scale or layer.center, bool(training) and layer.trainable
     cost = operators.batch_norm(elements(inputs), channels, affine=is_affine, training=learns)
-    trace.count("keras::batch_norm", cost, [inputs, *layer._trainable_variables], outputs)
-    return outputs
+    return _one_operation(trace, layer, "batch_norm", cost, inputs)
 
 
 def _group_normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
-    """One operation, as torch has it; Keras computes it from its parts."""
-    outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
     rows = int(inputs.shape[0]) * layer.groups
     cost = operators.normalisation(elements(inputs), rows, weight=layer.scale, bias=layer.center)
-    trace.count("keras::group_norm", cost, [inputs, *layer._trainable_variables], outputs)
-    return outputs
+    return _one_operation(trace, layer, "group_norm", cost, inputs)
 
 
 def _rescaling(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
@@ -193,11 +199,9 @@ def _normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.Keras
 
 
 def _parametric(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
-    """PReLU: one operation, as torch has it; Keras computes it from two rectifiers."""
-    outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
-    cost = operators.elementwise("leaky_relu", elements(inputs), numbers_of(outputs))
-    trace.count("keras::prelu", cost, [inputs, layer.alpha], outputs)
-    return outputs
+    """PReLU, which Keras computes from two rectifiers."""
+    cost = operators.elementwise("leaky_relu", elements(inputs), REAL)
+    return _one_operation(trace, layer, "prelu", cost, inputs)
 
 
 def _resizing(
@@ -218,7 +222,7 @@ def _center_crop(
     rows, columns = inputs.shape[-2:] if layer.data_format == "channels_first" else inputs.shape[-3:-1]
     if rows < layer.height or columns < layer.width:  # it is resized instead, in the proportions of the crop
         size, given = [layer.height, layer.width], ops.cast(inputs, layer.compute_dtype)
-        return smart_resize(given, size, data_format=layer.data_format, backend_module=ops)
+        return private.smart_resize(given, size, data_format=layer.data_format, backend_module=ops)
     outputs = keras.KerasTensor(layer.compute_output_shape(inputs.shape), layer.compute_dtype)
     trace.free("center_crop", [inputs], outputs)
     return outputs
@@ -247,8 +251,7 @@ def _unchanged(
 
 def _is_random(layer: keras.Layer) -> bool:
     """True if the layer is one of Keras's image transformations for training."""
-    kind = type(layer)
-    return kind.__module__.startswith("keras.src.layers.preprocessing.image_preprocessing.random_")
+    return type(layer).__module__.startswith(private.RANDOM_LAYERS)
 
 
 def _keeps_shape(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> bool:
@@ -256,7 +259,7 @@ def _keeps_shape(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTe
     if tuple(layer.compute_output_shape(inputs.shape)) == tuple(inputs.shape):
         return True
     with trace.paused():
-        outputs = keras.src.backend.compute_output_spec(layer.call, inputs, training=False)
+        outputs = private.backend.compute_output_spec(layer.call, inputs, training=False)
     return tuple(outputs.shape) == tuple(inputs.shape)
 
 
@@ -268,7 +271,9 @@ def _noise(
 
 
 _OVERRIDES: dict[type, LayerOverride] = {
-    **RECURRENT,
+    **dict.fromkeys((layers.RNN, *_NETWORKS), _network),
+    layers.TimeDistributed: _time_distributed,
+    private.BaseConv: _convolution,
     layers.Softmax: _softmax,
     layers.BatchNormalization: _batch_normalization,
     layers.GroupNormalization: _group_normalization,

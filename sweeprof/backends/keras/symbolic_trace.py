@@ -12,31 +12,46 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import keras
-from keras import KerasTensor
-from keras.src import backend
-from keras.src.activations.activations import Mish
-from keras.src.layers import layer as layers_of_keras
-from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
-from keras.src.ops.operation import Operation
+from keras import KerasTensor, ops
 
-from sweeprof.backends.keras.autodiff_tape import TapeEntry, entry
-from sweeprof.backends.keras.calls import PARTS, LayerCall, Paths, output_of
-from sweeprof.backends.keras.costs import COSTS, FREE, VIEWS, KerasCall
-from sweeprof.backends.keras.layer_overrides import count_adapted, override_of
-from sweeprof.backends.keras.tensors import TensorLifetimes, described, symbolic, tensors_in
-from sweeprof.counting.formulas import Args, FormulaFailed, Formulas, Kwargs, OperatorCost, cost_by_formula
-from sweeprof.results.layer_times import OUTSIDE
+from sweeprof.backends.keras import private
+from sweeprof.backends.keras.calls import (
+    OF_A_CALL,
+    SymbolicTensors,
+    described,
+    dtype_of,
+    itemsize,
+    symbolic,
+    tensors_in,
+)
+from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, KerasCall, elements, shape_of
+from sweeprof.backends.keras.layer_overrides import count_adapted, hidden_in, override_of
+from sweeprof.counting.formulas import (
+    Args,
+    Cost,
+    FormulaFailed,
+    Formulas,
+    Kwargs,
+    OperatorCost,
+    cost_by_formula,
+)
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.layers import Liveness, OperatorCount
 
 Fallback = Callable[["SymbolicTrace", Callable[..., object], Args, Kwargs], object]
 """Counts what cannot be called on symbolic tensors, in a framework's own graph; returns symbolic outputs."""
 PREFIX = "keras::"
 """Before the names of operations, which other frameworks call otherwise or give another meaning."""
+ADD = f"{PREFIX}add"
 
 
 class CannotCall(Exception):
@@ -45,6 +60,232 @@ class CannotCall(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+# What a trace records
+
+
+class LayerCall:
+    """One call of one layer, or ``times`` equal ones: the steps of a recurrent network are one call of its cell."""
+
+    __slots__ = (
+        *("children", "counted", "inputs", "layer", "operator_calls", "operators", "outputs", "parent", "path"),
+        *("in_graph", "times", "uncovered"),
+    )
+
+    def __init__(self, layer: Any, path: str, parent: LayerCall | None, times: int = 1) -> None:
+        self.layer, self.path, self.parent, self.times = layer, path, parent, times
+        self.children = 0
+        self.in_graph = False
+        """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
+        self.inputs = self.outputs = SymbolicTensors()
+        self.counted: Cost | None = None
+        """The cost by a formula of the layer's type, which replaces that of its operations."""
+        self.operators: dict[str, list[int]] = {}
+        """calls, MACs, FLOPs, ops, input elements, output elements by operation."""
+        self.operator_calls = 0
+        self.uncovered: Counter[str] = Counter()
+        """Calls by operation without a formula."""
+
+    def count(self, name: str, cost: OperatorCost, read: Sequence[Any], written: Sequence[Any], times: int) -> None:
+        """Add an operation that ran so many times; of the tensors that it read and wrote the first ones are shown."""
+        self.operator_calls += times
+        given, made = (prod(shape_of(tensors[0])) if tensors else 0 for tensors in (read, written))
+        known = self.operators.setdefault(name, [0] * 6)
+        for index, figure in enumerate((1, *cost, given, made)):
+            known[index] += times * figure
+
+    def miss(self, name: str, times: int) -> None:
+        """Note that an operation has no formula."""
+        self.operator_calls += times
+        self.uncovered[name] += times
+
+    @property
+    def has_formula(self) -> bool:
+        """True if a formula gives the cost of the operations, even as "unknown"."""
+        return self.counted is not None and (self.counted.macs is not None or self.counted.flops is not None)
+
+    @property
+    def costs(self) -> OperatorCost:
+        """MACs, FLOPs and ops: those of the operations, or what a formula says instead."""
+        macs, flops, ops = (sum(figures[at] for figures in self.operators.values()) for at in (1, 2, 3))
+        message = self.counted
+        if message is None:
+            return macs, flops, ops
+        return (
+            macs if message.macs is None else message.macs * self.times,
+            flops if message.flops is None else message.flops * self.times,
+            ops if message.ops is None else message.ops * self.times,
+        )
+
+    @property
+    def operator_counts(self) -> tuple[OperatorCount, ...]:
+        """Return the operators that the call ran, without those that do no arithmetic."""
+        return tuple(OperatorCount(name, *figures) for name, figures in self.operators.items() if any(figures[1:4]))
+
+
+class Paths:
+    """Gives a path to every layer that is called; two layers of one name in one place have different ones."""
+
+    def __init__(self) -> None:
+        self._owner: dict[str, keras.Layer | None] = {}
+
+    def below(self, parent: str, layer: Any) -> str:
+        """The path of ``layer`` where a layer at ``parent`` calls or holds it: ``__root__`` outside any layer."""
+        if parent == OUTSIDE:
+            return ROOT
+        name = layer.name.replace(".", "_")
+        first = path = name if parent == ROOT else f"{parent}.{name}"
+        number = 0
+        while self._owner.setdefault(path, layer) is not layer:
+            number += 1
+            path = f"{first}_{number}"
+        return path
+
+
+class TensorLifetimes:
+    """Each tensor lives from the operation that makes it to the last one that uses it, as a compiled graph frees it."""
+
+    def __init__(self) -> None:
+        self._storage: dict[int, int] = {}
+        """Storage by the identity of a tensor."""
+        self._held: list[KerasTensor] = []
+        """The tensors, which hold no memory, so that their identities stay theirs."""
+        self._bytes: list[int] = []
+        self._begin: list[int] = []
+        self._end: list[int] = []
+        self._where: list[str] = []
+        """By event: the path of the layer that was running."""
+
+    def given(self, tensors: list[KerasTensor]) -> None:
+        """The model's inputs, which are there anyhow."""
+        for tensor in tensors:
+            self._place(tensor, 0)
+
+    def ran(
+        self,
+        path: str,
+        used: list[KerasTensor],
+        made: list[KerasTensor],
+        in_place: KerasTensor | None = None,
+    ) -> None:
+        """Note an operation.
+
+        Args:
+            in_place: one of ``used`` in whose memory the result is; None: it has memory of its own.
+        """
+        self._where.append(path)
+        now = len(self._where) - 1
+        for tensor in used:
+            self._end[self._of(tensor)] = now
+        if in_place is not None:
+            shared = self._of(in_place)
+            for tensor in made:
+                self._held.append(tensor)
+                self._storage.setdefault(id(tensor), shared)
+        for tensor in made:
+            self._end[self._of(tensor)] = now
+
+    def result(self, inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
+        """The peak, without the inputs; the outputs live to the end."""
+        for tensor in outputs:
+            self._end[self._of(tensor)] = len(self._where)
+        changes = [0] * (len(self._where) + 2)
+        for size, begin, end in zip(self._bytes, self._begin, self._end, strict=True):
+            changes[begin] += size
+            changes[end + 1] -= size
+        live = peak = 0
+        peak_at = ROOT
+        for path, change in zip(self._where, changes, strict=False):
+            live += change
+            if live > peak:
+                peak, peak_at = live, path
+        return Liveness(peak, peak_at, described(inputs).nbytes or 0)
+
+    def mark(self) -> int:
+        """Return the current position of the trace, for :meth:`forget`."""
+        return len(self._where)
+
+    def forget(self, mark: int) -> None:
+        """Drop what was noted since."""
+        del self._where[mark:]
+        for storage, begin in enumerate(self._begin):
+            self._end[storage] = min(self._end[storage], max(mark - 1, 0))
+            if begin >= mark:
+                self._bytes[storage] = self._begin[storage] = self._end[storage] = 0
+
+    def _of(self, tensor: KerasTensor) -> int:
+        """The storage of a tensor; one that no operation made has been made just now, as by a cast on the way into a layer."""
+        found = self._storage.get(id(tensor))
+        return (
+            self._place(tensor, prod(shape_of(tensor)) * (itemsize(dtype_of(tensor)) or 0)) if found is None else found
+        )
+
+    def _place(self, tensor: KerasTensor, nbytes: int) -> int:
+        now = max(len(self._where) - 1, 0)
+        self._held.append(tensor)
+        self._storage[id(tensor)] = len(self._bytes)
+        self._bytes.append(nbytes)
+        self._begin.append(now)
+        self._end.append(now)
+        return len(self._bytes) - 1
+
+
+_PASSED = "time"
+"""The name of what makes a tensor of others by no operation: all time steps of one, or a layer's input of learned queries."""
+_IN_PARTS = frozenset({*PRODUCTS, ATTENTION, _PASSED})
+"""Operations that weights may enter in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TapeEntry:
+    """One operation."""
+
+    name: str
+    path: str
+    cost: OperatorCost | None
+    """Of one time; None where it does no arithmetic."""
+    used: tuple[KerasTensor, ...]
+    """Every tensor, variables among them."""
+    learns: tuple[bool, ...]
+    """Of each tensor that was used, whether it is a parameter that is trained."""
+    made: tuple[KerasTensor, ...]
+    in_place: KerasTensor | None
+    """The tensor in whose memory the result is; None: it has memory of its own."""
+    times: int
+
+
+def _learns(tensor: KerasTensor, call: LayerCall, name: str) -> bool:
+    """True if a tensor is a trainable parameter, or is computed from a parameter of the layer.
+
+    What a tensor was computed from is not known. One of the size of a parameter is that parameter in another shape, as a bias often
+    is; in a product of a layer with weights of its own, any is taken for a part of them, as the kernel of a gate is. What a layer
+    is given may be made of the weights of any layer around.
+    """
+    if isinstance(tensor, KerasTensor):
+        return False
+    if isinstance(tensor, keras.Variable):
+        return bool(tensor.trainable)
+    if "float" not in dtype_of(tensor):
+        return False
+    own = _trained(call.layer)
+    while name == _PASSED and not own and call.parent is not None:
+        call = call.parent
+        own = _trained(call.layer)
+    size = elements(tensor)
+    return bool(own) and (name in _IN_PARTS or any(elements(weight) == size for weight in own))
+
+
+def _trained(layer: keras.Layer | None) -> list[keras.Variable]:
+    """Parameters of a layer itself, and of what has no row below it."""
+    if not isinstance(layer, keras.Layer):
+        return []
+    return [
+        weight for part in (layer, *hidden_in(layer)) for weight in private.own_parameters(part) if weight.trainable
+    ]
+
+
+# The trace
 
 
 class SymbolicTrace:
@@ -63,7 +304,7 @@ class SymbolicTrace:
         self.times = 1
         self._is_paused = False
         self._thread = threading.get_ident()
-        self._product: keras.KerasTensor | None = None
+        self._product: KerasTensor | None = None
         """The output of the last product."""
 
     @property
@@ -96,12 +337,14 @@ class SymbolicTrace:
     def beginning(self) -> Callable[[], None]:
         """Forgets, when it is called, everything that the call which runs now did after this."""
         call, calls, events = self.current, len(self.calls), self.lifetimes.mark()
+        children, operator_calls, missed = call.children, call.operator_calls, call.uncovered.copy()
+        operators = {name: list(figures) for name, figures in call.operators.items()}
 
         def start_over() -> None:
             del self.calls[calls:]
             self.lifetimes.forget(events)
-            call.clear()
-            call.children = 0
+            call.children, call.operator_calls, call.uncovered = children, operator_calls, missed.copy()
+            call.operators = {name: list(figures) for name, figures in operators.items()}
             self.current = call
 
         return start_over
@@ -113,22 +356,25 @@ class SymbolicTrace:
             FormulaFailed: the formula of the layer's type did.
             CannotCall: the layer raised something, and what it is traced to instead did too.
         """
-        parent = self.current
-        call = LayerCall(layer, self.paths.below(parent.path, layer), parent, self.times)
-        context = ("training", "mask")
-        given = (*args, *(value for name, value in kwargs.items() if name not in context and value is not None))
-        call.inputs = described(given)
-        parent.children += 1
-        self.calls.append(call)
-        self.current = call
-        try:
-            outputs = self._computed(call, args, kwargs)
-        finally:
-            self.current = parent
-        call.outputs = described(outputs)
+        call = LayerCall(layer, self.paths.below(self.current.path, layer), self.current, self.times)
+        self.current.children += 1
+        given = (*args, *(value for name, value in kwargs.items() if name not in OF_A_CALL and value is not None))
+        outputs = self._called(call, given, lambda: self._computed(call, args, kwargs))
         formula = self._formulas.of_module(layer)
         if formula is not None:
             call.counted = cost_by_formula(formula, layer, given, outputs)
+        return outputs
+
+    def _called(self, call: LayerCall, given: object, compute: Callable[[], object]) -> object:
+        """Return what ``compute`` returns, with ``call`` as the one that runs."""
+        before, self.current = self.current, call
+        call.inputs = described(given)
+        self.calls.append(call)
+        try:
+            outputs = compute()
+        finally:
+            self.current = before
+        call.outputs = described(outputs)
         return outputs
 
     def layer_on_values(self, compute: Callable[..., object], layer: keras.Layer, args: Args, kwargs: Kwargs) -> object:
@@ -137,10 +383,9 @@ class SymbolicTrace:
         ``compute`` calls it. What has values only is computed, and is uncovered.
         """
         given = tensors_in((args, kwargs))
-        if self.current.in_graph or not given or any(isinstance(tensor, keras.KerasTensor) for tensor in given):
+        if self.current.in_graph or not given or any(isinstance(tensor, KerasTensor) for tensor in given):
             return compute(layer, *args, **kwargs)
-        call, calls, events = self.current, len(self.calls), self.lifetimes.mark()
-        children = call.children
+        start_over = self.beginning()
         try:
             instead = keras.tree.map_structure(symbolic, (args, kwargs))
             self.passed(given, tensors_in(instead))
@@ -148,10 +393,8 @@ class SymbolicTrace:
         except FormulaFailed:
             raise
         except Exception as error:  # a layer may raise anything when it meets a symbolic tensor
-            del self.calls[calls:]
-            self.lifetimes.forget(events)
-            self.current, call.children = call, children
-            self.fallen_back.setdefault(call.path, _message_of(error))
+            start_over()
+            self.fallen_back.setdefault(self.current.path, _message_of(error))
             with self.paused():
                 outputs = compute(layer, *args, **kwargs)
             self.miss(type(layer).__name__, (args, kwargs), outputs)
@@ -160,20 +403,15 @@ class SymbolicTrace:
     def function(self, model: object, compute: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
         """A model that is no layer, counted as a whole in the framework's graph; ``compute`` calls it."""
         call = LayerCall(model, self.paths.below(OUTSIDE, None), self.outside)
-        call.inputs = described((args, kwargs))
-        self.calls.append(call)
-        self.current = call
-        try:
-            outputs = self._fallen_back(call, "it is no Keras layer", compute, args, kwargs)
-        finally:
-            self.current = self.outside
-        call.outputs = described(outputs)
-        return outputs
+        return self._called(
+            call, (args, kwargs), lambda: self._fallen_back(call, "it is no Keras layer", compute, args, kwargs)
+        )
 
     def _computed(self, call: LayerCall, args: Args, kwargs: Kwargs) -> object:
         layer, start_over = call.layer, self.beginning()
-        compute = layer.quantized_call if layer.quantization_mode is not None else layer.call
-        instead = override_of(layer)
+        is_quantized = layer.quantization_mode is not None
+        compute = layer.quantized_call if is_quantized else layer.call
+        instead = None if is_quantized else override_of(layer)
         try:
             count_adapted(self, layer)
             return compute(*args, **kwargs) if instead is None else instead(self, layer, *args, **kwargs)
@@ -192,7 +430,7 @@ class SymbolicTrace:
             if self._fallback is not None:
                 return self._fallback(self, compute, args, kwargs)
             with self.paused():
-                outputs = keras.src.backend.compute_output_spec(compute, *args, **kwargs)
+                outputs = private.backend.compute_output_spec(compute, *args, **kwargs)
         except (FormulaFailed, CannotCall):
             raise
         except Exception as error:
@@ -204,22 +442,22 @@ class SymbolicTrace:
         """One operation on symbolic tensors; what it returns."""
         kind: Any = type(operation)
         name, is_own = _named(kind)
-        written = self.formula_of(PREFIX + name)
-        rule = COSTS.get(name) if is_own else None
+        title, used = PREFIX + name, (args, kwargs)
+        written = self.formula_of(title)
         if written is None and not is_own:
             return operation.call(*args, **kwargs)  # a user's: counted by its parts
-        if written is None and name in PARTS:
-            return PARTS[name](operation, *args, **kwargs)
+        if written is None and name == "separable_conv":
+            return _separable(operation, *args, **kwargs)
         with self.paused():
-            outputs = output_of(name, operation, args, kwargs)
+            outputs = _output_of(name, operation, args, kwargs)
         if written is not None:
-            self.count(PREFIX + name, written(args, kwargs, outputs), (args, kwargs), outputs)
-        elif rule is not None:
-            self.count(PREFIX + name, rule(KerasCall(operation, args, kwargs, outputs)), (args, kwargs), outputs)
+            self.count(title, written(args, kwargs, outputs), used, outputs)
+        elif is_own and name in COSTS:
+            self.count(title, COSTS[name](KerasCall(operation, args, kwargs, outputs)), used, outputs)
         elif name in FREE:
-            self.free(name, (args, kwargs), outputs)
+            self.free(name, used, outputs)
         else:
-            self.miss(PREFIX + name, (args, kwargs), outputs)
+            self.miss(title, used, outputs)
         return outputs
 
     def formula_of(self, name: str) -> Callable[[Sequence[object], Kwargs, object], OperatorCost] | None:
@@ -238,37 +476,46 @@ class SymbolicTrace:
 
     def count(self, name: str, cost: OperatorCost, used: object, made: object) -> None:
         """Add an operation to the call that is running."""
-        self.current.count(name, cost, used, made, self.times)
-        read, written = _symbolic(used), _symbolic(made)
+        read, written = tensors_in(used), tensors_in(made)
+        self.current.count(name, cost, read, written, self.times)
         # A bias is added where the product is, as every framework does it in one kernel or one buffer.
-        is_bias = name == f"{PREFIX}add" and len(read) == 1 and read[0] is self._product
-        self._ran(name, cost, used, made, read[0] if is_bias else None)
+        inputs = _symbolic(read)
+        is_bias = name == ADD and len(inputs) == 1 and inputs[0] is self._product
+        self._ran(name, cost, read, written, inputs[0] if is_bias else None)
         if cost[0]:
             self._product = written[0]
 
     def free(self, name: str, used: object, made: object) -> None:
         """Note an operation that does no arithmetic; to take a tensor for a tensor is none."""
         self.current.operator_calls += self.times if name != "convert_to_tensor" else 0
-        read, written = _symbolic(used), _symbolic(made)
-        is_view = bool(read) and (name in VIEWS or (name == "cast" and read[0].dtype == written[0].dtype))
-        self._ran(name, None, used, made, read[0] if is_view else None)
+        read, written = tensors_in(used), tensors_in(made)
+        inputs = _symbolic(read)
+        is_view = bool(inputs) and (name in VIEWS or (name == "cast" and inputs[0].dtype == written[0].dtype))
+        self._ran(name, None, read, written, inputs[0] if is_view else None)
 
     def miss(self, name: str, used: object, made: object) -> None:
         """Note an operation without a formula."""
         self.current.miss(name, self.times)
-        self._ran(name, None, used, made, None)
+        self._ran(name, None, tensors_in(used), tensors_in(made), None)
 
     def passed(self, used: object, made: object) -> None:
         """Note that a tensor is made of others by what is no operation: all time steps of one, or one of all."""
-        self._ran("time", None, used, made, None)
+        self._ran(_PASSED, None, tensors_in(used), tensors_in(made), None)
 
     def _ran(
-        self, name: str, cost: OperatorCost | None, used: object, made: object, in_place: keras.KerasTensor | None
+        self,
+        name: str,
+        cost: OperatorCost | None,
+        read: list[KerasTensor],
+        written: list[KerasTensor],
+        in_place: KerasTensor | None,
     ) -> None:
-        self.lifetimes.ran(self.current.path, _symbolic(used), _symbolic(made), in_place)
+        self.lifetimes.ran(self.current.path, _symbolic(read), _symbolic(written), in_place)
         if self.tape is not None:
             name = name.removeprefix(PREFIX)
-            self.tape.append(entry(name, self.current, cost, used, made, in_place, self.times))
+            learns = tuple(_learns(tensor, self.current, name) for tensor in read)
+            path, used, made = self.current.path, tuple(read), tuple(written)
+            self.tape.append(TapeEntry(name, path, cost, used, learns, made, in_place, self.times))
 
 
 @cache
@@ -276,11 +523,11 @@ def _named(kind: type) -> tuple[str, bool]:
     """The name of an operation's class in small letters, and whether it is one of Keras."""
     spaced = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", kind.__name__)
     name = re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
-    return name.replace("re_lu", "relu"), kind.__module__.startswith("keras.src.")
+    return name.replace("re_lu", "relu"), kind.__module__.startswith(private.OWN_MODULES)
 
 
-def _symbolic(tree: object) -> list[keras.KerasTensor]:
-    return [tensor for tensor in tensors_in(tree) if isinstance(tensor, keras.KerasTensor)]
+def _symbolic(tensors: list[KerasTensor]) -> list[KerasTensor]:
+    return [tensor for tensor in tensors if isinstance(tensor, KerasTensor)]
 
 
 def _message_of(error: Exception) -> str:
@@ -289,27 +536,69 @@ def _message_of(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
 
 
-KerasFunction = Callable[..., object]
+def _separable(
+    operation: keras.Operation, inputs: KerasTensor, depthwise: KerasTensor, pointwise: KerasTensor
+) -> KerasTensor:
+    """A separable convolution by others."""
+    where, dilation = operation.data_format, operation.dilation_rate
+    between = ops.depthwise_conv(inputs, depthwise, operation.strides, operation.padding, where, dilation)
+    return ops.conv(between, pointwise, 1, "valid", where)
+
+
+def _output_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs) -> KerasTensor:
+    """Symbolic outputs of an operation of ``keras.ops`` on symbolic tensors."""
+    if name == "conv" and len(args) == 2:
+        return operation.compute_output_spec(args[0], _ungrouped(operation, *args))
+    if name in ("adaptive_average_pool", "adaptive_max_pool"):
+        return _pooled(operation, args[0])
+    return operation.compute_output_spec(*args, **kwargs)
+
+
+def _is_first(operation: keras.Operation) -> bool:
+    return bool(private.backend.standardize_data_format(operation.data_format) == "channels_first")
+
+
+def _ungrouped(operation: keras.Operation, inputs: KerasTensor, kernel: KerasTensor) -> KerasTensor:
+    """A kernel for all input channels: Keras knows groups in what it computes, and refuses them in shapes."""
+    channels = inputs.shape[1 if _is_first(operation) else -1]
+    *space, given, made = kernel.shape
+    if given == channels or channels % given:
+        return kernel
+    return KerasTensor((*space, channels, made), kernel.dtype)
+
+
+def _pooled(operation: keras.Operation, inputs: KerasTensor) -> KerasTensor:
+    """Keras keeps one of the sizes that it pools where the channels are last."""
+    batch, *_ = inputs.shape
+    size = operation.output_size
+    sizes = (size,) * (len(inputs.shape) - 2) if isinstance(size, int) else tuple(size)
+    shape = (batch, inputs.shape[1], *sizes) if _is_first(operation) else (batch, *sizes, inputs.shape[-1])
+    return KerasTensor(shape, inputs.dtype)
+
+
+# Patches of Keras
+
+KerasFunction = Callable[..., Any]
 
 
 @contextmanager
 def patching(trace: SymbolicTrace) -> Iterator[None]:
     """Within it ``trace`` sees the calls of layers and operations on symbolic tensors; afterwards Keras is as it was."""
     with ExitStack() as stack:
-        for owner, name, instead in _changes(trace):
+        for owner, name, instead in (*_changes(trace), *_shortcuts(trace)):
             stack.enter_context(replaced(owner, name, instead))
-        if (
-            keras.config.is_traceback_filtering_enabled()
-        ):  # it wraps every call, to explain errors that nobody sees here
+        if keras.config.is_traceback_filtering_enabled():  # it explains, in every call, errors that nobody sees here
             stack.callback(keras.config.enable_traceback_filtering)
             keras.config.disable_traceback_filtering()
         yield
 
 
-def _changes(trace: SymbolicTrace) -> Iterator[tuple[object, str, KerasFunction]]:
-    """Class or module, name, and what is there instead."""
+Change = tuple[object, str, KerasFunction]
+"""Class or module, name, and what is there instead."""
 
-    def seen(owner: object, name: str, instead: KerasFunction) -> tuple[object, str, KerasFunction]:
+
+def _changes(trace: SymbolicTrace) -> Iterator[Change]:
+    def seen(owner: object, name: str, instead: KerasFunction) -> Change:
         before = getattr(owner, name)
 
         def function(*args: object, **kwargs: object) -> object:
@@ -324,28 +613,58 @@ def _changes(trace: SymbolicTrace) -> Iterator[tuple[object, str, KerasFunction]
     def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
         return trace.layer_on_values(call, layer, args, kwargs)
 
-    before, call = keras.Layer._maybe_build, keras.Layer.__call__
+    before, call, backend = keras.Layer._maybe_build, keras.Layer.__call__, private.backend
     yield seen(keras.Layer, "__call__", called)
     yield seen(keras.Layer, "_maybe_build", build)
-    yield seen(Operation, "symbolic_call", lambda operation, *args, **kwargs: trace.operation(operation, args, kwargs))
+    yield seen(
+        keras.Operation, "symbolic_call", lambda operation, *args, **kwargs: trace.operation(operation, args, kwargs)
+    )
     yield seen(keras.Layer, "symbolic_call", lambda layer, *args, **kwargs: trace.layer(layer, args, kwargs))
-    yield seen(keras.Layer, "add_loss", _nothing)
-    yield seen(layers_of_keras, "Node", _nothing)
-    yield seen(DropoutRNNCell, "get_dropout_mask", _nothing)
-    yield seen(DropoutRNNCell, "get_recurrent_dropout_mask", _nothing)
-    yield backend, "convert_to_tensor", _or_cast(backend.convert_to_tensor)
-    yield backend, "cast", _or_cast(backend.cast)
-    yield Mish, "static_call", staticmethod(_or(Mish(), Mish.static_call))
+    for owner, name in (
+        (keras.Layer, "add_loss"),
+        (private.layer_module, "Node"),
+        (private.DropoutRNNCell, "get_dropout_mask"),
+        (private.DropoutRNNCell, "get_recurrent_dropout_mask"),
+    ):
+        yield seen(owner, name, lambda *_, **__: None)
+    for name in ("convert_to_tensor", "cast"):
+        yield backend, name, _of_symbolic(_cast, getattr(backend, name))
+    mish = private.Mish
+    yield mish, "static_call", staticmethod(_of_symbolic(mish(), mish.static_call))
     for name in "add sub mul truediv floordiv mod pow matmul".split():
         method = f"__{name}__"
         yield backend.Variable, method, _left_to_tensor(getattr(backend.Variable, method))
 
 
-def _nothing(*_: object, **__: object) -> None:
-    return None
+def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
+    """What Keras does around every call, without what a trace does not need: a profile shows it at the top."""
+
+    def new_operation(cls: type, *args: object, **kwargs: object) -> object:
+        """Without a record of the arguments, from which an operation could be saved."""
+        if not trace.sees() or issubclass(cls, keras.Layer):
+            return new(cls, *args, **kwargs)
+        operation: Any = object.__new__(cls)
+        operation._lock, operation._auto_config = True, None
+        return operation
+
+    def is_tensor(value: object) -> bool:
+        """A tensor of the framework; TensorFlow takes long to say that a symbolic tensor or a number is none."""
+        return not isinstance(value, KerasTensor | bool | int | float | str | None) and before(value)
+
+    def scope(name: str, caller: Any = None, **options: object) -> Any:
+        """Keras's own scope; that of the framework around it only names what is made in a layer, which is built."""
+        is_quick = trace.sees() and getattr(caller, "built", False) and not trace.current.in_graph
+        return (private.name_scope.name_scope if is_quick else named)(name, caller=caller, **options)
+
+    new, before, named = keras.Operation.__new__, private.backend.is_tensor, private.backend.name_scope
+    if not getattr(keras.config, "is_nnx_enabled", bool)():  # Keras 3.10 has no such mode
+        yield keras.Operation, "__new__", staticmethod(new_operation)
+    yield private.backend, "is_tensor", is_tensor
+    yield private.backend, "name_scope", scope
+    yield private.naming, "to_snake_case", cache(private.naming.to_snake_case)
 
 
-def _or(instead: KerasFunction, before: KerasFunction) -> KerasFunction:
+def _of_symbolic(instead: KerasFunction, before: KerasFunction) -> KerasFunction:
     """``instead`` for symbolic tensors."""
 
     def function(value: object, *args: object, **kwargs: object) -> object:
@@ -354,11 +673,8 @@ def _or(instead: KerasFunction, before: KerasFunction) -> KerasFunction:
     return function
 
 
-def _or_cast(before: KerasFunction) -> KerasFunction:
-    def cast(value: object, dtype: object = None, **_: object) -> Any:
-        return value if dtype is None else keras.ops.cast(value, dtype)
-
-    return _or(cast, before)
+def _cast(value: object, dtype: object = None, **_: object) -> Any:
+    return value if dtype is None else ops.cast(value, dtype)
 
 
 def _left_to_tensor(before: KerasFunction) -> KerasFunction:

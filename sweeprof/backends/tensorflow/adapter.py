@@ -1,30 +1,44 @@
-"""Keras models on TensorFlow: operator by operator, as a graph, or compiled by XLA."""
+"""Keras models on TensorFlow: operator by operator, as a graph, or compiled by XLA.
+
+TensorFlow's threads, and how it takes memory of GPUs, are set before it starts or never.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal, get_args
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends import Build, Gap
-from sweeprof.backends.keras.tensors import channels_last, in_precision
+from sweeprof.backends.keras.calls import KerasPrecision, as_described, resembling_kernel
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
-from sweeprof.backends.tensorflow import runtime
-from sweeprof.backends.tensorflow.counting import count_layers, count_training
-from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, TensorflowVariant
-from sweeprof.backends.tensorflow.runtime import kernel
-from sweeprof.backends.tensorflow.state import device_of, unchanged
-from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining, training
+from sweeprof.backends.tensorflow.counting import count_layers, count_training, own_counts
+from sweeprof.backends.tensorflow.model import (
+    EagerTraining,
+    ExecutionMode,
+    FusedTraining,
+    TensorflowModel,
+    clock_of,
+    device_of,
+    training,
+    unchanged,
+)
 from sweeprof.counting.formulas import Formulas
-from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelName
+from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
+from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, product_rate
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.measuring.timing import GenerationStep
+from sweeprof.measuring.timing import GenerationStep, sampled
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.generation import Generation
 from sweeprof.results.layer_times import LayerTimes
@@ -76,24 +90,47 @@ class TensorflowBackend:
     """``autocast``: under a mixed policy, weights stay in 32 bits; None: weights are converted."""
 
     def __post_init__(self) -> None:
-        self._variant()
+        if self.mode not in get_args(ExecutionMode):
+            raise UserError([choice_problem("backend.mode", self.mode, "mode", get_args(ExecutionMode))])
+        self._precision()
 
     def configure(self, seed: int) -> None:
-        runtime.configure(self.threads, seed)
+        threading = tf.config.threading
+        try:
+            if threading.get_intra_op_parallelism_threads() != self.threads:
+                threading.set_intra_op_parallelism_threads(self.threads)
+            if threading.get_inter_op_parallelism_threads() != INTER_OP_THREADS:
+                threading.set_inter_op_parallelism_threads(INTER_OP_THREADS)
+            for gpu in tf.config.list_physical_devices("GPU"):
+                if not tf.config.experimental.get_memory_growth(gpu):
+                    tf.config.experimental.set_memory_growth(gpu, True)  # memory is taken as it is needed
+        except RuntimeError as error:
+            raise UserError([Problem("backend.threads", self.threads, _too_late(str(error)))]) from error
+        keras.utils.set_random_seed(seed)
 
     def settings_in_effect(self, model: TensorflowModel | None = None) -> Mapping[str, Any]:
-        method = self._method()
-        known = {} if model is None or method is None else {"precision method": method}
-        return {**runtime.settings_in_effect(), **known}
+        threading, optimizer, method = tf.config.threading, tf.config.optimizer, self._precision().method
+        return {
+            "threads": threading.get_intra_op_parallelism_threads(),
+            "inter-op threads": threading.get_inter_op_parallelism_threads(),
+            "dtype policy": keras.config.dtype_policy().name,
+            "floatx": keras.config.floatx(),
+            "XLA": optimizer.get_jit(),
+            "TF32": tf.config.experimental.tensor_float_32_execution_enabled(),
+            "functions run eagerly": tf.config.functions_run_eagerly(),
+            "graph optimizer": {name: str(value) for name, value in optimizer.get_experimental_options().items()},
+            **({} if model is None or method is None else {"precision method": method}),
+        }
 
     def devices(self) -> list[str]:
-        return runtime.devices()
+        gpus = tf.config.list_physical_devices("GPU")
+        return ["cpu"] + (["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TensorflowModel:
-        name, variant = runtime.tensorflow_name(device), self._variant()
+        name, precision = tensorflow_name(device), self._precision()
         with tf.device(name):
-            model = variant.built(build)
-        return TensorflowModel(model, name, variant, self._moved(channel_axis))
+            model = precision.built(build)
+        return TensorflowModel(model, name, self.mode, precision.dtype, self._moved(channel_axis))
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         return count_layers(*self._described(build, inputs, channel_axis), formulas)
@@ -104,14 +141,12 @@ class TensorflowBackend:
     def analyze_generation(
         self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
     ) -> Generation:
-        from sweeprof.backends.tensorflow.generation_counts import count_generation
+        from sweeprof.backends.tensorflow.generation import count_generation
 
         native, described = self._described(build, inputs, channel_axis)
         return count_generation(native, described, formulas, config, skips_logits=self.mode != "eager")
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        from sweeprof.backends.tensorflow.counting import own_counts
-
         return own_counts(*self._described(build, inputs, channel_axis))
 
     def device_of(self, model: object) -> str:
@@ -150,26 +185,38 @@ class TensorflowBackend:
         return operators(model, work)
 
     def allocations(self, model: TensorflowModel, work: Work) -> Allocations:
-        from sweeprof.backends.tensorflow.allocations import allocations
+        from sweeprof.backends.tensorflow.operators import allocations
 
         _check_followed(work)
         return allocations(model, work)
 
     def kernel(self, model: TensorflowModel, wanted: KernelName | None) -> Kernel:
-        return kernel(model.native, model.device, wanted)
+        name, device = wanted or resembling_kernel(model.native), model.device
+        with tf.device(device):  # in single precision, so that variants have the same
+            run = _convolution() if name == "convolution" else _product()
+
+        def step() -> None:
+            with tf.device(device):
+                run()
+            if device != "cpu":
+                tf.test.experimental.sync_devices()
+
+        return Kernel(name, step)
 
     def peak_settings(self, device: str, model: object = None) -> PeakSettings:
-        from sweeprof.backends.tensorflow.peaks import settings
-
-        return settings(device, self._variant().of_keras.peak_dtype, model)
+        own = (tf.as_dtype(variable.dtype) for variable in getattr(model, "variables", ()))
+        dtype = self._precision().peak_dtype or next((kind.name for kind in own if kind.is_floating), "float32")
+        numerics = (
+            f"tensor_float_32 {tf.config.experimental.tensor_float_32_execution_enabled()}",
+            f"onednn {os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'default')}",
+        )
+        return PeakSettings(dtype, device, tf.config.threading.get_intra_op_parallelism_threads(), numerics)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        from sweeprof.backends.tensorflow.peaks import peaks
-
         return peaks(settings)
 
     def lines(self, model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines:
-        from sweeprof.backends.tensorflow.lines import lines
+        from sweeprof.backends.tensorflow.operators import lines
 
         _check_followed(work)
         return lines(model, work, functions)
@@ -177,17 +224,13 @@ class TensorflowBackend:
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError)
 
-    def _variant(self) -> TensorflowVariant:
-        return TensorflowVariant(self.mode, self.precision, self._method())
-
-    def _method(self) -> str | None:
-        return checked_method(type(self), self.precision, self.precision_method)
+    def _precision(self) -> KerasPrecision:
+        return KerasPrecision(self.precision, checked_method(type(self), self.precision, self.precision_method))
 
     def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """The model, and the shapes and data types that it is called with."""
-        variant, axis = self._variant(), self._moved(channel_axis)
-        described = inputs.map(lambda value: in_precision(channels_last(value, axis), variant.dtype))
-        return variant.built(build), described
+        precision = self._precision()
+        return precision.built(build), as_described(inputs, self._moved(channel_axis), precision.dtype)
 
     def _moved(self, channel_axis: int | None) -> int | None:
         return channel_axis if self.layout == "channels_last" else None
@@ -197,3 +240,96 @@ def _check_followed(work: Work) -> None:
     """Raise :class:`Unsupported` for a generation, whose loop is not taken apart."""
     if work.generation is not None:
         raise Unsupported(FOLLOWED)
+
+
+# TensorFlow itself
+
+INTER_OP_THREADS = 1
+"""Operators run one after the other; ``threads`` work within one."""
+
+
+def _too_late(error: str) -> str:
+    threading = tf.config.threading
+    set_now = f"{threading.get_intra_op_parallelism_threads()} and {threading.get_inter_op_parallelism_threads()}"
+    return (
+        "cannot be set: TensorFlow already runs in this process, and takes its threads (within an operator and between "
+        f"operators, now {set_now}; 0: one per processor) and the way it takes memory of GPUs only before it starts "
+        f"({error}). Set them before its first operation, or use isolation=fork."
+    )
+
+
+def tensorflow_name(device: str) -> str:
+    """``cuda:0`` as TensorFlow calls it."""
+    return device.replace("cuda", "gpu")
+
+
+def _convolution() -> Callable[[], object]:
+    images = tf.ones((1, SIDE, SIDE, CHANNELS))
+    weights = tf.fill((3, 3, CHANNELS, CHANNELS), 1e-3)
+    return lambda: tf.nn.conv2d(images, weights, 1, "SAME")
+
+
+def _product() -> Callable[[], object]:
+    matrix = tf.fill((ROWS, ROWS), 1e-3)
+    return lambda: tf.matmul(matrix, matrix)
+
+
+# Peaks of the machine
+
+
+def peaks(settings: PeakSettings) -> Peaks:
+    """The highest rates of short benchmarks; about a second, with the threads and the numerics that are set.
+
+    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
+    """
+    device = tensorflow_name(settings.device)
+    with tf.device(device):
+        return Peaks(
+            flops_per_s=product_rate(partial(_product_seconds, device, settings.dtype)),
+            bytes_per_s=_copy_rate(device, settings.threads),
+            dtype=settings.dtype,
+            device=settings.device,
+            threads=settings.threads,
+        )
+
+
+def _product_seconds(device: str, dtype: str, size: int) -> float:
+    left, right = (tf.cast(_numbers(size, seed), dtype) for seed in (0, 1))
+    return _best(lambda: tf.matmul(left, right), device)
+
+
+def _numbers(size: int, seed: int) -> tf.Tensor:
+    """Zeros or ones would let a GPU clock higher than numbers do. No generator of the caller's is drawn from."""
+    return tf.random.stateless_normal((size, size), seed=(seed, size))
+
+
+def _copy_rate(device: str, threads: int) -> float:
+    if device == "cpu":
+        return _host_copy_rate(threads)
+    source = tf.ones(COPIED_BYTES, tf.uint8)
+    return 2 * COPIED_BYTES / _best(lambda: tf.raw_ops.DeepCopy(x=source), device)  # an identity shares its memory
+
+
+def _host_copy_rate(threads: int) -> float:
+    """Bytes per second of a copy into memory that exists; TensorFlow's takes new pages for each, which takes several times as long.
+
+    Args:
+        threads: each copies its own part; 0: one for each processor.
+    """
+    threads = threads or os.cpu_count() or 1
+    size = copied_bytes_on_host()
+    source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+    parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
+    with ThreadPoolExecutor(threads) as pool:
+        return 2 * size / _best(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), "cpu")
+
+
+def _best(call: Callable[[], object], device: str) -> float:
+    """Seconds of one call."""
+
+    def step() -> None:
+        call()
+        if device != "cpu":
+            tf.test.experimental.sync_devices()
+
+    return min(sampled(step, SHORT, clock_of(device)))

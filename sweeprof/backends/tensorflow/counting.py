@@ -3,37 +3,177 @@
 Keras models are counted by ``sweeprof.backends.keras``. This is for layers that call TensorFlow itself, and for models that are
 no Keras layers. A Keras layer that such code calls is again counted by the symbolic trace, and is a placeholder in the graph, so
 that the rest of the graph is the outer layer's own. Every operator that the outputs, or the inner layers, depend on is counted by
-a formula, known to do no arithmetic, or listed as uncovered. Loops are uncovered: their bodies run an unknown number of times.
+a definition of :mod:`sweeprof.counting.operators`, known to do no arithmetic, or listed as uncovered. Loops are uncovered: their
+bodies run an unknown number of times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
-from tensorflow.python.ops import handle_data_util
 
-from sweeprof.backends.keras import counting as of_keras
-from sweeprof.backends.keras import training as training_of_keras
-from sweeprof.backends.keras.calls import as_called
-from sweeprof.backends.keras.symbolic_trace import replaced
-from sweeprof.backends.keras.tensors import symbolic
-from sweeprof.backends.tensorflow.costs import COSTS, FREE, TensorflowCall, sized
-from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs
+from sweeprof.backends.keras import counting
+from sweeprof.backends.keras.calls import as_called, symbolic
+from sweeprof.backends.keras.costs import SizedTensor
+from sweeprof.backends.keras.private import takes_training
+from sweeprof.backends.keras.symbolic_trace import SymbolicTrace, replaced
+from sweeprof.backends.tensorflow import private
+from sweeprof.counting import mapping, operators
+from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, OperatorCost
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+# Costs of operators
 
-    from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
 
+def sized(tensor: tf.Tensor) -> SizedTensor:
+    """Return the shape and data type of a tensor whose shape is known."""
+    return SizedTensor(tuple(int(size) for size in tensor.shape), tensor.dtype.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorflowCall:
+    """An operator of a graph."""
+
+    operator: tf.Operation
+
+    def operand(self, position: int) -> SizedTensor:
+        """Return an input."""
+        return sized(self.operator.inputs[position])
+
+    @property
+    def result(self) -> SizedTensor:
+        """The first output."""
+        return sized(self.operator.outputs[0])
+
+
+TensorflowRule = Callable[[TensorflowCall], OperatorCost]
+_ELEMENTWISE = """
+arithmetic: Add AddV2 BiasAdd Sub DivNoNan FloorDiv FloorMod Mod Xdivy Xlogy Maximum Minimum ClipByValue
+arithmetic: Neg Abs Sign Square Pow Floor Ceil Round Rint
+multiply: Mul
+divide: RealDiv Div
+function: Exp Expm1 Log Log1p Sqrt Sin Cos Tan Erf Erfc Reciprocal Inv Sinh Cosh Asin Acos Atan Atan2 Asinh Acosh Atanh
+relu: Relu
+rsqrt: Rsqrt
+tanh: Tanh
+sigmoid: Sigmoid
+hardtanh: Relu6
+leaky_relu: LeakyRelu
+elu: Elu
+selu: Selu
+softplus: Softplus
+softsign: Softsign
+squared_difference: SquaredDifference
+bilinear: ResizeBilinear
+bicubic: ResizeBicubic
+"""
+
+
+def _positions(call: TensorflowCall) -> SizedTensor:
+    """Return the result of a convolution; a dilated one computes padding too, which a BatchToSpaceND after it cuts off."""
+    consumers = call.operator.outputs[0].consumers()
+    while len(consumers) == 1 and consumers[0].type == "Squeeze":
+        consumers = consumers[0].outputs[0].consumers()
+    is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
+    return sized(consumers[0].outputs[0]) if is_cut else call.result
+
+
+def _convolution(call: TensorflowCall) -> OperatorCost:
+    """Kernel ``(*space, in/groups, out)``."""
+    made = _positions(call)
+    return operators.convolution(made.elements, prod(call.operand(1).sizes[:-1]), made.numbers)
+
+
+def _depthwise(call: TensorflowCall) -> OperatorCost:
+    """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
+    made = _positions(call)
+    return operators.convolution(made.elements, prod(call.operand(1).sizes[:2]), made.numbers)
+
+
+def _transposed(call: TensorflowCall) -> OperatorCost:
+    """Inputs are (output shape, kernel ``(*space, out, in)``, values)."""
+    window, made = prod(call.operand(1).sizes[:-1]), call.result
+    return operators.transposed_convolution(call.operand(2).elements, window, made.elements, made.numbers)
+
+
+def _matmul(call: TensorflowCall) -> OperatorCost:
+    transposed = call.operator.get_attr("transpose_a" if call.operator.type == "MatMul" else "adj_x")
+    inner = call.operand(0).sizes[-2 if transposed else -1]
+    return operators.matmul(call.result.elements, inner, call.result.numbers)
+
+
+def _einsum(call: TensorflowCall) -> OperatorCost:
+    shapes = [sized(tensor).shape for tensor in call.operator.inputs]
+    equation = call.operator.get_attr("equation").decode()
+    return operators.einsum(equation, shapes, call.result.elements, call.result.numbers)
+
+
+def _sum_of_all(call: TensorflowCall) -> OperatorCost:
+    """``AddN``."""
+    return operators.sum_of_tensors(len(call.operator.inputs), call.result.elements, call.result.numbers)
+
+
+def _average_pool(call: TensorflowCall) -> OperatorCost:
+    window = prod(call.operator.get_attr("ksize"))
+    return operators.average_pool(call.operand(0).elements, call.result.elements, window)
+
+
+def _batch_norm(call: TensorflowCall) -> OperatorCost:
+    training = call.operator.get_attr("is_training")
+    return operators.batch_norm(call.operand(0).elements, call.operand(1).elements, affine=True, training=training)
+
+
+COSTS: dict[str, TensorflowRule] = {
+    **mapping.elementwise_rules(_ELEMENTWISE),
+    "AddN": _sum_of_all,
+    **mapping.named(mapping.reduction("sum"), "Sum Prod Max Min"),
+    **mapping.named(mapping.reduction("mean"), "Mean Cumsum Cumprod"),
+    **mapping.named(mapping.reduction("norm"), "L2Loss EuclideanNorm"),
+    "Softmax": mapping.softmax,
+    "LogSoftmax": mapping.log_softmax,
+    **mapping.named(_average_pool, "AvgPool AvgPool3D"),
+    **mapping.named(mapping.max_pool, "MaxPool MaxPoolV2 MaxPool3D"),
+    **mapping.named(_batch_norm, "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"),
+    **mapping.named(mapping.fourier(1, is_real=True), "RFFT IRFFT"),
+    **mapping.named(mapping.fourier(1, is_real=False), "FFT IFFT"),
+    **mapping.named(mapping.fourier(2, is_real=False), "FFT2D IFFT2D"),
+    **mapping.named(_convolution, "Conv2D Conv3D"),
+    "DepthwiseConv2dNative": _depthwise,
+    **mapping.named(_transposed, "Conv2DBackpropInput Conv3DBackpropInputV2"),
+    **mapping.named(_matmul, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"),
+    "Einsum": _einsum,
+}
+"""Rule by type of operator."""
+
+
+FREE = frozenset(
+    """
+    Placeholder Const Identity IdentityN NoOp ReadVariableOp ResourceGather VarHandleOp StopGradient PreventGradient
+    Reshape Squeeze ExpandDims Transpose Shape ShapeN Size Rank StridedSlice Slice Split SplitV Unpack Pack Concat ConcatV2
+    Pad PadV2 MirrorPad Tile Reverse ReverseV2 Roll GatherV2 GatherNd ScatterNd BroadcastTo BroadcastArgs Fill ZerosLike OnesLike
+    Range Cast Bitcast OneHot Where SelectV2 Select SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace
+    Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot IsNan IsInf IsFinite
+    Real Imag Complex Bucketize DenseBincount Bincount AsString StringToHashBucketFast
+    BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift RightShift
+    LookupTableFindV2 StringLower StringUpper StringStrip StringLength StaticRegexReplace RegexReplaceV2 StringSplitV2 StringJoin
+    StringNGrams UnicodeDecodeWithOffsets RaggedTensorToTensor RaggedRange RaggedGather
+    All Any ArgMax ArgMin TopKV2 ResizeNearestNeighbor
+    RandomUniform RandomStandardNormal StatelessRandomUniformV2 StatelessRandomNormalV2 MatrixBandPart MatrixDiagV3 EnsureShape
+    """.split()
+)
+"""Operators that move, choose, compare or make data."""
+
+
+# The graph
 
 PREFIX = "tensorflow::"
 
@@ -44,7 +184,7 @@ def count_layers(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -
     Raises:
         Exception: whatever the model, or a formula, raised.
     """
-    return of_keras.count_layers(model, inputs, formulas, count_graph)
+    return counting.count_layers(model, inputs, formulas, count_graph)
 
 
 def count_training(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
@@ -54,7 +194,7 @@ def count_training(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS)
         Unsupported: no parameter is trained.
         Exception: whatever the model, or a formula, raised.
     """
-    return training_of_keras.count_training(model, inputs, formulas, count_graph)
+    return counting.count_training(model, inputs, formulas, count_graph)
 
 
 def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
@@ -162,15 +302,14 @@ def _body(graph: tf.Graph, operator: tf.Operation) -> tuple[tf.Graph, list[tf.Te
 
     A function from a file may have been traced for any size of the batch.
     """
-    function = graph._get_function(operator.get_attr("f").name)
-    definition = getattr(function, "function_def", None) or function.definition
+    definition = private.function_of(graph, operator.get_attr("f").name)
     with graph.as_default():
-        nodes, names = function_def_to_graph_def(definition, include_library_functions=True)
+        nodes, names = private.function_def_to_graph_def(definition, include_library_functions=True)
     given = {}
     with tf.Graph().as_default() as body:
         for argument, outer in zip(definition.signature.input_arg, operator.inputs, strict=True):
             given[argument.name] = tf.compat.v1.placeholder(outer.dtype, outer.shape)
-            handle_data_util.copy_handle_data(outer, given[argument.name])  # the shape of a variable
+            private.copy_handle_data(outer, given[argument.name])  # the shape of a variable
         tf.graph_util.import_graph_def(nodes, given, name="")
         returned = [names[definition.ret[argument.name]] for argument in definition.signature.output_arg]
         return body, [given[name] if name in given else body.get_tensor_by_name(name) for name in returned]
@@ -207,7 +346,7 @@ def own_counts(model: object, inputs: Inputs) -> OwnCounts:
         Exception: whatever the model raised.
     """
     given = as_called(model, inputs).map(_specified)
-    keywords = {"training": False} if isinstance(model, keras.Layer) and model._call_has_training_arg else {}
+    keywords = {"training": False} if isinstance(model, keras.Layer) and takes_training(model) else {}
     step = Inputs(given.args, {**keywords, **given.kwargs}, given.forward)
     leaves = tf.nest.flatten((step.args, dict(step.kwargs)))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, tf.TensorSpec)]

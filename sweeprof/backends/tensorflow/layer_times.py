@@ -1,5 +1,15 @@
 """The time of every layer call, forward and backward: steps with probes and steps without alternate.
 
+Probes are marks in time at every call of every layer, and at the backward of every call. ``keras.Layer.__call__`` is replaced for
+as long as probes are attached, so that what Keras itself does around a layer's ``call`` is part of the layer. Its tensors pass a
+mark where the call begins and where it ends.
+
+For the backward each call is followed by a tape of its own, and the tape around it sees one operation, whose gradient is that
+call's whole backward, between two marks. A single tape goes through the branches of a model by turns, so that no mark in it could
+tell which layer its next operation serves.
+
+Within a recurrent layer nothing is marked, as a graph runs its steps in a loop; nor within a function that a layer compiles itself.
+
 Operator by operator, marks are taken by Python. In a graph they are taken by the graph itself, which is traced twice, with probes
 and without. With probes its operators run in the order of the layers, and none is fused with one of another layer: what that adds
 is part of the difference between the two, which is told beside the times.
@@ -8,23 +18,442 @@ is part of the difference between the two, which is told beside the times.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Protocol
 from unittest.mock import patch
 
 import keras
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.model import TensorflowModel
-from sweeprof.backends.tensorflow.steps import TimedStep, timed_steps_of
-from sweeprof.backends.tensorflow.training import StepPhases, step_phases_of
+from sweeprof.backends.keras.private import copy_mask
+from sweeprof.backends.keras.symbolic_trace import Paths
+from sweeprof.backends.tensorflow import private
+from sweeprof.backends.tensorflow.model import StepPhases, TensorflowModel, graph_of, step_phases_of
+from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.layer_timing import LEFT, Cost, Reader, Turn, in_turns, timed_in_turns
+from sweeprof.measuring.layer_timing import LEFT, Cost, Event, Reader, Turn, in_turns, timed_in_turns
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
-from sweeprof.results.layer_times import LayerTimes
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes
+from sweeprof.results.protocol import Protocol as TimingProtocol
+
+# Probes
+
+
+class Marks(Protocol):
+    """The interface that makes marks."""
+
+    def is_here(self) -> bool:
+        """True if the running code is part of the step itself, not of a loop or branch within its graph."""
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[object, list[tf.Tensor]]:
+        """A mark that comes after ``tensors``, and the same tensors, which come after the mark."""
+
+
+class LayerProbes:
+    """Marks the calls of every layer below a root while it is :meth:`attached`.
+
+    Args:
+        root: the model.
+        marks: how a mark is made.
+        parameters: variables, as TensorFlow has them, that a tape around the model watches; none: there is no backward.
+    """
+
+    def __init__(self, root: keras.Layer, marks: Marks, parameters: Collection[tf.Variable]) -> None:
+        self._root, self._marks = root, marks
+        self._parameters = {parameter.ref() for parameter in parameters}
+        self._paths = Paths()
+        self._index: dict[str, int] = {}
+        self._running: list[str] = []
+        self._is_closed = False
+        self._tape: Any = None
+        self._thread = threading.get_ident()
+        self.described: list[tuple[list[str], str]] = []
+        """Per index, the path and the class name of a layer."""
+        self.forward: list[Event] = []
+        """In a step so far; the numbers of events take the place of those of autograd nodes."""
+        self.backward: list[Event] = []
+
+    @contextmanager
+    def attached(self, tape: tf.GradientTape | None = None) -> Iterator[None]:
+        """Within it calls of layers leave marks; afterwards Keras is as it was. ``tape`` is the one that follows the model.
+
+        A layer that the backward calls once more leaves none, and is part of what calls it.
+        """
+        call = keras.Layer.__call__
+
+        def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
+            return self._probed(call, layer, args, kwargs) if self._sees(layer) else call(layer, *args, **kwargs)
+
+        self.forward, self.backward, self._running, self._is_closed = [], [], [], False
+        self._tape = tape
+        # AutoGraph takes Keras's own method as it is, and would rewrite this one.
+        with patch.object(keras.Layer, "__call__", private.autograph_artifact(called)):
+            yield
+
+    def _sees(self, layer: keras.Layer) -> bool:
+        return (
+            not self._is_closed
+            and (bool(self._running) or layer is self._root)
+            and threading.get_ident() == self._thread
+            and self._marks.is_here()
+        )
+
+    def _probed(self, call: Callable[..., object], layer: keras.Layer, args: Args, kwargs: Kwargs) -> object:
+        index, path = self._placed(layer)
+        given, around = _Tensors((args, kwargs)), self._tape
+        wanted = [around is not None and _is_followed(tensor) for tensor in given.found]
+        with _paused(around), nullcontext() if around is None else tf.GradientTape() as tape:
+            entered, inside = self._passed(given.found, index)
+            sources = [
+                pair for pair, is_wanted in zip(zip(given.found, inside, strict=True), wanted, strict=True) if is_wanted
+            ]
+            if tape is not None:
+                tape.watch([inner for _, inner in sources])
+            args, kwargs = given.replaced(inside)
+            self._running.append(path)
+            self._tape, self._is_closed = tape, isinstance(layer, keras.layers.RNN)
+            try:
+                outputs = _Tensors(call(layer, *args, **kwargs))
+            finally:
+                self._tape, self._is_closed = around, False
+                self._running.pop()
+            left, outside = self._passed(outputs.found, LEFT)
+        if tape is not None:
+            self._record(_CallGradients(tape, sources, outputs.found, outside, entered, left))
+        return outputs.replaced(outside)
+
+    def _placed(self, layer: keras.Layer) -> tuple[int, str]:
+        path = self._paths.below(self._running[-1] if self._running else OUTSIDE, layer)
+        index = self._index.setdefault(path, len(self._index))
+        if index == len(self.described):
+            self.described.append(([path], type(layer).__name__))
+        return index, path
+
+    def _passed(self, tensors: list[tf.Tensor], what: int) -> tuple[int, list[tf.Tensor]]:
+        """The number of an event of the forward, and the tensors beyond its mark, of which no tape knows."""
+        with private.record.stop_recording():
+            mark, after = self._marks.at(tensors, what != LEFT)
+        number = len(self.forward) + 1
+        self.forward.append((what, number, mark))
+        return number, after
+
+    def _record(self, call: _CallGradients) -> None:
+        """Let the tape around a call see it as one operation."""
+        variables = [variable for variable in call.tape.watched_variables() if variable.ref() in self._parameters]
+        inner = [*(inner for _, inner in call.sources), *variables]
+        outer = [*(outer for outer, _ in call.sources), *(variable.handle for variable in variables)]
+        pairs = [pair for pair in zip(call.outputs, call.outside, strict=True) if _has_gradient(pair[0])]
+        if not outer or not pairs:
+            return
+        self._tape.watch(variables)
+
+        def gradient(*given: tf.Tensor) -> list[tf.Tensor]:
+            begun = self._turned(list(given), call.entered)
+            found = call.tape.gradient([output for output, _ in pairs], inner, output_gradients=begun)
+            return self._turned(found, call.left)
+
+        private.record.record_operation("Layer", [outside for _, outside in pairs], outer, gradient)
+
+    def _turned(self, gradients: list[tf.Tensor], number: int) -> list[tf.Tensor]:
+        """The gradients beyond a mark of the backward; from there on it belongs to whom the forward did from ``number`` on."""
+        dense = [place for place, gradient in enumerate(gradients) if isinstance(gradient, tf.Tensor)]
+        mark, after = self._marks.at([gradients[place] for place in dense], True)
+        self.backward.append((None, number, mark))
+        for place, gradient in zip(dense, after, strict=True):
+            gradients[place] = gradient
+        return gradients
+
+
+@dataclass(frozen=True, slots=True)
+class _CallGradients:
+    """The values that the backward pass of a call needs."""
+
+    tape: tf.GradientTape
+    """It has seen the call, and nothing else."""
+    sources: list[tuple[tf.Tensor, tf.Tensor]]
+    """Tensors that the call was given and that need a gradient, before the mark and after it."""
+    outputs: list[tf.Tensor]
+    outside: list[tf.Tensor]
+    """The outputs beyond the mark."""
+    entered: int
+    left: int
+
+
+class _Tensors:
+    """The tensors in a structure."""
+
+    def __init__(self, structure: object) -> None:
+        self._structure, self._leaves = structure, keras.tree.flatten(structure)
+        self._places = [place for place, leaf in enumerate(self._leaves) if isinstance(leaf, tf.Tensor)]
+
+    @property
+    def found(self) -> list[tf.Tensor]:
+        return [self._leaves[place] for place in self._places]
+
+    def replaced(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """The structure with others instead, which have the same masks."""
+        leaves = list(self._leaves)
+        for place, tensor in zip(self._places, tensors, strict=True):
+            copy_mask(leaves[place], tensor)
+            leaves[place] = tensor
+        return keras.tree.pack_sequence_as(self._structure, leaves)
+
+
+def _paused(tape: tf.GradientTape | None) -> Any:
+    """Within it a tape sees nothing: where two follow a loop, TensorFlow computes its gradient as if for a second derivative."""
+    return nullcontext() if tape is None else tape.stop_recording()
+
+
+def _is_followed(tensor: tf.Tensor) -> bool:
+    """True if the running tape needs a gradient of the tensor."""
+    return _has_gradient(tensor) and bool(private.record.should_record_backprop([tensor]))
+
+
+def _has_gradient(tensor: tf.Tensor) -> bool:
+    return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
+
+
+# Steps
+
+UNORDERED = {"Placeholder", "Const", "VarHandleOp"}
+"""Operators that do nothing when they run."""
+
+
+class Timestamps:
+    """The timestamps of the graph that is being made, in the order in which they will be taken."""
+
+    def __init__(self) -> None:
+        self._graph = tf.compat.v1.get_default_graph()
+        self.taken: list[tf.Tensor] = []
+
+    def is_here(self) -> bool:
+        return tf.compat.v1.get_default_graph() is self._graph
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool = False) -> tuple[int, list[tf.Tensor]]:
+        """The mark is the timestamp's index."""
+        # What made a tensor can be fused with what is before it only if no timestamp waits for it directly.
+        before = [tf.identity(tensor) for tensor in tensors]
+        with tf.control_dependencies([*before, *self.taken[-1:]]):
+            stamp = tf.timestamp()
+        with tf.control_dependencies([stamp]):
+            after = [tf.identity(tensor) for tensor in before]
+        self.taken.append(stamp)
+        return len(self.taken) - 1, after
+
+    def hold(self, results: object, from_both_sides: bool) -> None:
+        """Hold everything that ``results`` or the state of a variable depend on to its stretch.
+
+        Args:
+            results: what the graph returns.
+            from_both_sides: whether also what waits for no other operator of its stretch waits for the timestamp before it.
+        """
+        operators = list(self._graph.get_operations())
+        stamps = [stamp.op for stamp in self.taken]
+        needed = _needed(operators, [leaf.op for leaf in tf.nest.flatten(results) if isinstance(leaf, tf.Tensor)])
+        stretches: list[set[tf.Operation]] = [set() for _ in range(len(stamps) + 1)]
+        for operator, number in _numbered(operators, stamps, needed).items():
+            stretches[number].add(operator)
+        for stretch, before, after in zip(stretches, [None, *stamps], [*stamps, None], strict=True):
+            _hold(stretch, before if from_both_sides else None, after)
+
+
+def _needed(operators: Sequence[tf.Operation], results: Sequence[tf.Operation]) -> set[tf.Operation]:
+    """Return the operators that the results need; timestamps must not make others run, such as unused gradients."""
+    waiting = [*results, *(operator for operator in operators if operator.op_def.is_stateful)]
+    needed = set()
+    while waiting:
+        operator = waiting.pop()
+        if operator not in needed:
+            needed.add(operator)
+            waiting += _sources(operator)
+    return {operator for operator in needed if operator.type not in UNORDERED}
+
+
+def _numbered(
+    operators: Sequence[tf.Operation], stamps: Sequence[tf.Operation], needed: set[tf.Operation]
+) -> dict[tf.Operation, int]:
+    """The stretch of every operator: that in which it was made, or an earlier one where something there needs it.
+
+    So it is with what the gradient of a loop adds to the loop afterwards, for it to remember what the gradient needs.
+    """
+    numbers: dict[tf.Operation, int] = {}
+    ended, left = set(stamps), 0
+    for operator in operators:
+        if operator in ended:
+            left += 1
+        elif operator in needed:
+            numbers[operator] = left
+    waiting = list(numbers)
+    while waiting:
+        operator = waiting.pop()
+        for source in _sources(operator):
+            if numbers.get(source, 0) > numbers[operator]:
+                numbers[source] = numbers[operator]
+                waiting.append(source)
+    return numbers
+
+
+def _hold(stretch: set[tf.Operation], before: tf.Operation | None, after: tf.Operation | None) -> None:
+    """Let what waits for nothing in the stretch wait for the timestamp before it, and that after it for what nothing waits for."""
+    awaited = set[tf.Operation]()
+    for operator in stretch:
+        sources = [source for source in _sources(operator) if source in stretch]
+        awaited.update(sources)
+        if before is not None and not sources and before not in operator.control_inputs:
+            private.add_control_input(operator, before)
+    for operator in stretch.difference(awaited, [] if after is None else after.control_inputs):
+        if after is not None:
+            private.add_control_input(after, operator)
+
+
+def _sources(operator: tf.Operation) -> list[tf.Operation]:
+    return [*(tensor.op for tensor in operator.inputs), *operator.control_inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """One step; seconds since any fixed point."""
+
+    begin: float
+    turned: float
+    """When its forward was over; of inference all of it."""
+    end: float
+    results: object
+    """The outputs, or the loss and the gradients."""
+    forward: Sequence[Event] = ()
+    backward: Sequence[Event] = ()
+
+
+class TimedSteps(Protocol):
+    """A task that can be run again and again."""
+
+    @property
+    def described(self) -> list[tuple[list[str], str]]:
+        """Per index of an event, the path and the class name of a layer; known once a step with probes has run."""
+
+    def run_step(self, is_probed: bool) -> TimedStep:
+        """One step."""
+
+
+def timed_steps_of(task: StepPhases, is_eager: bool) -> TimedSteps:
+    """The steps of a task, each kind of which has run once."""
+    steps: TimedSteps = EagerSteps(task) if is_eager else GraphSteps(task)
+    for is_probed in (False, True):
+        steps.run_step(is_probed)
+    return steps
+
+
+class HostMarks:
+    """Marks on the host's clock; what was called has been done."""
+
+    def __init__(self, with_backward: bool) -> None:
+        self._with_backward = with_backward
+
+    def is_here(self) -> bool:
+        return bool(tf.executing_eagerly())
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[float, list[tf.Tensor]]:
+        """Return the time and the tensors, passed on; the time that this takes is outside of the call's own window."""
+        if not self._with_backward:
+            return time.perf_counter(), list(tensors)
+        mark = time.perf_counter()
+        passed = [tf.identity(tensor) for tensor in tensors]
+        return (time.perf_counter() if is_entry else mark), passed
+
+
+class EagerSteps:
+    """Operator by operator."""
+
+    def __init__(self, task: StepPhases) -> None:
+        self._task = task
+        self._probes = LayerProbes(task.root, HostMarks(task.trains), task.parameters)
+
+    @property
+    def described(self) -> list[tuple[list[str], str]]:
+        return self._probes.described
+
+    def run_step(self, is_probed: bool) -> TimedStep:
+        probes, task = self._probes, self._task
+        with taping(task) as tape, probes.attached(tape) if is_probed else nullcontext():
+            begin = time.perf_counter()
+            results = task.forward(*task.fed)
+            turned = end = time.perf_counter()
+        if tape is not None:
+            results = results, tape.gradient(results, task.parameters)
+            end = time.perf_counter()
+        events = (probes.forward, probes.backward) if is_probed else ()
+        return TimedStep(begin, turned, end, results, *events)
+
+
+class GraphSteps:
+    """Steps that run as a graph, one with probes and one without."""
+
+    def __init__(self, task: StepPhases) -> None:
+        self._plain, self._probed = _Program(task, is_probed=False), _Program(task, is_probed=True)
+
+    @property
+    def described(self) -> list[tuple[list[str], str]]:
+        return self._probed.probes.described if self._probed.probes else []
+
+    def run_step(self, is_probed: bool) -> TimedStep:
+        return (self._probed if is_probed else self._plain).run_step()
+
+
+class _Program:
+    """A step as a graph that takes its marks itself; the host's clock, from which its timestamps are, tells when it is called."""
+
+    def __init__(self, task: StepPhases, is_probed: bool) -> None:
+        self._task, self._is_probed = task, is_probed
+        self._turn: int | None = None
+        """Which timestamp is between forward and backward."""
+        self._run = graph_of(self._step, autograph=False)
+        self.probes: LayerProbes | None = None
+        """Those of the graph, once it is made."""
+
+    def _step(self, *fed: object) -> object:
+        task, stamps = self._task, Timestamps()
+        probes = self.probes = LayerProbes(task.root, stamps, task.parameters)
+        with taping(task) as tape, probes.attached(tape) if self._is_probed else nullcontext():
+            results = task.forward(*fed)
+        if tape is not None:
+            self._turn, (_, seed) = stamps.at([results, tf.ones_like(results)])
+            results = results, tape.gradient(results, task.parameters, output_gradients=seed)
+        taken = tf.stack(stamps.taken) if stamps.taken else None
+        stamps.hold((results, taken), from_both_sides=self._is_probed)
+        return results, taken
+
+    def run_step(self) -> TimedStep:
+        begin = time.time()
+        results, taken = self._run(*self._task.fed)
+        end = time.time()
+        stamps = [] if taken is None else taken.numpy().tolist()
+        turned = end if self._turn is None else stamps[self._turn]
+        assert self.probes is not None
+        forward, backward = (
+            [(what, number, stamps[index]) for what, number, index in events]
+            for events in (self.probes.forward, self.probes.backward)
+        )
+        return TimedStep(begin, turned, end, results, forward, backward)
+
+
+@contextmanager
+def taping(task: StepPhases) -> Iterator[tf.GradientTape | None]:
+    """Within it a tape follows what the parameters of a task do, where it has any."""
+    if not task.trains:
+        yield None
+        return
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(task.parameters)
+        yield tape
+
+
+# Calibration and times
 
 CALLS = 40
 """Empty layers in one step."""
@@ -98,7 +527,7 @@ class _EmptyLayers(keras.Layer):  # type: ignore[misc]
         return x
 
 
-def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
+def layer_times(model: TensorflowModel, work: Work, protocol: TimingProtocol) -> LayerTimes:
     """The layers' times of inference, or of training with a config; as many repeats as the protocol asks of a round.
 
     Raises:
@@ -107,7 +536,7 @@ def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> Layer
     """
     if model.device != "cpu":
         raise Unsupported("timestamps are the host's, which is ahead of an accelerator: layers are timed on the CPU")
-    task, is_eager, clock = step_phases_of(model, work), model.variant.mode == "eager", model.clock()
+    task, is_eager, clock = step_phases_of(model, work), model.mode == "eager", model.clock()
     with tf.device(model.device), without_collection():
         steps = timed_steps_of(task, is_eager)
 

@@ -1,25 +1,30 @@
-"""A Keras model on a device, ready to step: operator by operator, as a graph, compiled by XLA, in another precision."""
+"""A Keras model on a device, ready to step or to train: operator by operator, as a graph, or compiled by XLA.
+
+:func:`unchanged` leaves a model, and Keras itself, as they were found.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal, get_args
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeprof.backends import Build
-from sweeprof.backends.keras.calls import as_called
-from sweeprof.backends.keras.precision import KerasPrecision
+from sweeprof.backends.keras import private as keras_private
+from sweeprof.backends.keras.calls import Loss, as_called, loss_of, optimizer_of
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends.tensorflow import private
 from sweeprof.counting.formulas import Args, Kwargs
-from sweeprof.errors import Unsupported, UserError, choice_problem
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
+from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.nested import named_leaves
 
 
@@ -38,13 +43,8 @@ class Program:
 
 
 def graph_of(function: Callable[..., object], **options: object) -> Any:
-    """A ``tf.function`` that does not warn of frequent tracing.
-
-    TensorFlow counts traces by the code of a function, which is the same for every model that is profiled in a process.
-    """
-    found = tf.function(function, **options)
-    found._omit_frequent_tracing_warning = True
-    return found
+    """A ``tf.function`` that does not warn of frequent tracing."""
+    return private.without_tracing_warning(tf.function(function, **options))
 
 
 def _as_raised(function: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
@@ -52,8 +52,9 @@ def _as_raised(function: Callable[..., object], args: Args, kwargs: Kwargs) -> o
     try:
         return function(*args, **kwargs)
     except tf.errors.InvalidArgumentError as error:
-        if "unsupported operations" in str(error):
-            raise Unsupported(f"XLA does not compile this model: {_sentence(str(error))}") from error
+        for line in str(error).splitlines():
+            if "unsupported operations" in line:
+                raise Unsupported(f"XLA does not compile this model: {line.strip()}") from error
         raise
     except Exception as error:
         original = error.__context__ if hasattr(error, "ag_error_metadata") else None
@@ -62,53 +63,8 @@ def _as_raised(function: Callable[..., object], args: Args, kwargs: Kwargs) -> o
         raise original from None
 
 
-def _sentence(message: str) -> str:
-    """The one that says which operators."""
-    return next(line for line in message.splitlines() if "unsupported operations" in line).strip()
-
-
 ExecutionMode = Literal["eager", "function", "xla"]
 """``eager``: operator by operator; ``function``: traced once per shape, as serving does; ``xla``: that, compiled by XLA."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorflowVariant:
-    """The mode, precision and layout in which a model runs.
-
-    Raises:
-        UserError: there is no such mode or precision.
-    """
-
-    mode: ExecutionMode = "function"
-    precision: str | None = None
-    """As :class:`~sweeprof.backends.keras.precision.KerasPrecision` has it; None: as the model is."""
-    method: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.mode not in get_args(ExecutionMode):
-            raise UserError([choice_problem("backend.mode", self.mode, "mode", get_args(ExecutionMode))])
-        _ = self.of_keras
-
-    @property
-    def of_keras(self) -> KerasPrecision:
-        """The precision of the model."""
-        return KerasPrecision(self.precision, self.method)
-
-    @property
-    def dtype(self) -> str | None:
-        """The data type of weights and floating-point inputs; None leaves them unchanged."""
-        return self.of_keras.dtype
-
-    def built(self, build: Build) -> Any:
-        """Return the builder's model, see :meth:`~sweeprof.backends.keras.precision.KerasPrecision.built`."""
-        return self.of_keras.built(build)
-
-    def runs(self, function: Callable[..., object]) -> Program | Callable[..., object]:
-        """``function`` as this variant runs it."""
-        return function if self.mode == "eager" else Program(function, by_xla=self.mode == "xla")
-
-
-AS_IT_IS = TensorflowVariant()
 
 
 def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtype: str | None = None) -> Inputs:
@@ -123,18 +79,6 @@ def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtyp
         return inputs.map(partial(_tensor, channel_axis=channel_axis, dtype=dtype))
 
 
-def as_tensor(values: object, device: str) -> Any:
-    """Targets as tensors on ``device``; None stays None."""
-    return on_device(Inputs((values,)), device).args[0]
-
-
-def arranged(array: Any, channel_axis: int | None) -> Any:
-    """An array with its channels last; one without such an axis as it is."""
-    if channel_axis is None or array.ndim <= max(channel_axis, 1):
-        return array
-    return np.moveaxis(array, channel_axis, -1)
-
-
 def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
     if isinstance(leaf, Mapping):  # of a kind of its own, such as a tokenizer's BatchEncoding
         return {key: _tensor(value, channel_axis, dtype) for key, value in leaf.items()}
@@ -143,7 +87,8 @@ def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
     elif hasattr(leaf, "detach"):  # one of torch, as its data loaders give
         leaf = leaf.detach().cpu().numpy()
     if isinstance(leaf, np.ndarray | np.generic):
-        leaf = tf.constant(arranged(leaf, channel_axis))
+        is_moved = channel_axis is not None and leaf.ndim > max(channel_axis, 1)
+        leaf = tf.constant(np.moveaxis(leaf, channel_axis, -1) if is_moved else leaf)
     if not tf.is_tensor(leaf):
         return leaf
     wanted = leaf.dtype if dtype is None or not leaf.dtype.is_floating else tf.as_dtype(dtype)
@@ -177,24 +122,30 @@ class TensorflowModel:
     native: Any
     device: str
     """As TensorFlow calls it, e.g. ``gpu:0``."""
-    variant: TensorflowVariant = AS_IT_IS
+    mode: ExecutionMode = "function"
+    dtype: str | None = None
+    """Of floating-point inputs; None: their own."""
     channel_axis: int | None = None
     """Where arrays that are put have the channels that the model expects last."""
     _programs: dict[object, Program | Callable[..., object]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def compiles(self) -> bool:
-        return self.variant.mode != "eager"
+        return self.mode != "eager"
 
     def clock(self) -> Clock:
         return clock_of(self.device)
 
+    def runs(self, function: Callable[..., object]) -> Program | Callable[..., object]:
+        """Return ``function`` as this model's mode runs it."""
+        return function if self.mode == "eager" else Program(function, by_xla=self.mode == "xla")
+
     def put(self, inputs: Inputs) -> Inputs:
-        return as_called(self.native, on_device(inputs, self.device, self.channel_axis, self.variant.dtype))
+        return as_called(self.native, on_device(inputs, self.device, self.channel_axis, self.dtype))
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
-        step = self._running(batch)
+        step = partial(self._program(batch.forward), *batch.args, **batch.kwargs)
 
         def synchronised_step() -> Any:
             outputs = step()
@@ -226,19 +177,16 @@ class TensorflowModel:
 
         return run
 
-    def _running(self, batch: Inputs) -> Callable[[], object]:
-        return partial(self._program(batch.forward), *batch.args, **batch.kwargs)
-
     def _program(self, forward: Callable[..., object] | None) -> Any:
         """One for all batches: TensorFlow keeps a graph for each of their shapes."""
         if forward not in self._programs:
-            self._programs[forward] = self.variant.runs(self.called(forward))
+            self._programs[forward] = self.runs(self.called(forward))
         return self._programs[forward]
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device == "cpu":
             return {}
-        host = on_device(inputs, "cpu", self.channel_axis, self.variant.dtype)
+        host = on_device(inputs, "cpu", self.channel_axis, self.dtype)
 
         def to_device() -> None:
             on_device(host, self.device)
@@ -261,13 +209,318 @@ def tensors_in(outputs: object) -> list[tf.Tensor]:
     return [leaf for leaf in named_leaves(outputs).values() if tf.is_tensor(leaf)]
 
 
-def first_tensor(outputs: object) -> tf.Tensor:
-    """The first tensor in what a model returned.
+def sweeprof_name(device: str) -> str:
+    """``/job:localhost/replica:0/task:0/device:GPU:0`` as sweeprof calls it; there is one CPU."""
+    found = tf.DeviceSpec.from_string(device)
+    return "cpu" if found.device_type in (None, "CPU") else f"cuda:{found.device_index}"
+
+
+# Leaving a model as it was found
+
+
+@contextmanager
+def unchanged(model: object, is_trained: bool) -> Iterator[None]:
+    """Put back everything that happens to ``model`` within it, also after an error.
+
+    Restored: the values of its variables (those of the optimizer that it was compiled with too, where it is trained), the
+    attributes of its layers and what their containers hold, so that a model that was never called is not built afterwards, and
+    the generators of random numbers of Keras, numpy and Python. What TensorFlow itself draws without a seed cannot be taken
+    back.
+
+    Args:
+        is_trained: whether an optimizer will write to its trainable variables.
+    """
+    attributes = [_ObjectAttributes(vars(thing)) for thing in _holders(model)]
+    values = [(variable, _copy(variable)) for variable in _written(model, is_trained)]
+    try:
+        with _draws_kept():
+            yield
+    finally:
+        for remembered in attributes:
+            remembered.restore()
+        for variable, value in values:
+            native(variable).assign(value)
+
+
+def device_of(model: object) -> str:
+    """Return the device of the model's first variable; ``cpu`` if it has none."""
+    found = next(iter(getattr(model, "variables", ())), None)
+    return "cpu" if found is None else sweeprof_name(native(found).device)
+
+
+def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
+    """A variable as TensorFlow has it."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def _copy(variable: keras.Variable | tf.Variable) -> Any:
+    """Memory of its own: an identity would share the variable's, and every update would have to write elsewhere."""
+    return tf.raw_ops.DeepCopy(x=native(variable))
+
+
+def _written(model: object, is_trained: bool) -> list[keras.Variable]:
+    """The variables that a forward may write to, or also those that an optimizer may."""
+    variables = list(getattr(model, "variables", ()))
+    if is_trained:
+        return [*variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
+    trained = {id(variable) for variable in getattr(model, "trainable_variables", ())}
+    return [variable for variable in variables if id(variable) not in trained]
+
+
+def _holders(model: object) -> list[object]:
+    """The layers of a model, and what Keras keeps of each to know its weights by."""
+    layers = keras_private.all_layers(model)
+    return [*layers, *(keras_private.tracker_of(layer) for layer in layers)]
+
+
+@contextmanager
+def _draws_kept() -> Iterator[None]:
+    generator = keras_private.seed_generator()
+    drawn = None if generator is None else _copy(generator.state)
+    python, numbers = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numbers)
+        keras_private.set_seed_generator(generator)
+        if generator is not None:
+            native(generator.state).assign(drawn)
+
+
+class _ObjectAttributes:
+    """The attributes of an object, and what those that are containers held."""
+
+    def __init__(self, current: dict[str, Any]) -> None:
+        self._current, self._before = current, dict(current)
+        outer = [value for value in current.values() if _is_container(value)]
+        inner = [value for held in outer if isinstance(held, dict) for value in held.values() if _is_container(value)]
+        self._held = [(value, _copied(value)) for value in (*outer, *inner)]
+
+    def restore(self) -> None:
+        """Put every one back that was exchanged, added or removed."""
+        self._current.clear()
+        self._current.update(self._before)
+        for value, content in self._held:
+            _refill(value, content)
+
+
+def _is_container(value: object) -> bool:
+    """Proxies of TensorFlow's, which only look like a container, are none."""
+    return issubclass(type(value), list | dict | set)
+
+
+def _copied(value: Any) -> Any:
+    return list(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else set(value)
+
+
+def _refill(value: Any, content: Any) -> None:
+    """Refill a container by the methods of the plain type: those of Keras's own types would track the values."""
+    if isinstance(value, list):
+        list.__setitem__(value, slice(None), content)
+    elif isinstance(value, dict):
+        dict.clear(value)
+        dict.update(value, content)
+    else:
+        set.clear(value)
+        set.update(value, content)
+
+
+# Training
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a training step; each part can also run within a graph that is being traced."""
+
+    forward: Callable[..., object]
+    """The model's outputs for its arguments, in training mode."""
+    loss: Loss
+    fed: tuple[Args, Kwargs, tf.Tensor | None]
+    """Positional arguments, keyword arguments and targets: handed to a program, which would take what it finds for constant."""
+    variables: list[keras.Variable]
+    """Those that are trained, as Keras has them."""
+    optimizer: keras.optimizers.Optimizer | None
+    """None: nothing is updated."""
+
+    @cached_property
+    def watched(self) -> list[tf.Variable]:
+        """The variables as TensorFlow has them."""
+        return [native(variable) for variable in self.variables]
+
+    def lost(self, args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tf.Tensor:
+        """The loss of one forward."""
+        return self.loss(self.forward(*args, **kwargs), targets)
+
+    def taped(self, args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tuple[tf.Tensor, tf.GradientTape]:
+        """The loss, and the tape from which its gradients can be had."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self.watched)
+            return self.lost(args, kwargs, targets), tape
+
+    def gradients(self, loss: tf.Tensor, tape: tf.GradientTape) -> list[tf.Tensor | None]:
+        """One for each variable, None for those that the loss does not depend on.
+
+        Raises:
+            Unsupported: it depends on none.
+        """
+        found: list[tf.Tensor | None] = tape.gradient(loss, self.watched)
+        if all(gradient is None for gradient in found):
+            raise Unsupported("no output depends on a trainable variable")
+        return found
+
+    def update(self, gradients: list[tf.Tensor | None]) -> None:
+        """The optimizer's step."""
+        if self.optimizer is not None:
+            pairs = [(g, v) for g, v in zip(gradients, self.variables, strict=True) if g is not None]
+            self.optimizer.apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+
+
+class EagerTraining:
+    """The three phases of a step that runs operator by operator."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._tape: tf.GradientTape | None = None
+        self._gradients: list[tf.Tensor | None] = []
+
+    def forward(self) -> tf.Tensor:
+        self._gradients = []
+        loss, self._tape = self._parts.taped(*self._parts.fed)
+        return loss
+
+    def backward(self, loss: tf.Tensor) -> None:
+        tape, self._tape = self._tape, None
+        self._gradients = self._parts.gradients(loss, tape)
+
+    def update(self) -> None:
+        self._parts.update(self._gradients)
+
+    def all_phases(self) -> None:
+        """A whole step."""
+        self.backward(self.forward())
+        self.update()
+
+
+class FusedTraining:
+    """A step that is one program, and the programs that end after its first phases."""
+
+    def __init__(self, parts: Parts, model: TensorflowModel) -> None:
+        self._fed, self._is_on_host = parts.fed, model.device == "cpu"
+
+        def backward(args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
+            loss, tape = parts.taped(args, kwargs, targets)
+            return loss, parts.gradients(loss, tape)
+
+        def whole(args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tf.Tensor:
+            loss, gradients = backward(args, kwargs, targets)
+            parts.update(gradients)
+            return loss
+
+        by_xla = model.mode == "xla"
+        self._forward, self._backward, self._whole = (Program(each, by_xla) for each in (parts.lost, backward, whole))
+
+    def trace(self) -> None:
+        self._whole.trace(*self._fed)
+
+    def forward_alone(self) -> None:
+        self._run(self._forward)
+
+    def forward_and_backward(self) -> None:
+        self._run(self._backward)
+
+    def whole(self) -> None:
+        self._run(self._whole)
+
+    def _run(self, program: Program) -> None:
+        program(*self._fed)
+        if not self._is_on_host:
+            tf.test.experimental.sync_devices()
+
+
+@contextmanager
+def training(
+    model: TensorflowModel, batch: Inputs, targets: object, config: TrainingConfig
+) -> Iterator[EagerTraining | FusedTraining]:
+    """The model trains on one batch again and again; what it learns is its owner's to take back.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: nothing can be trained, or the loss needs targets that there are not.
+        Exception: whatever the constructor of the caller's own optimizer raised.
     """
-    tensors = tensors_in(outputs)
-    if not tensors:
-        raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
-    return tensors[0]
+    with tf.device(model.device):
+        made = parts(model, batch, targets, config)
+        if model.mode == "eager":
+            yield EagerTraining(made)
+        else:
+            yield FusedTraining(made, model)
+
+
+def parts(model: TensorflowModel, batch: Inputs, targets: object, config: TrainingConfig) -> Parts:
+    """Return the parts of a training step of ``model``, with the optimizer's variables built. Raises as :func:`training`."""
+    native = model.native
+    if not getattr(native, "built", True):
+        model.called(batch.forward)(*batch.args, **batch.kwargs)  # its weights are made when it is first called
+    variables = list(getattr(native, "trainable_variables", ()))
+    if not variables:
+        raise Unsupported("no variable of the model is trainable")
+    optimizer = optimizer_of(config.optimizer, variables)
+    wanted = on_device(Inputs((targets,)), model.device).args[0]
+    loss = loss_of(config.loss, wanted is not None, tensors_in)
+    fed = (batch.args, dict(batch.kwargs), wanted)
+    return Parts(model.called(batch.forward, training=True), loss, fed, variables, optimizer)
+
+
+@contextmanager
+def whole_steps(model: TensorflowModel, work: Work) -> Iterator[Callable[[], object]]:
+    """Within the context: one whole step of ``work``."""
+    if work.training is None:
+        with model.stepping(work.batch) as step:
+            yield step
+        return
+    with training(model, work.batch, work.targets, work.training) as phases:
+        yield phases.whole if isinstance(phases, FusedTraining) else phases.all_phases
+
+
+@dataclass(frozen=True, slots=True)
+class StepPhases:
+    """The phases of a step."""
+
+    root: keras.Layer
+    """The model."""
+    forward: Callable[..., object]
+    """Returns the outputs, or with parameters the loss; it also runs within a graph that is being traced."""
+    fed: Args
+    """Its arguments."""
+    parameters: tuple[tf.Variable, ...] = ()
+    """Variables, as TensorFlow has them, that gradients are asked for; none: inference."""
+    update: Callable[[list[tf.Tensor | None]], None] | None = None
+    """Applies the gradients."""
+
+    @property
+    def trains(self) -> bool:
+        """True if a step has a backward pass."""
+        return bool(self.parameters)
+
+
+def step_phases_of(model: TensorflowModel, work: Work) -> StepPhases:
+    """The task of ``work``.
+
+    Raises:
+        Unsupported: the model has no layers when it runs, or the training config does not fit it.
+        Exception: whatever the model raised.
+    """
+    root, batch = model.native, work.batch
+    if not isinstance(root, keras.Layer):
+        raise Unsupported(f"a {type(root).__name__} has no layers: only a Keras model does")
+    if model.mode == "xla":
+        raise Unsupported(
+            "not possible upstream: a compiled XLA program has no layers; mode=function has the same model with them"
+        )
+    if work.training is not None:
+        made = parts(model, batch, work.targets, work.training)
+        return StepPhases(root, made.lost, made.fed, tuple(made.watched), made.update)
+    forward = model.called(batch.forward)
+    if not root.built:
+        forward(*batch.args, **batch.kwargs)  # its weights are made when it is first called
+    return StepPhases(root, lambda args, kwargs: forward(*args, **kwargs), (batch.args, dict(batch.kwargs)))

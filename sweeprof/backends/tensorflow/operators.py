@@ -1,37 +1,382 @@
-"""The operators that a step runs, from a few traced steps, by layer and phase.
+"""What a few steps run, layer by layer: operators and allocations by TensorFlow's profiler, and source lines by Python's.
 
-Times are the profiler's, its own cost included; they say where the time of a step goes, and the timing pass how long it takes. In a
-graph an operator is found by its name, so that one which stands for several (``_FusedConv2D``) belongs to the layer of the last of
-them. Run one by one, operators belong to the layer whose call, or whose backward, was running when they began.
+An operator is attributed to a layer and a phase by the time at which it ran, or at which it entered the graph. In a graph an
+operator is found by its name, so that one which stands for several (``_FusedConv2D``) belongs to the layer of the last of them. Run
+one by one, operators belong to the layer whose call, or whose backward, was running when they began. Times are the profiler's, its
+own cost included; they say where the time of a step goes, and the timing pass how long it takes.
+
+The profiler writes an XSpace, a protocol buffer of planes (the host, devices), lines (threads) and events. A graph's operators
+are events named ``name:type`` on the threads of the run-time; those that Python runs one by one are ``EagerExecute``.
+
+The allocator that serves the host by default tells of large blocks only. The one that serves GPUs tells of every block, and serves
+the host too where ``TF_CPU_ALLOCATOR_USE_BFC`` is set before TensorFlow starts: ``environment_for`` in the backend's YAML has a
+sweep do so for the pass that traces allocations, whose process measures nothing else.
 """
 
 from __future__ import annotations
 
+import gc
+import gzip
+import json
+import os
+import re
+import time
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FunctionType
+from typing import Any
 
+import keras
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow.model import TensorflowModel, graph_of
-from sweeprof.backends.tensorflow.probes import LayerProbes
-from sweeprof.backends.tensorflow.steps import taping
-from sweeprof.backends.tensorflow.tracing import (
-    Attribution,
-    AttributionByName,
-    GraphPositions,
-    HostTimestamps,
-    LayerPhase,
-    OperatorRun,
-    PhaseBoundaries,
-    TensorflowTrace,
-    traced,
+from sweeprof.backends.keras.private import all_layers
+from sweeprof.backends.tensorflow import private
+from sweeprof.backends.tensorflow.layer_times import LayerProbes, taping
+from sweeprof.backends.tensorflow.model import (
+    StepPhases,
+    TensorflowModel,
+    graph_of,
+    native,
+    step_phases_of,
+    sweeprof_name,
+    tensors_in,
+    whole_steps,
 )
-from sweeprof.backends.tensorflow.training import StepPhases, step_phases_of
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.allocations import Change, course
+from sweeprof.measuring.layer_timing import LEFT
+from sweeprof.measuring.line_profile import LineMemory, functions_named, python_function, watched
+from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
+from sweeprof.results.layer_times import OUTSIDE, above
 from sweeprof.results.layers import Shapes
+from sweeprof.results.lines import Lines
+from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
 from sweeprof.results.operators import OperatorRow, Operators, Phase
+
+# The profiler
+
+STEP = "sweeprof step"
+HOST = "/host:CPU"
+EAGER = "EagerExecute"
+TRACE_NUMBERS = re.compile(r"(_\d+)+$")
+"""What TensorFlow appends to the name of a compiled function, another at every trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRun:
+    """One operator that ran once; nanoseconds."""
+
+    name: str
+    """In its graph; nothing where it ran alone."""
+    type: str
+    begin: int
+    """Since the epoch."""
+    total: float
+    own: float
+    """Without the operators within it on its thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorflowTrace:
+    """Every operator in the order in which they began."""
+
+    ran: tuple[OperatorRun, ...]
+    step_s: float
+    """Seconds of one step, mean."""
+    chrome: bytes
+    """Everything that the profiler saw on the host, in Chrome's format, compressed with gzip."""
+
+
+@contextmanager
+def profiled(
+    options: tf.profiler.experimental.ProfilerOptions | None = None,
+) -> Iterator[list[private.xplane_pb2.XPlane]]:
+    """Within it TensorFlow's profiler runs; afterwards the list has the planes of what it saw.
+
+    Raises:
+        Unsupported: a profiler of TensorFlow is running in this process; there can be one at a time.
+    """
+    planes: list[private.xplane_pb2.XPlane] = []
+    with TemporaryDirectory(prefix="sweeprof-profile-") as folder:  # the profiler writes to a folder only
+        try:
+            tf.profiler.experimental.start(folder, options)
+        except tf.errors.AlreadyExistsError:
+            raise Unsupported(
+                "a profiler of TensorFlow is running, and there can be only one: trace outside it"
+            ) from None
+        try:
+            yield planes
+        finally:
+            tf.profiler.experimental.stop()
+        for file in Path(folder).rglob("*.xplane.pb"):
+            planes += private.xplane_pb2.XSpace.FromString(file.read_bytes()).planes
+
+
+def statistics_of(plane: private.xplane_pb2.XPlane, event: private.xplane_pb2.XEvent) -> dict[str, Any]:
+    """Return the statistics of an event of a plane by name."""
+    return {plane.stat_metadata[stat.metadata_id].name: _value(plane, stat) for stat in event.stats}
+
+
+def traced(step: Callable[[], object], count: int) -> TensorflowTrace:
+    """Trace ``count`` steps.
+
+    Raises:
+        Unsupported: a profiler of TensorFlow is running in this process; there can be one at a time.
+        Exception: whatever the step raised.
+    """
+    entered = []
+    with profiled() as planes:
+        for number in range(count):
+            with tf.profiler.experimental.Trace(STEP, step_num=number, _r=1):
+                entered.append(time.time_ns())
+                step()
+    lines = [(plane, line) for plane in planes if plane.name == HOST for line in plane.lines]
+    spans = [span for plane, line in lines for span in _spans(plane, line)]
+    steps = [span for span in spans if span.name == STEP]
+    # The profiler counts from when it started, which it does not tell.
+    started = min(at - round(span.begin) for at, span in zip(entered, steps, strict=True))
+    found = sorted(
+        (ran for plane, line in lines for ran in _operators(plane, line, started)), key=lambda ran: ran.begin
+    )
+    return TensorflowTrace(tuple(found), sum(span.end - span.begin for span in steps) / count / 1e9, _chrome(spans))
+
+
+@dataclass(frozen=True, slots=True)
+class _ProfilerEvent:
+    """One event of the profiler; nanoseconds."""
+
+    thread: str
+    name: str
+    begin: float
+    end: float
+    statistics: dict[str, Any]
+
+
+def _spans(plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine) -> Iterator[_ProfilerEvent]:
+    for event in line.events:
+        begin = line.timestamp_ns + event.offset_ps / 1000
+        name = plane.event_metadata[event.metadata_id].name
+        yield _ProfilerEvent(line.name, name, begin, begin + event.duration_ps / 1000, statistics_of(plane, event))
+
+
+def _value(plane: private.xplane_pb2.XPlane, stat: private.xplane_pb2.XStat) -> Any:
+    kind = stat.WhichOneof("value")
+    value = getattr(stat, kind) if kind else None
+    return plane.stat_metadata[value].name if kind == "ref_value" else value
+
+
+def _operators(plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine, started: int) -> Iterator[OperatorRun]:
+    """The operators of one thread, which may call each other."""
+    running: list[_RunningOperator] = []
+    for span in sorted(_spans(plane, line), key=lambda span: (span.begin, -span.end)):
+        name, _, kind = span.name.rpartition(":")
+        if span.name == EAGER:
+            name, kind = "", _kind(str(span.statistics["eager_op"]))
+        elif not name or not kind.isidentifier() or name.endswith(":"):  # `Class::Function` is the run-time's own
+            continue
+        while running and running[-1].span.end <= span.begin:
+            yield running.pop().ended(started)
+        if running:
+            running[-1].within += span.end - span.begin
+        running.append(_RunningOperator(name, kind, span))
+    for each in reversed(running):
+        yield each.ended(started)
+
+
+def _kind(operator: str) -> str:
+    """The type of an operator that Python ran; a compiled function's is the same whenever it was traced."""
+    return TRACE_NUMBERS.sub("", operator) if operator.startswith("__") else operator
+
+
+@dataclass(slots=True)
+class _RunningOperator:
+    """An operator that has not ended yet."""
+
+    name: str
+    type: str
+    span: _ProfilerEvent
+    within: float = 0.0
+    """Nanoseconds of the operators that it called."""
+
+    def ended(self, started: int) -> OperatorRun:
+        total = self.span.end - self.span.begin
+        return OperatorRun(self.name, self.type, started + round(self.span.begin), total, total - self.within)
+
+
+def _chrome(spans: list[_ProfilerEvent]) -> bytes:
+    begin = min((span.begin for span in spans), default=0.0)
+    threads = {name: number for number, name in enumerate(dict.fromkeys(span.thread for span in spans))}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": name}}
+        for name, number in threads.items()
+    ]
+    for span in spans:
+        times = {"ts": (span.begin - begin) / 1000, "dur": (span.end - span.begin) / 1000}
+        args = {key: str(value) for key, value in span.statistics.items()}
+        events.append({"ph": "X", "pid": 0, "tid": threads[span.thread], "name": span.name, **times, "args": args})
+    return gzip.compress(json.dumps({"traceEvents": events}).encode(), mtime=0)
+
+
+LayerPhase = tuple[str, Phase | None]
+"""The path of a layer, and the phase; None where nothing tells it."""
+REWRITTEN = re.compile(r"-\d+-\w+-LayoutOptimizer$")
+"""What TensorFlow appends to the name of an operator that it puts beside another."""
+PREFIXES = ("gradient_tape", "ArithmeticOptimizer", "ConstantFolding")
+"""What it puts before the scope of an operator, whose backward, rewritten form or constant part another one is."""
+
+
+class HostTimestamps:
+    """Marks are nanoseconds since the epoch."""
+
+    def __init__(self) -> None:
+        self.busy: list[tuple[int, int]] = []
+        """When tensors were passed on, which takes an operator of its own."""
+
+    def is_here(self) -> bool:
+        return bool(tf.executing_eagerly())
+
+    def now(self) -> int:
+        return time.time_ns()
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
+        begin = self.now()
+        passed = [tf.identity(tensor) for tensor in tensors]
+        self.busy.append((begin, self.now()))
+        return begin, passed
+
+    def was_busy(self, mark: float) -> bool:
+        """True if tensors were being passed on at the time ``mark``."""
+        place = bisect_right(self.busy, mark, key=lambda span: span[0]) - 1
+        return place >= 0 and mark < self.busy[place][1]
+
+
+class GraphPositions:
+    """Marks are places in the order in which a graph's operators are made."""
+
+    def __init__(self) -> None:
+        self.graph = tf.compat.v1.get_default_graph()
+
+    def is_here(self) -> bool:
+        return tf.compat.v1.get_default_graph() is self.graph
+
+    def now(self) -> int:
+        return len(self.graph.get_operations())
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
+        return self.now(), [tf.identity(tensor) for tensor in tensors]
+
+
+class Untouched:
+    """Marks are places in the first graph that is made; tensors are passed on as they are, and it is the one without marks."""
+
+    def __init__(self) -> None:
+        self.graph: tf.Graph | None = None
+
+    @property
+    def operators(self) -> Sequence[tf.Operation]:
+        """The operators of the graph so far."""
+        return () if self.graph is None else self.graph.get_operations()
+
+    def is_here(self) -> bool:
+        if tf.executing_eagerly():
+            return False
+        self.graph = self.graph or tf.compat.v1.get_default_graph()
+        return tf.compat.v1.get_default_graph() is self.graph
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
+        return len(self.operators), list(tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBoundaries:
+    """The marks between the phases of a step."""
+
+    begin: int
+    backward: int
+    update: int
+    end: int
+
+
+class Attribution:
+    """Tells who owned each moment of a step."""
+
+    def __init__(self, probes: LayerProbes, turns: PhaseBoundaries) -> None:
+        self._marks, self._owners = [turns.begin], list[LayerPhase]([(OUTSIDE, "forward")])
+        running, from_number = [OUTSIDE], {0: OUTSIDE}
+        for what, number, mark in probes.forward:
+            if what == LEFT:
+                running.pop()
+            elif what is not None:
+                running.append(probes.described[what][0][0])
+            from_number[number] = running[-1]
+            self._add(mark, running[-1], "forward")
+        self._add(turns.backward, OUTSIDE, "backward")
+        for _, number, mark in probes.backward:
+            self._add(mark, from_number[number], "backward")
+        self._add(turns.update, OUTSIDE, "update")
+
+    def _add(self, mark: int, path: str, phase: Phase) -> None:
+        self._marks.append(mark)
+        self._owners.append((path, phase))
+
+    def at(self, mark: float) -> LayerPhase:
+        """Return the layer and phase at a time, or at a position in the graph."""
+        return self._owners[max(0, bisect_right(self._marks, mark) - 1)]
+
+
+class AttributionByName:
+    """Finds the owner of an operator of a graph by its name, whatever TensorFlow has made of the graph."""
+
+    def __init__(self, owners: Attribution, operators: Sequence[tf.Operation]) -> None:
+        self._owners = {operator.name: owners.at(place) for place, operator in enumerate(operators)}
+        self._operators = {operator.name: operator for operator in operators}
+
+    def of(self, name: str) -> LayerPhase:
+        """Return the layer and phase of the operator, or of the loop or function that contains it."""
+        parts = REWRITTEN.sub("", name).split("/")
+        names = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
+        return next((self._owners[known] for known in names if known in self._owners), (OUTSIDE, None))
+
+    def shapes(self, name: str, kind: str) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of an operator's inputs, if it is the original operator of the graph and they are known."""
+        operator = self._operators.get(name)
+        if operator is None or operator.type != kind:
+            return ()
+        shapes = [tensor.shape for tensor in operator.inputs]
+        return tuple(tuple(shape.as_list()) for shape in shapes if shape.is_fully_defined() and shape.rank)
+
+
+class AttributionByScope:
+    """Finds the layer of an operator of a graph by its name, which for one of a backward has the name scope of the forward in it.
+
+    Keras gives every call of a layer a scope of its own, but TensorFlow numbers scopes as it likes: which is whose is known from
+    the operators that were put into the graph while a layer ran.
+    """
+
+    def __init__(self, owners: Attribution, operators: Sequence[tf.Operation]) -> None:
+        self._named: dict[str, str] = {}
+        self._scoped: dict[str, str] = {}
+        for place, operator in enumerate(operators):
+            path, _ = owners.at(place)
+            if path != OUTSIDE:
+                self._named[operator.name] = path
+                self._scoped.setdefault(operator.name.rpartition("/")[0], path)
+
+    def of(self, name: str) -> str:
+        """The path of the layer to which the operator, or the innermost scope around it, belongs."""
+        parts = [part for part in REWRITTEN.sub("", name).split("/") if part not in PREFIXES]
+        names = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
+        found = (known[each] for each in names for known in (self._named, self._scoped) if each in known)
+        return next(found, OUTSIDE)
+
+
+# Operators
 
 WARMUP_STEPS = 2
 TRACED_STEPS = 3
@@ -50,7 +395,7 @@ def operators(model: TensorflowModel, work: Work) -> Operators:
         raise Unsupported("not implemented: the profiler's events of an accelerator are not read")
     task = step_phases_of(model, work)
     with tf.device(model.device):
-        step = _Eager(task) if model.variant.mode == "eager" else _Graph(task)
+        step = _Eager(task) if model.mode == "eager" else _Graph(task)
         for _ in range(WARMUP_STEPS):
             step.run()
         traced(step.run, 1)  # the first trace also pays for what the profiler sets up once
@@ -187,4 +532,167 @@ def _rows(trace: TensorflowTrace, step: _Eager | _Graph) -> tuple[OperatorRow, .
             input_shapes=shapes,
         )
         for (path, name, phase, shapes), row in sums.items()
+    )
+
+
+# Allocations
+
+STEPS = 3
+"""As many as on PyTorch: the first is traced and compiled, the third is like all that follow."""
+VARIABLE = "TF_CPU_ALLOCATOR_USE_BFC"
+
+
+def allocations(model: TensorflowModel, work: Work) -> Allocations:
+    """Trace the first steps; nothing may have run before.
+
+    Raises:
+        Unsupported: the host's allocator does not tell of every block, or a profiler is running.
+    """
+    if model.device == "cpu" and os.environ.get(VARIABLE, "").lower() not in ("1", "true"):
+        raise Unsupported(
+            f"the host's allocator tells of large blocks only, unless {VARIABLE}=true is in the environment before "
+            "TensorFlow starts, as it is in the process that a sweep gives this pass"
+        )
+    places = Untouched()
+    probes = LayerProbes(model.native, places, ())
+    options = tf.profiler.experimental.ProfilerOptions(
+        host_tracer_level=3, python_tracer_level=0, device_tracer_level=1
+    )
+    with whole_steps(model, work) as step, without_collection():
+        gc.collect()
+        _begin(model.device)
+        before = _used(model.device)
+        with profiled(options) as events:
+            for number in range(STEPS):
+                marking = nullcontext() if number else probes.attached()  # the graph is made in the first step
+                with marking, tf.profiler.experimental.Trace(STEP):
+                    step()
+                    tf.test.experimental.sync_devices()
+                gc.collect(0)
+        device = _device_figures(model.device, before)
+        tensors = _tensors(model, work)
+    trace = _PlaneChanges(_stacks(probes, places))
+    trace.read(events)
+    return course(trace.changes, trace.begins, trace.ends, mode=work.mode, tensors=tensors, device=device)
+
+
+class _PlaneChanges:
+    """The changes of memory in the planes of a profile."""
+
+    def __init__(self, path_of: Callable[[str], tuple[str, ...]]) -> None:
+        self.changes: list[Change] = []
+        self.begins: list[int] = []
+        self.ends: list[int] = []
+        self._path_of = path_of
+
+    def read(self, planes: list[private.xplane_pb2.XPlane]) -> None:
+        """Add every event, in the order of time."""
+        events = [
+            (line.timestamp_ns * 1000 + event.offset_ps, plane, event)
+            for plane in planes
+            for line in plane.lines
+            for event in line.events
+        ]
+        stack: tuple[str, ...] = ()
+        for begin, plane, event in sorted(events, key=lambda found: found[0]):
+            name = plane.event_metadata[event.metadata_id].name
+            if name == STEP:
+                self.begins.append(begin // 1000)
+                self.ends.append((begin + event.duration_ps) // 1000)
+            elif name in ("MemoryAllocation", "MemoryDeallocation"):
+                facts = statistics_of(plane, event)
+                size = facts["requested_bytes"]
+                if name == "MemoryAllocation":
+                    stack = self._path_of(str(facts.get("tf_op", "")))
+                else:
+                    size = -size  # an event does not say for whom; it is the last that allocated, or one right after it
+                self.changes.append(Change(begin // 1000, size, facts["addr"], stack))
+
+
+def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str, ...]]:
+    """From an operator's name to the layers around it, outermost first."""
+    operators = places.operators
+    turned = len(operators)  # what follows the model, its backward too, is told by the names
+    owners = AttributionByScope(Attribution(probes, PhaseBoundaries(0, turned, turned, turned)), operators)
+
+    def stack(operator: str) -> tuple[str, ...]:
+        path = owners.of(operator)
+        return () if path == OUTSIDE else (*above(path), path)
+
+    return stack
+
+
+def _tensors(model: TensorflowModel, work: Work) -> tuple[TensorRow, ...]:
+    """The weights of the model, and the inputs."""
+    trained = {id(variable) for variable in getattr(model.native, "trainable_variables", ())}
+    rows = [
+        _row(variable.path, "parameter" if id(variable) in trained else "buffer", native(variable))
+        for variable in getattr(model.native, "weights", ())
+    ]
+    inputs = tensors_in((work.batch.args, dict(work.batch.kwargs)))
+    return largest_first([*rows, *(_row(f"input[{i}]", "input", tensor) for i, tensor in enumerate(inputs))])
+
+
+def _row(name: str, kind: Kind, tensor: tf.Variable | tf.Tensor) -> TensorRow:
+    shape = tuple(tensor.shape)
+    size = tensor.shape.num_elements() * tensor.dtype.size
+    return TensorRow((name,), kind, shape, tensor.dtype.name, sweeprof_name(tensor.device), size)
+
+
+def _begin(device: str) -> None:
+    if device != "cpu":
+        tf.config.experimental.reset_memory_stats(device.upper())
+
+
+def _used(device: str) -> int:
+    return 0 if device == "cpu" else int(tf.config.experimental.get_memory_info(device.upper())["current"])
+
+
+def _device_figures(device: str, before: int) -> dict[str, int]:
+    """Return the statistics of a GPU's own allocator; empty on the host."""
+    if device == "cpu":
+        return {}
+    found = tf.config.experimental.get_memory_info(device.upper())
+    return {
+        "allocated_pre_bytes": before,
+        "allocated_peak_bytes": int(found["peak"]),
+        "allocated_post_bytes": int(found["current"]),
+    }
+
+
+# Source lines
+
+
+def lines(model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines:
+    """Time by line while ``work`` is repeated.
+
+    Args:
+        functions: dotted names, as :func:`functions_named` takes them; none: the ``call`` of the model itself.
+
+    Raises:
+        Unsupported: the model runs as a graph, a function is not Python's, or line_profiler is not installed.
+        UserError: a name is not that of a function.
+        Exception: whatever the model raised.
+    """
+    if model.compiles:
+        mode = model.mode
+        raise Unsupported(
+            f"mode={mode}: the source lines run once, when the graph is traced; backend.mode=eager runs them"
+        )
+    classes = [type(layer) for layer in all_layers(model.native)]
+    chosen = functions_named(functions, classes) if functions else [_call_of(model.native)]
+    with whole_steps(model, work) as step, without_collection():
+        return watched(chosen, step, _no_memory, model.device)
+
+
+def _call_of(model: object) -> FunctionType:
+    function = python_function(model.call if isinstance(model, keras.Layer) else model)
+    if function is None:
+        raise Unsupported(f"the call of {type(model).__name__} is no Python function: it has no source lines to watch")
+    return function
+
+
+def _no_memory(*_: object) -> LineMemory:
+    return LineMemory(
+        reason="TensorFlow allocates by itself, from large blocks that it takes at once: what a line allocates does not show"
     )

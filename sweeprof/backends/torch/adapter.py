@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -13,11 +12,17 @@ import torch
 
 from sweeprof.backends import Build, DeviceCheck, Gap
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
-from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
 from sweeprof.backends.torch.generation import generating
-from sweeprof.backends.torch.model import TorchModel, TorchVariant, accelerators
-from sweeprof.backends.torch.quantization import with_quantized_weights
+from sweeprof.backends.torch.model import (
+    TorchModel,
+    TorchVariant,
+    accelerators,
+    built,
+    device_of,
+    with_quantized_weights,
+)
+from sweeprof.backends.torch.private import inductor_settings
 from sweeprof.backends.torch.state import modules_of, parameters_kept, tensors_of, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
@@ -40,7 +45,7 @@ from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
 if TYPE_CHECKING:
-    from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
+    from sweeprof.backends.torch.layer_times import TorchTrainingHooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,6 @@ class TorchBackend:
 
     def settings_in_effect(self, model: TorchModel | None = None) -> Mapping[str, Any]:
         device = None if model is None else device_of(model.native)
-        inductor = sys.modules.get("torch._inductor.config")
         return {
             "threads": torch.get_num_threads(),
             "inter-op threads": torch.get_num_interop_threads(),
@@ -90,9 +94,9 @@ class TorchBackend:
             "oneDNN": torch.backends.mkldnn.enabled,
             "default dtype": str(torch.get_default_dtype()),
             "default device": str(torch.get_default_device()),
-            **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
+            **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", *_accelerator_types())},
             # Only what is not at its default; until something compiles, the module is not imported.
-            "inductor": "" if inductor is None else _changed_settings(inductor),
+            "inductor": inductor_settings(),
             **({} if device is None else {"device": str(device)}),
             **(
                 {} if model is None or model.variant.precision is None else {"precision method": model.precision_method}
@@ -190,7 +194,7 @@ class TorchBackend:
     def analyze_generation(
         self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
     ) -> Generation:
-        from sweeprof.backends.torch.generation_counts import count_generation
+        from sweeprof.backends.torch.generation import count_generation
 
         variant = self._counted()
         reason = f"backend.precision={self.precision}: the bytes of quantized weights are not counted"
@@ -203,7 +207,7 @@ class TorchBackend:
         )
 
     def watch(self, model: torch.nn.Module, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
-        from sweeprof.backends.torch.training_hooks import TorchTrainingHooks
+        from sweeprof.backends.torch.layer_times import TorchTrainingHooks
 
         return TorchTrainingHooks(model, selection)
 
@@ -223,22 +227,22 @@ class TorchBackend:
         return allocations(model, work)
 
     def kernel(self, model: TorchModel, wanted: KernelName | None) -> Kernel:
-        from sweeprof.backends.torch.benchmarks import kernel
+        from sweeprof.backends.torch.device import kernel
 
         return kernel(model, wanted)
 
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
-        from sweeprof.backends.torch.benchmarks import settings
+        from sweeprof.backends.torch.device import settings
 
         return settings(device, self._variant().peak_dtype, model)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        from sweeprof.backends.torch.benchmarks import peaks
+        from sweeprof.backends.torch.device import peaks
 
         return peaks(settings)
 
     def lines(self, model: TorchModel, work: Work, functions: Sequence[str]) -> Lines:
-        from sweeprof.backends.torch.lines import lines
+        from sweeprof.backends.torch.memory import lines
 
         return lines(model, work, functions)
 
@@ -248,13 +252,13 @@ class TorchBackend:
         Raises:
             Unsupported: this host has no such device, or its allocator keeps no statistics.
         """
-        from sweeprof.backends.torch.lines import meter_of
+        from sweeprof.backends.torch.memory import line_meter_of
 
-        return meter_of(device)
+        return line_meter_of(device)
 
     def device_checks(self, device: str) -> Mapping[str, DeviceCheck]:
         """Return by name which measurements of an accelerator work on this host."""
-        from sweeprof.backends.torch.device_checks import device_checks
+        from sweeprof.backends.torch.device import device_checks
 
         return device_checks(device)
 
@@ -263,17 +267,10 @@ class TorchBackend:
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _changed_settings(inductor: Any) -> str:
-    """Return inductor's settings that are not at their defaults, as lines of Python.
-
-    After a compilation, its own list has settings that were changed and restored to their defaults.
-    """
-    values, lines = inductor.get_config_copy(), []
-    for line in inductor.codegen_config().splitlines():
-        name = line.partition(" = ")[0].removeprefix(f"{inductor.__name__}.")
-        if name not in values or values[name] != inductor._config[name].default:
-            lines.append(line)
-    return "\n".join(lines)
+def _accelerator_types() -> list[str]:
+    """Return the type of the accelerator that this PyTorch is built for."""
+    current = torch.accelerator.current_accelerator()
+    return [] if current is None or not torch.amp.is_autocast_available(current.type) else [current.type]
 
 
 def _autocast(device: str) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from sweeprof.backends.torch.private import current_autograd_node, sequence_number
 from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.backends.torch.structure import Kind, Structure
 from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
@@ -164,7 +165,8 @@ class CallSites:
         formula = self._formula(module)
         repeats = None if formula is not None else self.repeats
         kind = None if repeats is None else repeats.may_repeat(module)
-        is_repeated = repeats is not None and kind is not None and repeats.is_frequent(kind)
+        # To run a module without others in it is as quick as to reuse a call of it.
+        is_repeated = repeats is not None and kind is not None and bool(module._modules) and repeats.is_frequent(kind)
 
         def followed(*args: object, **kwargs: object) -> object:
             parent = self.current
@@ -254,11 +256,11 @@ class CallSites:
     def _now_in(self, call: ModuleCall) -> None:
         self.current = call
         if self._timeline is not None:
-            self._timeline.append((torch._C._autograd._get_sequence_nr(), call.path))
+            self._timeline.append((sequence_number(), call.path))
 
     def where(self) -> str:
         """Path of the call that is running, or whose backward is."""
-        node = None if self._timeline is None else torch._C._current_autograd_node()
+        node = None if self._timeline is None else current_autograd_node()
         if node is None or self._timeline is None:
             return self.current.path
         # Nodes are numbered in the order in which the forward made them.

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from sweeprof.backends.torch.private import OpOverload
 from sweeprof.counting import gradients, operators
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 from sweeprof.counting.operators import (
@@ -1007,6 +1007,10 @@ FREE = frozenset(
     """.split()
 )
 """Names within ``aten`` of operators that move, choose, compare or make data."""
+GATHERS = frozenset("embedding gather index index_select _unsafe_index take take_along_dim".split())
+"""Operators that read the rows or elements that they return, and no others, of their first operand (a table)."""
+OVERWRITES = frozenset("copy fill zero bernoulli normal uniform random exponential cauchy log_normal geometric".split())
+"""Operators that do not read the tensor that they write in place."""
 _NAMESPACES = frozenset({"prim", "profiler", "c10d_functional_trace"})
 
 

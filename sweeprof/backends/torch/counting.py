@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.building import build_on_meta, built, copied_to_meta, device_of, made, materialised
 from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
@@ -30,9 +29,18 @@ from sweeprof.backends.torch.dispatch import (
     apart_from_others,
 )
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import as_shapes, on_device
+from sweeprof.backends.torch.model import (
+    as_shapes,
+    build_on_meta,
+    built,
+    copied_to_meta,
+    device_of,
+    made,
+    materialised,
+    on_device,
+)
 from sweeprof.backends.torch.repeats import Repeats
-from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, tensors_among, unchanged
+from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
 from sweeprof.backends.torch.structure import PLAIN_TENSORS, Kind, Structure
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
@@ -63,17 +71,17 @@ class ModuleWeights:
 def inventory(
     modules: Mapping[torch.nn.Module, Sequence[str]],
     sizes: Mapping[torch.nn.Module, Mapping[str, float]],
-    kinds: Mapping[torch.nn.Module, Kind | None] | None = None,
+    structure: Structure | None = None,
 ) -> ModuleWeights:
     """The weights of every module.
 
     Args:
         modules: a root and everything below it, parents first, each with the paths under which it is held.
         sizes: bytes per element by parameter name, of modules that declare them.
-        kinds: equal for modules that hold tensors of the same shapes and types.
+        structure: of the same modules, where it is known.
     """
-    if kinds is not None and not sizes and not _differ_within_kinds(modules):
-        return _by_kind(modules, kinds)
+    if structure is not None and not sizes and not _differ_within_kinds(structure):
+        return _by_kind(modules, structure.kinds)
     held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
     places = {tensor.key for tensors in held.values() for tensor in tensors}
     shares_tensors = len(places) != sum(len(tensors) for tensors in held.values())
@@ -81,21 +89,16 @@ def inventory(
     return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
 
 
-def _differ_within_kinds(modules: Mapping[torch.nn.Module, Sequence[str]]) -> bool:
-    """True unless it is certain that modules of one kind have equal weights.
+def _differ_within_kinds(structure: Structure) -> bool:
+    """Return True unless it is certain that modules of one kind have equal weights.
 
     For that, every module and the memory of every tensor must have one place in the model, and no parameter may have a mask.
     """
-    if any(len(paths) > 1 for paths in modules.values()) or any(
-        map(_may_be_packed, {type(m).__module__ for m in modules})
-    ):
+    modules, tensors = structure.paths, structure.tensors
+    if any(len(paths) > 1 for paths in modules.values()) or structure.is_recursive:
         return True
-    if sum(len(children_of(module)) for module in modules) >= len(modules):  # a module is within itself
+    if any(map(_may_be_packed, {type(module).__module__ for module in modules})) or structure.has_masks:
         return True
-    names = (name for module in modules for name in module._parameters.keys())  # noqa: SIM118  # that of a scripted module is no mapping
-    if any(name.endswith(ORIGINAL) for name in names):  # the values of masks may differ
-        return True
-    tensors = tensors_among(modules)
     if not {type(tensor) for tensor in tensors} <= PLAIN_TENSORS or any(t.layout is not torch.strided for t in tensors):
         return True
     return len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
@@ -222,9 +225,8 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
     kinds = None if sites.structure is None else sites.structure.kinds
     kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
-    weights = inventory(
-        kept, declared, None if sites.excluded else kinds
-    )  # only one of two equal blocks may be excluded
+    # With a selection, only one of two equal blocks may be excluded.
+    weights = inventory(kept, declared, None if sites.excluded else sites.structure)
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
@@ -333,7 +335,9 @@ def _row(
 
 def sizes_of(module: torch.nn.Module | None, name: str) -> tuple[int, ...]:
     """Return the kernel size or stride of a module; empty for one that has none."""
-    value = vars(module).get(name) if module is not None else None
+    value = None if module is None else vars(module).get(name)
+    if value is None:
+        return ()
     sizes = value if isinstance(value, tuple | list) else (value,)
     are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
     return tuple(sizes) if are_sizes else ()
@@ -529,7 +533,7 @@ def _count(  # how the mode treats what has no values
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(module, formulas)
     structure = sites.structure = Structure(sites.paths)
-    protected = [tensor for tensor in tensors_among(sites.paths) if not tensor.is_meta] if on_shapes else []
+    protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recording is None else recording(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
@@ -538,7 +542,7 @@ def _count(  # how the mode treats what has no values
     repeats = Repeats(sites, structure, live, mode) if may_reuse else None
     sites.repeats = repeats
     gradients = torch.inference_mode if on_shapes else torch.no_grad
-    restored = unchanged(module, values=not on_shapes, attributes=structure.attributes)
+    restored = unchanged(module, values=not on_shapes, attributes=structure.attributes, tensors=structure.tensors)
     with restored as changed, gradients(), slow_paths(), sites.tracking(), mode:
         if repeats is not None:
             repeats.begin()

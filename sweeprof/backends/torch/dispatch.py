@@ -26,8 +26,6 @@ from functools import cache, partial, wraps
 from typing import Any, Protocol
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from sweeprof.backends.torch.callsites import CallSites, tensors_in
 from sweeprof.backends.torch.costs import (
@@ -39,6 +37,14 @@ from sweeprof.backends.torch.costs import (
     does_no_arithmetic,
 )
 from sweeprof.backends.torch.liveness import LiveBytes
+from sweeprof.backends.torch.private import (
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    TorchDispatchMode,
+    current_dispatch_modes,
+    disable_current_modes,
+)
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, Shortcut
 from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
 
@@ -406,8 +412,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @contextmanager
 def apart_from_others() -> Iterator[None]:
     """Within it, a count that is running sees no operators: a forward that is counted may count another model."""
-    is_within_another = any(isinstance(mode, CountingMode) for mode in _get_current_dispatch_mode_stack())
-    with _disable_current_modes() if is_within_another else nullcontext():
+    is_within_another = any(isinstance(mode, CountingMode) for mode in current_dispatch_modes())
+    with disable_current_modes() if is_within_another else nullcontext():
         yield
 
 

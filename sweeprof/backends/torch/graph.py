@@ -15,9 +15,11 @@ import torch
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.callsites import CallSites, ModuleCall, dtype_name, tensors_in
+from sweeprof.backends.torch.costs import GATHERS, OVERWRITES
 from sweeprof.backends.torch.counting import count_built
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, OperatorCost
+from sweeprof.counting.traffic import SizedTensor, Traffic, bytes_moved
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.graph import Graph, GraphNode, GraphTensor, ModuleCost
@@ -95,11 +97,15 @@ class GraphRecorder:
             written: the tensors that it wrote to in place.
         """
         macs, flops, ops = (None, None, None) if cost is None else cost
+        written = list(written)
+        read_bytes, written_bytes = _bytes_moved(name, tensors_in(arguments), tensors_in(output), written)
         node = GraphNode(
             self._name(name.rpartition("::")[2]),
             "operator",
             name,
             arguments=self._described(arguments),
+            bytes_read=read_bytes,
+            bytes_written=written_bytes,
             macs=macs,
             flops=flops,
             ops=ops,
@@ -199,6 +205,34 @@ class GraphRecorder:
         if tensor.layout == torch.strided:
             return int(tensor.untyped_storage()._cdata)
         return -id(tensor)
+
+
+def _bytes_moved(
+    name: str, arguments: list[torch.Tensor], outputs: list[torch.Tensor], written: list[torch.Tensor]
+) -> tuple[int, int]:
+    """Return the bytes that an operator has to read and to write; it reads what it writes in place, unless it overwrites it."""
+    plain = name.rpartition("::")[2].removesuffix("_")
+    traffic = Traffic.EVERYTHING
+    if plain in GATHERS:
+        traffic = Traffic.ROWS
+    elif written and plain in OVERWRITES:
+        traffic = Traffic.OVERWRITE
+    elif not written and outputs and _are_views(outputs, arguments):
+        traffic = Traffic.VIEW
+    return bytes_moved(traffic, list(map(_sized, arguments)), list(map(_sized, written or outputs)))
+
+
+def _are_views(outputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> bool:
+    held = {tensor.untyped_storage()._cdata for tensor in arguments if tensor.layout == torch.strided}
+    return all(tensor.layout == torch.strided and tensor.untyped_storage()._cdata in held for tensor in outputs)
+
+
+def _sized(tensor: torch.Tensor) -> SizedTensor:
+    """Return the shape of the elements that a tensor has in memory: an expanded one has fewer than its shape tells."""
+    if tensor.layout != torch.strided:
+        return SizedTensor(tensor.shape, tensor.itemsize)
+    sizes = [size if stride else 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return SizedTensor(sizes if 0 not in tensor.shape else (0,), tensor.itemsize)
 
 
 def _place(tensor: torch.Tensor) -> Place:

@@ -1,8 +1,8 @@
-"""Allocations in the first steps of a model, from the events of torch's profiler.
+"""Memory: allocations in the first steps of a model, tensors that are alive, and the memory and time of source lines.
 
-Every allocator of torch tells the profiler of each block that it gives away and takes back, on the host too; the module that runs
-is marked in the same trace, so that both are in one order. A node of the backward belongs to the module whose forward made it: both
-carry autograd's sequence number.
+Allocations are read from the events of torch's profiler. Every allocator of torch tells the profiler of each block that it
+gives away and takes back, on the host too; the module that runs is marked in the same trace, so that both are in one order. A
+node of the backward belongs to the module whose forward made it: both carry autograd's sequence number.
 """
 
 from __future__ import annotations
@@ -10,24 +10,39 @@ from __future__ import annotations
 import gc
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, Protocol
 
 import torch
-from torch._C._profiler import _EventType
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 
-from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.tensors import live_tensors, storages
-from sweeprof.backends.torch.tracing import MODULE, NODE, STEP, annotated, annotation, check_no_profiler
+from sweeprof.backends.torch.callsites import dtype_name, tensors_in
+from sweeprof.backends.torch.model import TorchModel, accelerators
+from sweeprof.backends.torch.operators import MODULE, NODE, STEP, annotated, check_no_profiler
+from sweeprof.backends.torch.private import DisableTorchFunctionSubclass, EventType, RecordFunction, is_wrapper_subclass
+from sweeprof.backends.torch.state import modules_of
 from sweeprof.backends.torch.training import stepping
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.allocations import Change, course
+from sweeprof.measuring.line_profile import (
+    LineMemory,
+    MeasureMemory,
+    functions_named,
+    host_memory,
+    metered_memory,
+    python_function,
+    watched,
+)
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import is_below
-from sweeprof.results.memory import Allocations
+from sweeprof.results.lines import Lines
+from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
 
 
 class Meter(Protocol):
@@ -144,7 +159,7 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
         meter.begin()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
             for _ in range(STEPS):
-                with annotation(STEP):
+                with RecordFunction(STEP):
                     steps.whole()
                 meter.stepped()
                 gc.collect(0)  # cycles that the step left; what is older has been collected
@@ -177,7 +192,7 @@ class _EventChanges:
         node: tuple[str, ...] = ()
         while waiting:
             event, stack, is_backward = waiting.pop()
-            if event.tag == _EventType.Allocation:
+            if event.tag == EventType.Allocation:
                 self._changed(event, stack)
                 continue
             name = event.name
@@ -196,7 +211,7 @@ class _EventChanges:
                 self.begins.append(event.start_time_ns)
                 self.ends.append(event.end_time_ns)
                 self._ran(event, stack)
-            elif event.tag == _EventType.TorchOp and not is_backward:
+            elif event.tag == EventType.TorchOp and not is_backward:
                 self._remember(event.extra_fields.sequence_number, stack)
             waiting += [(child, stack, is_backward) for child in reversed(event.children)]
 
@@ -225,3 +240,273 @@ class _EventChanges:
 
 def _above(path: str, stack: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(outer for outer in stack if is_below(path, outer))
+
+
+OTHERS = 1000
+"""At most so many rows of tensors that nothing names; the smaller ones beyond share a row per device."""
+_COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+def live_tensors(
+    model: torch.nn.Module, optimizer: Any = None, inputs: object = (), besides: Iterable[StorageWeakRef] = ()
+) -> tuple[TensorRow, ...]:
+    """Every storage that a Python object refers to, largest first; sizes are those of whole storages, views included.
+
+    Parameters, buffers, their gradients, what the optimizer holds and the inputs have their names and kinds; tensors that are plain
+    attributes of a module have their names; all others in the process are found through the collector of garbage. What only
+    autograd or a kernel's cache refers to is not seen. The model is not touched, nor is anything brought from another device.
+
+    Args:
+        model: compiled or not.
+        optimizer: its ``state`` and ``param_groups`` are searched.
+        inputs: tensors in any containers.
+        besides: storages that are left out where nothing names them, as :func:`storages` gave them.
+
+    Raises:
+        UserError: the model is no module.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise UserError([Problem("model", type(model).__name__, "is not a torch.nn.Module.")])
+    table = _Table({reference.cdata for reference in besides})
+    # Subclasses are asked as tensors: what they do instead of an operation is none of this table's business.
+    with DisableTorchFunctionSubclass():
+        names = _add_model(table, getattr(model, "_orig_mod", model))
+        if optimizer is not None:
+            _add_optimizer(table, optimizer, names)
+        for index, tensor in enumerate(tensors_in(inputs)):
+            table.add(tensor, "input", f"input[{index}]")
+        for found in _every_tensor():
+            table.add(found, "other")
+    return table.rows()
+
+
+def storages() -> list[StorageWeakRef]:
+    """Every storage that a Python object refers to now; none is kept alive, and none made later is taken for one of them."""
+    with DisableTorchFunctionSubclass():
+        parts = [part for tensor in _every_tensor() if not is_lazy(tensor) for part in _parts(tensor)]
+        return [_reference(part) for part in parts if _storage(part) is not None]
+
+
+def _reference(tensor: torch.Tensor) -> StorageWeakRef:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+
+def _every_tensor() -> list[torch.Tensor]:
+    # Only the type is asked: a proxy may answer `isinstance` with code of its own.
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+
+
+def _add_model(table: _Table, model: torch.nn.Module) -> dict[torch.Tensor, str]:
+    """Add what the model holds; returns the first name of every parameter."""
+    parameters = list(model.named_parameters(remove_duplicate=False))
+    for name, parameter in parameters:
+        table.add(parameter, "parameter", name)
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        table.add(buffer, "buffer", name)
+    names: dict[torch.Tensor, str] = {}
+    for name, parameter in parameters:
+        if names.setdefault(parameter, name) == name and parameter.is_leaf and parameter.grad is not None:
+            table.add(parameter.grad, "gradient", f"{name}.grad")
+    for path, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if issubclass(type(value), torch.Tensor):
+                table.add(value, "other", f"{path}.{attribute}" if path else attribute)
+    return names
+
+
+def _add_optimizer(table: _Table, optimizer: Any, names: dict[torch.Tensor, str]) -> None:
+    names = dict(names)
+    for index, group in enumerate(getattr(optimizer, "param_groups", ())):
+        for key, value in group.items():
+            if key != "params":
+                _add_all(table, value, f"optimizer.{key}")
+        for position, parameter in enumerate(group["params"]):
+            if parameter not in names:  # the optimizer's alone
+                names[parameter] = f"group{index}[{position}]"
+                table.add(parameter, "parameter", f"optimizer.{names[parameter]}")
+    for parameter, state in dict(getattr(optimizer, "state", {})).items():
+        if isinstance(state, dict):
+            for key, value in state.items():
+                _add_all(table, value, f"optimizer.{names.get(parameter, 'state')}.{key}")
+
+
+def _add_all(table: _Table, value: object, name: str) -> None:
+    """Add a tensor, or those in a container, as the optimizer's."""
+    found = tensors_in(value)
+    for index, tensor in enumerate(found):
+        table.add(tensor, "optimizer", name if tensor is value else f"{name}[{index}]")
+
+
+@dataclass(slots=True)
+class _Storage:
+    """A storage, and what is known of the tensors on it."""
+
+    names: dict[str, None]
+    kind: Kind
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    bytes: int
+
+
+class _Table:
+    def __init__(self, besides: Set[int]) -> None:
+        """Args:
+        besides: keys of storages that are added only by a name.
+        """
+        self._besides = besides
+        self._found: dict[int, _Storage] = {}
+        self._seen: list[torch.Tensor] = []
+        """Keeps alive whose storages are keys."""
+
+    def add(self, tensor: torch.Tensor, kind: Kind, name: str | None = None) -> None:
+        """Add the storages of a tensor; the first to name one says what kind it is."""
+        if is_lazy(tensor):
+            return
+        for part in _parts(tensor):
+            storage = _storage(part)
+            key, device, size = storage or (id(part), part.device, part.numel() * part.element_size())
+            if name is None and key in self._besides:
+                continue
+            self._seen.append(part)
+            shape, dtype = tuple(part.shape), dtype_name(part.dtype)
+            row = self._found.setdefault(key, _Storage({}, kind, shape, dtype, str(device), size))
+            if name is not None:
+                row.names[name] = None
+            elif not row.names and part.numel() > torch.Size(row.shape).numel():  # of views the largest
+                row.shape, row.dtype = shape, dtype
+
+    def rows(self) -> tuple[TensorRow, ...]:
+        rows = largest_first(
+            TensorRow(tuple(s.names), s.kind, s.shape, s.dtype, s.device, s.bytes) for s in self._found.values()
+        )
+        others = [row for row in rows if row.kind == "other" and not row.names]
+        if len(others) <= OTHERS:
+            return rows
+        small = others[OTHERS:]
+        sizes, counts = Counter[str](), Counter(row.device for row in small)
+        for row in small:
+            sizes[row.device] += row.bytes
+        dropped = set(map(id, small))
+        together = (TensorRow((f"{counts[d]} small ones",), "other", (), "", d, sizes[d]) for d in counts)
+        return largest_first((*(row for row in rows if id(row) not in dropped), *together))
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors with a storage that a tensor is made of: mostly itself; a compiler's stand-in of symbolic size has no memory."""
+    if tensor._has_symbolic_sizes_strides:
+        return
+    inner: list[Any] = []
+    if is_wrapper_subclass(type(tensor)):
+        wrapper: Any = tensor
+        inner = [getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]]
+    elif tensor.layout is torch.sparse_coo:
+        inner = [tensor._indices(), tensor._values()]
+    elif tensor.layout in _COMPRESSED:
+        inner = [getattr(tensor, name)() for name in _COMPRESSED[tensor.layout]]
+    else:
+        yield tensor
+    for part in inner:
+        yield from _parts(part)
+
+
+def _storage(tensor: torch.Tensor) -> tuple[int, torch.device, int] | None:
+    """Identity, device and bytes of a tensor's storage; a fake tensor's is on ``meta``. None where it has none of its own."""
+    try:
+        storage = tensor.untyped_storage()
+        return storage._cdata, storage.device, storage.nbytes()
+    except (NotImplementedError, RuntimeError):  # oneDNN's layout, wrappers of torch.func
+        return None
+
+
+def lines(model: TorchModel, work: Work, functions: Sequence[str]) -> Lines:
+    """Time and memory by line while ``work`` is repeated.
+
+    Args:
+        functions: dotted names, as :func:`functions_named` takes them; none: the forward of the model itself.
+
+    Raises:
+        Unsupported: the model is compiled or scripted, a function is not Python's, or line_profiler is not installed.
+        UserError: a name is not that of a function.
+        Exception: whatever the model raised.
+    """
+    module = model.module
+    if model.compiles:
+        raise Unsupported("the model is compiled: its source lines do not run as they are written")
+    classes = [type(inner) for inner in modules_of(module)]
+    chosen = functions_named(functions, classes) if functions else [_forward_of(module)]
+    with stepping(model, work) as steps, without_collection():
+        return watched(chosen, steps.whole, _memory_on(model.device), str(model.device))
+
+
+def _forward_of(module: torch.nn.Module) -> FunctionType:
+    kind = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unsupported(f"the model is scripted ({kind}): its forward is not run by Python")
+    function = python_function(module.forward)
+    if function is None:
+        raise Unsupported(f"the forward of {kind} is no Python function: it has no source lines to watch")
+    return function
+
+
+def _memory_on(device: torch.device) -> MeasureMemory:
+    if device.type == "cpu":
+        return host_memory
+    try:
+        return partial(metered_memory, LineMeter(device))
+    except Unsupported as error:
+        reason = str(error)
+        return lambda *_: LineMemory(reason=reason)
+
+
+def line_meter_of(device: str) -> LineMeter:
+    """Return the meter of an accelerator by its name.
+
+    Raises:
+        Unsupported: this host has no such device, or its allocator keeps no statistics.
+    """
+    known = accelerators()
+    if device not in known:
+        raise Unsupported(f"this host has no device {device!r}. Known: {', '.join(known) or 'no accelerator'}")
+    return LineMeter(torch.device(device))
+
+
+class LineMeter:
+    """The caching allocator of a device, in blocks as it hands them out (multiples of 512 bytes on CUDA).
+
+    Its peak is one for the process: whoever else reads it finds it reset.
+
+    Raises:
+        Unsupported: the allocator keeps no statistics.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type not in accelerators():
+            raise Unsupported(f"the allocator of {device.type} keeps no statistics")
+        try:
+            self._allocator = allocator_of(device)
+            self._allocator.memory_stats(device)
+        except (AttributeError, RuntimeError):
+            raise Unsupported(f"the allocator of {device.type} keeps no statistics") from None
+
+    def allocated(self) -> int:
+        return self._read("allocated")
+
+    def current(self) -> int:
+        return self._read("current")
+
+    def peak(self) -> int:
+        return self._read("peak")
+
+    def reset_peak(self) -> None:
+        self._allocator.reset_peak_memory_stats(self._device)
+
+    def _read(self, statistic: str) -> int:
+        # Empty before the first allocation.
+        return int(self._allocator.memory_stats(self._device).get(f"allocated_bytes.all.{statistic}", 0))

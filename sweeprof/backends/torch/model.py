@@ -1,31 +1,45 @@
-"""A module on a device, ready to step: as it is, in another precision, another memory layout, compiled; and its clock."""
+"""Modules: built, on the meta device (shapes without memory) or on a device, in a precision and a memory layout, compiled.
+
+Quantized modules have 8-bit weights, and quantize their inputs as they come: by torchao, or by torch's ``torch.ao.quantization``.
+A function is wrapped in a module, so that it is counted and measured like any model.
+"""
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
+import logging
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
+from sweeprof.backends import Build
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
-from sweeprof.backends.torch.quantization import method_of, quantized
-from sweeprof.backends.torch.state import WrappedForward, is_compiled
+from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
+from sweeprof.backends.torch.state import WrappedForward, any_lazy, is_compiled, masks_of, modules_of, tensors_of
+from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
 from sweeprof.nested import named_leaves
+from sweeprof.results.layers import LayerRow, LayerTable, Weights
 
 
 class EventClock(WallClock):
@@ -348,3 +362,270 @@ def first_tensor(outputs: object) -> torch.Tensor:
     if not tensors:
         raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
     return tensors[0]
+
+
+def built(build: Build) -> torch.nn.Module:
+    """Return the module that the builder makes.
+
+    Raises:
+        TypeError: that is no module.
+    """
+    module = build()
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"the model's builder returned a {type(module).__name__}, not a torch.nn.Module")
+    return module
+
+
+def build_on_meta(build: Build) -> torch.nn.Module:
+    """The module that ``build`` makes, without memory for its parameters and without filling them."""
+    with warnings.catch_warnings(), torch.device("meta"), NoInitialisation():  # type: ignore[no-untyped-call]
+        warnings.simplefilter("ignore")  # a module loading its weights onto meta is what is wanted here
+        return built(build)
+
+
+def made(build: Build) -> torch.nn.Module:
+    """The module that ``build`` makes, on meta where that is possible."""
+    try:
+        return build_on_meta(build)
+    except Exception:  # whatever it is, building for real either works or reports it
+        return built(build)
+
+
+def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy of the module whose parameters and buffers are on the meta device; nothing is allocated for them.
+
+    It shares the pruning masks, whose values say how many parameters are pruned. Results of operators among the attributes, such as
+    a pruned weight, which Python cannot copy, are on meta too.
+    """
+    masks = {id(mask): mask for mask in masks_of(module)}
+    computed = [value for inner in modules_of(module) for value in vars(inner).values() if _is_computed(value)]
+    on_meta = {id(tensor): _on_meta(tensor) for tensor in [*tensors_of(module), *computed]}
+    return copy.deepcopy(module, on_meta | masks)
+
+
+def _is_computed(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_leaf
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, UninitializedParameter):
+        return UninitializedParameter(tensor.requires_grad, device="meta", dtype=tensor.dtype)  # type: ignore[call-arg, arg-type]
+    if isinstance(tensor, UninitializedBuffer):
+        return UninitializedBuffer(device="meta", dtype=tensor.dtype)  # type: ignore[call-arg]
+    shape = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return torch.nn.Parameter(shape, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else shape
+
+
+def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
+    """The module itself, or where it has lazy parameters a copy of it on meta that has met ``inputs``, also on meta."""
+    if not any_lazy(tensors_of(module)):
+        return module
+    made = copied_to_meta(module)
+    with torch.no_grad(), NoInitialisation():  # type: ignore[no-untyped-call]
+        inputs.call(made)
+    return made
+
+
+def device_of(module: torch.nn.Module) -> torch.device | None:
+    """Return the device of the model's first parameter or buffer."""
+    for inner in module.modules():
+        for tensor in (*inner._parameters.values(), *inner._buffers.values()):
+            if tensor is not None:
+                return tensor.device
+    return None
+
+
+class NoInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Skips what fills a tensor on meta, most of the time of building a model there."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
+        filled = args[0] if args and func._schema.name in _FILLS else None
+        if isinstance(filled, torch.Tensor) and filled.is_meta:
+            return filled
+        return func(*args, **(kwargs or {}))
+
+
+_FILLS = frozenset(
+    f"aten::{name}_"
+    for name in "normal uniform zero fill copy erfinv mul add sub div clamp trunc exponential bernoulli random".split()
+)
+
+
+class FunctionModule(torch.nn.Module):
+    """Calls a function; the modules and parameters that the function uses are its own."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        for path, value in _held_by(function):
+            name = path.replace(".", "_")
+            if hasattr(self, name) or any(
+                value is held for held in (*self._modules.values(), *self._parameters.values())
+            ):
+                continue
+            if isinstance(value, torch.nn.Module):
+                self.add_module(name, value)
+            else:
+                self.register_parameter(name, value)
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        return self.function(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> FunctionModule:
+        raise TypeError("a function cannot be copied with the modules that it uses: count a torch.nn.Module instead")
+
+
+def module_of(function: Callable[..., Any]) -> torch.nn.Module:
+    """Return a module that calls the function, of a class with the function's name."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    name = getattr(inner, "__name__", type(inner).__name__)
+    kind = type(
+        name if name.isidentifier() else "function", (FunctionModule,), {"__module__": FunctionModule.__module__}
+    )
+    return kind(function)  # type: ignore[no-any-return]
+
+
+def _held_by(function: Any) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Parameter]]:
+    """Yield the modules and parameters that a function reads: from its closure, defaults, global variables, object or arguments."""
+    if isinstance(function, functools.partial):
+        yield from _held_by(function.func)
+        yield from _found({f"argument_{i}": value for i, value in enumerate(function.args)})
+        yield from _found(function.keywords)
+        return
+    function = inspect.unwrap(function)
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, torch.nn.Module):
+        yield type(owner).__name__, owner
+    elif owner is not None or not hasattr(function, "__code__"):
+        yield from _found(getattr(function if owner is None else owner, "__dict__", {}))
+    function = getattr(function, "__func__", function)
+    if not hasattr(function, "__code__"):
+        function = vars(type(function)).get("__call__")
+        if not inspect.isfunction(function):
+            return
+    variables = inspect.getclosurevars(function)
+    yield from _found(variables.nonlocals)
+    yield from _found(variables.globals)
+    yield from _found(
+        {name: p.default for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty}
+    )
+
+
+def _found(variables: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Parameter]]:
+    for name, value in variables.items():
+        if isinstance(value, torch.nn.Module | torch.nn.Parameter):
+            yield name, value
+        elif isinstance(value, list | tuple):
+            yield from _found({f"{name}_{index}": item for index, item in enumerate(value)})
+        elif isinstance(value, dict):
+            yield from _found({f"{name}_{key}": item for key, item in value.items()})
+
+
+_RECURRENT = (torch.nn.LSTM, torch.nn.GRU)
+
+
+def quantized(module: torch.nn.Module, method: str | None) -> torch.nn.Module:
+    """A copy of a module with 8-bit weights in its linear layers, and with ``torch_ao`` in its recurrent layers, too.
+
+    Args:
+        module: in 32 bits.
+        method: ``torchao`` or ``torch_ao``; None: torchao if it is installed and there are linear layers.
+
+    Raises:
+        Unsupported: there is no layer that can be quantized, or no kernel or package for it here.
+    """
+    has_linear = any(_is_linear(inner) for inner in module.modules())
+    has_recurrent = any(isinstance(inner, _RECURRENT) for inner in module.modules())
+    if not has_linear and not has_recurrent:
+        raise Unsupported("the model has no linear or recurrent layer, and torch quantizes no other dynamically")
+    if method is None:
+        method = "torchao" if has_linear and find_spec("torchao") is not None else "torch_ao"
+    if method == "torch_ao":
+        return _by_torch(module)
+    if not has_linear:
+        raise Unsupported(
+            "the model has no linear layer, and torchao quantizes no other; precision_method=torch_ao does"
+        )
+    return _by_torchao(module)
+
+
+def method_of(module: torch.nn.Module) -> str:
+    """Return by which method a module was quantized."""
+    return "torchao" if any(hasattr(p, "__tensor_flatten__") for p in module.parameters()) else "torch_ao"
+
+
+def with_quantized_weights(table: LayerTable, weights: LayerTable) -> LayerTable:
+    """Return a table of layers with the bytes and data types of the parameters in another table of the same layers.
+
+    Args:
+        table: as counted in 32 bits.
+        weights: of the quantized module.
+    """
+    held: dict[str, LayerRow] = {}
+    for row in weights.rows:
+        held.setdefault(row.path, row)
+    rows = []
+    for row in table.rows:
+        other = held.pop(row.path, None)  # a second call of a layer holds nothing
+        if other is None:
+            rows.append(row)
+            continue
+        subtree = _with_bytes(row.subtree, other.subtree)
+        rows.append(replace(row, params_bytes=other.params_bytes, dtypes=other.dtypes, subtree=subtree))
+    return replace(table, rows=tuple(rows))
+
+
+def _with_bytes(subtree: Weights | None, quantized: Weights | None) -> Weights | None:
+    if subtree is None or quantized is None:
+        return subtree
+    return replace(subtree, params_bytes=quantized.params_bytes, dtypes=quantized.dtypes)
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    """True for a linear layer that is called; attention reads the weight of its last one itself."""
+    return isinstance(module, torch.nn.Linear) and not isinstance(module, NonDynamicallyQuantizableLinear)
+
+
+def _by_torchao(module: torch.nn.Module) -> torch.nn.Module:
+    if find_spec("torchao") is None:
+        raise Unsupported("precision_method=torchao needs the package torchao: pip install torchao")
+    made = copy.deepcopy(module)
+    with _quietly():
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        quantize_(made, Int8DynamicActivationInt8WeightConfig(), filter_fn=lambda inner, _: _is_linear(inner))
+    # torch.compile advises the authors of tensor classes.
+    warnings.filterwarnings("ignore", message="Int8Tensor does not implement")
+    return made
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what torchao says when it is imported: which of its extensions were built for other platforms, and deprecations."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
+    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
+    if device not in ("cpu", "meta"):
+        raise Unsupported(f"torch quantizes dynamically on the host only, and the model is on {device}")
+    if torch.backends.quantized.engine == "none":
+        raise Unsupported("this build of torch has no kernels for quantized layers")
+    quantization: Any = getattr(torch.ao, "quantization", None)
+    if quantization is None:
+        raise Unsupported("this release of torch has no dynamic quantization: pip install torchao")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it tells of its successor, torchao, with every call
+        made: torch.nn.Module = quantization.quantize_dynamic(module, {torch.nn.Linear, *_RECURRENT}, dtype=torch.qint8)
+    return made

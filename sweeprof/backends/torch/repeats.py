@@ -26,11 +26,17 @@ from operator import is_
 from typing import Any
 
 import torch
-from torch.nn.modules import module as torch_module
 
 from sweeprof.backends.torch.callsites import CallSites, ModuleCall
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.liveness import LiveBytes
+from sweeprof.backends.torch.private import (
+    GLOBAL_HOOKS,
+    DisableTorchDispatch,
+    dispatch_mode_count,
+    function_mode_count,
+    is_any_autocast_enabled,
+)
 from sweeprof.backends.torch.structure import PLAIN_TENSORS, PLAIN_VALUES, Kind, Structure
 
 _META = torch.device("meta")
@@ -95,7 +101,7 @@ class Repeats:
         self._random = _random_states()
         self.sources: set[str] = set()
         """Paths of the modules whose calls were reused."""
-        self.is_possible = not _has_global_hooks()
+        self.is_possible = not any(GLOBAL_HOOKS)
 
     def begin(self) -> None:
         """Note the settings of torch, just before the forward."""
@@ -272,7 +278,7 @@ class Repeats:
                 copy = copies[inner] = inner.at(path, self._module_at[path], copies[inner.parent])
                 sites.calls.append(copy)
         new: dict[int, torch.Tensor] = {}
-        with torch._C._DisableTorchDispatch():
+        with DisableTorchDispatch():
             output = self._made(run.output, tensors, new)
         for tensor in new.values():
             self._live.saw(tensor)
@@ -355,9 +361,9 @@ def _surroundings() -> tuple[object, ...]:
     return (
         torch.get_default_dtype(),
         torch.is_inference_mode_enabled(),
-        torch._C._is_any_autocast_enabled(),
-        torch._C._len_torch_function_stack(),
-        torch._C._len_torch_dispatch_stack(),
+        is_any_autocast_enabled(),
+        function_mode_count(),
+        dispatch_mode_count(),
     )
 
 
@@ -367,11 +373,3 @@ def _random_states() -> tuple[object, ...]:
 
     numpy_state: Any = np.random.get_state(legacy=True)
     return random.getstate(), bytes(torch.get_rng_state().numpy()), bytes(numpy_state[1]), *numpy_state[2:]
-
-
-def _has_global_hooks() -> bool:
-    """True if hooks are registered for all modules."""
-    return any(
-        getattr(torch_module, f"_global_{name}", None)
-        for name in ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter, is_
@@ -25,6 +25,7 @@ def unchanged(
     *,
     values: bool = True,
     attributes: Mapping[torch.nn.Module, ModuleAttributes] | None = None,
+    tensors: Sequence[torch.Tensor] | None = None,
 ) -> Iterator[list[torch.nn.Module]]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
@@ -35,6 +36,7 @@ def unchanged(
         values: their values, device and gradients too, for a model that really runs; buffers are copied for that, parameters
             are not written to by a forward.
         attributes: of itself and every module below it, where the caller has remembered them already.
+        tensors: their parameters and buffers, likewise.
 
     Yields a list of the modules that were changed, which is filled at the end.
     """
@@ -42,7 +44,7 @@ def unchanged(
         attributes = attributes_of(modules_of(module))
     modules = list(attributes)
     changed: list[torch.nn.Module] = []
-    tensors = tensors_among(modules)
+    tensors = tensors_among(modules) if tensors is None else tensors
     if any_lazy(tensors):
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
     lazy: list[Any] = [inner for inner in modules if isinstance(inner, LazyModuleMixin)] if values else []
@@ -55,7 +57,8 @@ def unchanged(
     if is_outermost:
         _REMEMBERED[id(module)] = attributes
     try:
-        with torch.random.fork_rng(devices=_accelerators()):
+        kind, numbers = _seeded_accelerators()
+        with torch.random.fork_rng(devices=numbers, device_type=kind):
             yield changed
     finally:
         if is_outermost:
@@ -218,8 +221,17 @@ def masks_of(root: torch.nn.Module) -> list[torch.Tensor]:
     return found
 
 
-def _accelerators() -> list[int]:
-    return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+def _seeded_accelerators() -> tuple[str, list[int]]:
+    """Return the type and the numbers of the accelerators whose random numbers are kept; none before anything has used them."""
+    current = torch.accelerator.current_accelerator()
+    if current is None:
+        return "cuda", []
+    module = torch.get_device_module(current)
+    is_initialized = getattr(module, "is_initialized", lambda: True)
+    # MPS has one generator, whose functions take no device, as fork_rng calls them.
+    if current.type == "mps" or not hasattr(module, "get_rng_state") or not is_initialized():
+        return current.type, []
+    return current.type, list(range(torch.accelerator.device_count()))
 
 
 Names = tuple[str, ...]

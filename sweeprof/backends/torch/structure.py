@@ -13,7 +13,13 @@ from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.state import ModuleAttributes, attributes_of
+from sweeprof.backends.torch.state import (
+    ORIGINAL,
+    ModuleAttributes,
+    attributes_of,
+    children_of,
+    tensors_among,
+)
 
 Kind = int
 """A number that modules share whose forward does the same for the same arguments."""
@@ -47,21 +53,32 @@ class Structure:
         """
         self.paths = paths
         self.attributes: Mapping[torch.nn.Module, ModuleAttributes] = attributes_of(paths)
+        self.tensors = tensors_among(paths)
+        """Every parameter and buffer; one that is shared as often as it is held."""
         self.kinds: dict[torch.nn.Module, Kind | None] = {}
         self.positions: dict[type, set[str]] = {}
         """Classes of modules that have such attributes."""
         self._interned: dict[Hashable, Kind] = {}
         self._objects: dict[int, tuple[object, tuple[object, ...]]] = {}
         """Other objects that modules hold, with what they held."""
+        held = 0
+        names: set[str] = set()
         for module in reversed(paths):  # children come before their parents
             key = None if len(paths[module]) > 1 else self._key(module)
             self.kinds[module] = None if key is None else self._interned.setdefault(key, len(self._interned))
+            held += len(children_of(module)) if module._modules else 0
+            names.update(module._parameters.keys())
+        self.is_recursive = held >= len(paths)
+        """True if a module is within itself."""
+        self.has_masks = any(name.endswith(ORIGINAL) for name in names)
+        """True if ``torch.nn.utils.prune`` has put a mask on a parameter."""
         self.frequency = Counter(kind for kind in self.kinds.values() if kind is not None)
 
     def release(self) -> None:
         """Free what only the forward needs."""
         self.attributes = {}
         self._interned.clear()
+        self._objects.clear()
 
     def differs(self, module: torch.nn.Module) -> bool:
         """True if the module may have an attribute in which it differs from other modules of its kind."""

@@ -12,7 +12,6 @@ import torch
 from torch.nn import functional
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.building import built, copied_to_meta, made, materialised
 from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
 from sweeprof.backends.torch.dispatch import (
@@ -24,7 +23,16 @@ from sweeprof.backends.torch.dispatch import (
 )
 from sweeprof.backends.torch.generation import own_generation
 from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.backends.torch.model import TorchModel, as_shapes, first_tensor, on_device
+from sweeprof.backends.torch.model import (
+    TorchModel,
+    as_shapes,
+    built,
+    copied_to_meta,
+    first_tensor,
+    made,
+    materialised,
+    on_device,
+)
 from sweeprof.backends.torch.state import modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported

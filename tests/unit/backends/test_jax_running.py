@@ -118,7 +118,7 @@ def test_every_recipe_has_its_phases() -> None:
         ("own", "Unsupported: training.loss=own: the model returned no loss"),
         ("text", "TypeError: the model's builder returned a str"),
         ("forward", "Unsupported: on JAX a step is a call of the model"),
-        ("nothing", "Unsupported: the model returned a NoneType without an array"),
+        ("nothing", "Unsupported: the model returned a NoneType without a tensor"),
         ("elsewhere", "Unsupported: Keras runs on tensorflow in this process; set KERAS_BACKEND=jax"),
     ],
 )

@@ -596,7 +596,7 @@ ON_ANOTHER_BACKEND = """
 import keras
 from keras import layers
 from sweeprof.backends.keras.counting import count_layers
-from sweeprof.backends.keras.training import count_training
+from sweeprof.backends.keras.counting import count_training
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.zoo import lenet5
 

@@ -10,7 +10,7 @@ import pytest
 from keras import layers, ops
 from torch import nn
 
-from sweeprof.backends.keras.training import count_training
+from sweeprof.backends.keras.counting import count_training
 from sweeprof.backends.torch.training import count_training as count_torch
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.errors import Unsupported

@@ -18,9 +18,8 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import sweeprof
 from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH
-from sweeprof.backends.tensorflow.allocations import STEP, _PlaneChanges, _stacks
-from sweeprof.backends.tensorflow.probes import LayerProbes
-from sweeprof.backends.tensorflow.tracing import Untouched
+from sweeprof.backends.tensorflow.layer_times import LayerProbes
+from sweeprof.backends.tensorflow.operators import STEP, Untouched, _PlaneChanges, _stacks
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.allocations import Change
 from sweeprof.results.layer_times import ROOT

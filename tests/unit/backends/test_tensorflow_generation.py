@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import sweeprof
 from sweeprof.backends.tensorflow.adapter import FOLLOWED, TensorflowBackend
-from sweeprof.backends.tensorflow.generation_counts import BYTES
+from sweeprof.backends.tensorflow.generation import BYTES
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs

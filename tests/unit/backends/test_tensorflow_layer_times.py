@@ -15,10 +15,8 @@ from keras import layers
 
 from sweeprof.backends.tensorflow import layer_times as pass_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.layer_times import calibrated
-from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel
-from sweeprof.backends.tensorflow.steps import timed_steps_of
-from sweeprof.backends.tensorflow.training import step_phases_of
+from sweeprof.backends.tensorflow.layer_times import calibrated, timed_steps_of
+from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, step_phases_of
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import layer_timing

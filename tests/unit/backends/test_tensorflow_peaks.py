@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sweeprof.backends.tensorflow import peaks as module
-from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.peaks import peaks
+from sweeprof.backends.tensorflow import adapter
+from sweeprof.backends.tensorflow.adapter import TensorflowBackend, peaks
+from sweeprof.measuring import benchmarks
 
 
 def best_s(call: Callable[[], object]) -> float:
@@ -30,7 +31,7 @@ def best_s(call: Callable[[], object]) -> float:
 @pytest.mark.slow
 def test_they_are_what_others_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     """A larger product by TensorFlow itself, asked for directly, and numpy's copy."""
-    monkeypatch.setattr(module, "COPIED_BYTES", 1 << 26)
+    monkeypatch.setattr(benchmarks, "COPIED_BYTES", 1 << 26)
     left, right = (tf.constant(np.random.default_rng(seed).random((1024, 1024), np.float32)) for seed in (0, 1))
     source, target = np.ones(1 << 26, np.uint8), np.empty(1 << 26, np.uint8)
     rates = []
@@ -62,8 +63,8 @@ def test_a_slow_product_is_tried_small_only(monkeypatch: pytest.MonkeyPatch) -> 
         sizes.append(len(left))
 
     monkeypatch.setattr(tf, "matmul", matmul)
-    monkeypatch.setattr(module, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
-    rate = module._product_rate("cpu", "float32")
+    monkeypatch.setattr(adapter, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
+    rate = benchmarks.product_rate(partial(adapter._product_seconds, "cpu", "float32"))
     assert sizes == [256, 512]  # 10 ms, then 80 ms; the next would be 640 ms
     assert rate == pytest.approx(2 * 256**3 / 0.01)
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.training import EagerTraining, FusedTraining
+from sweeprof.backends.tensorflow.model import EagerTraining, FusedTraining
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import Timing

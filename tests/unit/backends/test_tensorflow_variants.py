@@ -14,7 +14,8 @@ import torch
 
 import sweeprof
 from sweeprof.backends.precision import Precision
-from sweeprof.backends.tensorflow import runtime
+from sweeprof.backends.tensorflow import adapter
+from sweeprof.backends.tensorflow import model as model_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
 from sweeprof.errors import Unsupported, UserError
@@ -236,7 +237,7 @@ def test_threads_that_can_be_set_no_more() -> None:
 
 def test_the_memory_of_gpus_grows_as_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     growing: dict[str, bool] = {"GPU:0": True, "GPU:1": False}
-    monkeypatch.setattr(runtime, "INTER_OP_THREADS", tf.config.threading.get_inter_op_parallelism_threads())
+    monkeypatch.setattr(adapter, "INTER_OP_THREADS", tf.config.threading.get_inter_op_parallelism_threads())
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(growing))
     monkeypatch.setattr(tf.config.experimental, "get_memory_growth", growing.get)
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", growing.__setitem__)
@@ -247,9 +248,13 @@ def test_the_memory_of_gpus_grows_as_it_is_needed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_of_devices() -> None:
-    assert runtime.tensorflow_name("cuda:1") == "gpu:1"
-    assert runtime.sweeprof_name("/job:localhost/replica:0/task:0/device:GPU:1") == "cuda:1"
-    assert runtime.sweeprof_name("/job:localhost/replica:0/task:0/device:CPU:0") == runtime.sweeprof_name("") == "cpu"
+    assert adapter.tensorflow_name("cuda:1") == "gpu:1"
+    assert model_module.sweeprof_name("/job:localhost/replica:0/task:0/device:GPU:1") == "cuda:1"
+    assert (
+        model_module.sweeprof_name("/job:localhost/replica:0/task:0/device:CPU:0")
+        == model_module.sweeprof_name("")
+        == "cpu"
+    )
     assert TensorflowBackend().device_of(convolving()) == TensorflowBackend().device_of(Called()) == "cpu"
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from support import simulated_device
 from support.simulated_device import COPY_S
+from sweeprof.doctor.conformance import CHECKS
 
 KIB = 1024
 pytestmark = [
@@ -79,3 +80,10 @@ def test_the_doctor_lists_what_works(seen: Any) -> None:
     value, reason = checks["memory of the process (memory/cuda_process_*)"]
     assert value is None
     assert "the driver does not tell" in reason
+
+
+def test_the_conformance_suite_passes(seen: Any) -> None:
+    found = {name: outcome for name, (outcome, _) in seen["conformance"].items()}
+    assert found.pop("times of operators") == "not possible"
+    assert set(found.values()) == {"passed"}, seen["conformance"]
+    assert set(found) == set(CHECKS) - {"times of operators"}

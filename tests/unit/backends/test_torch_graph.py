@@ -136,6 +136,39 @@ class InPlace(nn.Module):
         return made.sum(), torch.relu_(made)
 
 
+class Moving(nn.Module):
+    """Each line is an operator; the comment has the elements read and written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(100, 4)
+        self.linear = nn.Linear(4, 5)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.table(ids)  # 12 of the table, and 3 ids of 8 bytes; 12
+        y = self.linear(x)  # 12 + 20 + 5; 15
+        z = y.reshape(5, 3)  # a view
+        z = z + z.mean(1, keepdim=True).expand(5, 3)  # 15; 5, a view, 15 + 5; 15
+        z.mul_(2)  # 15; 15, in place
+        z.zero_()  # 0; 15
+        return torch.cat([z, z])  # 30; 30
+
+
+def test_bytes_read_and_written_by_hand() -> None:
+    graph = profile_of(Moving(), (torch.tensor([1, 2, 3]),)).graph
+    found = {node.operator: (node.bytes_read, node.bytes_written) for node in graph.nodes if node.kind == "operator"}
+    assert found["embedding"] == (4 * 12 + 3 * 8, 4 * 12)
+    assert found["linear"] == (4 * 37, 4 * 15)
+    assert found["mean"] == (4 * 15, 4 * 5)
+    assert found["add"] == (4 * 20, 4 * 15)
+    assert found["mul"] == (4 * 15, 4 * 15)
+    assert found["zero"] == (0, 4 * 15)
+    assert found["cat"] == (4 * 30, 4 * 30)
+    views = [node for node in graph.nodes if node.operator in ("view", "reshape", "_unsafe_view", "expand")]
+    assert views
+    assert {(node.bytes_read, node.bytes_written) for node in views} == {(0, 0)}
+
+
 def test_what_is_written_in_place_comes_from_the_last_writer() -> None:
     graph = profile_of(InPlace(), (2, 3)).graph
     names = [node.name for node in graph.nodes]

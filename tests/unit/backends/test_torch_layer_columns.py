@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.nn.utils import prune as untyped_prune
 
 import sweeprof
-from sweeprof.backends.torch.building import copied_to_meta
 from sweeprof.backends.torch.counting import count_layers
+from sweeprof.backends.torch.model import copied_to_meta
 from sweeprof.measuring.inputs import Inputs
 
 prune: Any = untyped_prune

@@ -13,7 +13,7 @@ from torch import nn
 import sweeprof
 from sweeprof.backends import ProfilesLines
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.lines import LineMeter, _memory_on, lines
+from sweeprof.backends.torch.memory import LineMeter, _memory_on, lines
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring import line_profile as lines_module

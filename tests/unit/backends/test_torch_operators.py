@@ -20,11 +20,9 @@ from torch.utils.checkpoint import checkpoint
 
 from support.torch_modules import Functional, basic, imagenet_stem, lenet5, resnet
 from sweeprof.backends.torch import operators as module_under_test
-from sweeprof.backends.torch import tracing
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.operators import operators
-from sweeprof.backends.torch.tracing import MODULE, NODE, PHASE, STEP, TorchTrace, _attributed
+from sweeprof.backends.torch.operators import MODULE, NODE, PHASE, STEP, TorchTrace, _attributed, operators
 from sweeprof.backends.torch.training import count_training
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -260,7 +258,7 @@ def test_times_are_the_profilers(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(**keywords)
             made.append(self)
 
-    monkeypatch.setattr(tracing, "profile", Kept)
+    monkeypatch.setattr(module_under_test, "profile", Kept)
     found = trained(mlp(), torch.randn(3, 8), optimizer="adam")
     averages = {a.key: a.self_cpu_time_total / found.steps / 1e6 for a in made[-1].key_averages()}
     totals = {total.operator: total.self_s for total in found.totals()}

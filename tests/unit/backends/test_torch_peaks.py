@@ -15,9 +15,9 @@ from torch.utils.benchmark import Timer
 
 import sweeprof
 from sweeprof.backends.precision import Precision
-from sweeprof.backends.torch import benchmarks as module
+from sweeprof.backends.torch import device as module
 from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.benchmarks import peaks
+from sweeprof.backends.torch.device import peaks
 from sweeprof.results.peaks import Peaks
 
 CPU = torch.device("cpu")

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import sweeprof
-from sweeprof.backends.torch.building import build_on_meta
 from sweeprof.backends.torch.counting import count_layers
+from sweeprof.backends.torch.model import build_on_meta
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable

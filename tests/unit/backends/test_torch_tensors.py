@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from sweeprof.backends.torch import tensors
-from sweeprof.backends.torch.tensors import live_tensors, storages
+from sweeprof.backends.torch import memory as module
+from sweeprof.backends.torch.memory import live_tensors, storages
 from sweeprof.errors import UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.memory import TensorRow, bytes_by_kind, tensor_difference
@@ -192,9 +192,9 @@ def test_odd_objects_in_the_process() -> None:
 def test_many_small_tensors_share_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     held = [torch.ones(1000 + i) for i in range(20)]
     gc.collect()  # what other tests left in cycles must not go between the two
-    monkeypatch.setattr(tensors, "OTHERS", 10**9)
+    monkeypatch.setattr(module, "OTHERS", 10**9)
     everything = live_tensors(nn.Identity())
-    monkeypatch.setattr(tensors, "OTHERS", 5)
+    monkeypatch.setattr(module, "OTHERS", 5)
     bounded = live_tensors(nn.Identity())
     assert bytes_by_kind(bounded) == bytes_by_kind(everything)
     assert len([row for row in bounded if not row.names]) == 5

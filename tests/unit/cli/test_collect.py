@@ -32,7 +32,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlurm:
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     """Of two combinations in two tasks, one of them measured."""
-    cluster = {"settings": {"poll_s": 0.1}, "resources": [{}, {}]}
+    cluster = {"settings": {"scheduler": "slurm", "poll_s": 0.1}, "resources": [{}, {}]}
     plan = dataclasses.replace(fake_plan({"a": {}, "b": {}}, ["analysis"]), shards=(("ca",), ("cb",)), cluster=cluster)
     folder = sweep_folder(tmp_path / "out" / "test" / "1", plan)
     Record("s1", "ca", "analysis", "ok").write(folder.records)

@@ -116,7 +116,10 @@ def test_a_sweep_whose_jobs_run_is_left_to_collect(
     slurm = ScriptedSlurm(tmp_path / "slurm", monkeypatch)
     folder = sweep(tmp_path, "a", LAB)
     plan = folder.read_plan()
-    write_json(folder.plan, dataclasses.replace(plan, cluster={"settings": {}, "resources": [{}]}).to_dict())
+    write_json(
+        folder.plan,
+        dataclasses.replace(plan, cluster={"settings": {"scheduler": "slurm"}, "resources": [{}]}).to_dict(),
+    )
     submission = Jobs(folder.path).new("a", [0], {})
     Jobs(folder.path).keep(submission)
     slurm.queue(submission, "RUNNING")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sweeprof.backends.torch.device_checks import CHECKS, device_checks
+from sweeprof.backends.torch.device import CHECKS, device_checks
 from sweeprof.cli.run import run_command
-from sweeprof.doctor.device import device
+from sweeprof.doctor import conformance as suite
+from sweeprof.doctor.device import conformance, device
 
 
 def test_a_device_that_is_not_there() -> None:
@@ -26,3 +27,17 @@ def test_every_measurement_has_a_value_or_a_reason() -> None:
 def test_mistakes(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["doctor", argument]) == 1
     assert f"doctor: '{argument}' is not an argument: device=NAME" in capsys.readouterr().err
+
+
+def test_a_wrong_device_fails_the_conformance_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "OUTPUTS_APART", -1.0)
+    checks = {name: suite.CHECKS[name] for name in ("outputs", "gradients")}
+    monkeypatch.setattr(suite, "CHECKS", {**checks, "raises": lambda device: 1 / 0})
+    found = suite.answers("cpu")
+    assert found["outputs"][0] == found["gradients"][0] == "failed"
+    assert found["raises"] == ("failed", "ZeroDivisionError: division by zero")
+
+
+def test_a_suite_on_a_device_that_is_not_there() -> None:
+    (finding,) = conformance("xpu")
+    assert (finding.value, finding.reason) == (None, "cannot be used: torch has no device 'xpu' here. Known: cpu")

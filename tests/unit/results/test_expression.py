@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -167,3 +168,15 @@ def test_it_means_what_python_means(text: str, a: int, b: float) -> None:
             return  # Python has an error, a complex number, or takes its time
         raise
     assert mine == pytest.approx(eval(text, {"max": max}, values), rel=0, abs=0, nan_ok=True)
+
+
+def test_the_excess_of_a_condition() -> None:
+    """1 plus the logarithm of the ratio of both sides; 1 where there is no ratio."""
+    values = {"latency": 0.02, "size": 4, "name": "a"}
+    names = list(values)
+    assert parse("latency < 30 ms", names).excess(values) == 0
+    assert parse("latency < 5 ms", names).excess(values) == pytest.approx(1 + math.log(4))
+    assert parse("size >= 8", names).excess(values) == pytest.approx(1 + math.log(2))
+    assert parse("size > 4", names).excess(values) == 1
+    assert parse("size == 5 or latency < 1 ms", names).excess(values) == 1
+    assert parse("size < 0", names).excess(values) == 1

@@ -1,0 +1,138 @@
+"""Every private interface of Keras that sweeprof uses. Tested with Keras 3.15.1.
+
+:data:`INTERFACES` names them; a test looks up each of them and reports those that another version of Keras lacks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras.src import activations, backend, models
+from keras.src.backend.common import global_state, keras_tensor, name_scope
+from keras.src.layers import layer as layer_module
+from keras.src.layers.convolutional.base_conv import BaseConv
+from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+from keras.src.utils import naming
+from keras.src.utils.image_utils import smart_resize
+
+TESTED = "3.15.1"
+INTERFACES = (
+    "keras.src.activations.activations:Mish.static_call",
+    "keras.src.backend:Variable.__add__",
+    "keras.src.backend:cast",
+    "keras.src.backend:compute_output_spec",
+    "keras.src.backend:convert_to_tensor",
+    "keras.src.backend:is_tensor",
+    "keras.src.backend:name_scope",
+    "keras.src.backend:standardize_data_format",
+    "keras.src.backend.common.global_state:get_global_attribute",
+    "keras.src.backend.common.global_state:set_global_attribute",
+    "keras.src.backend.common.keras_tensor:auto_name",
+    "keras.src.backend.common.name_scope:name_scope",
+    "keras.src.layers.convolutional.base_conv:BaseConv.call",
+    "keras.src.layers.convolutional.base_conv:BaseConv.convolution_op",
+    "keras.src.layers.layer:Node",
+    "keras.src.layers.preprocessing.image_preprocessing.random_crop:RandomCrop",
+    "keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell.get_dropout_mask",
+    "keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell.get_recurrent_dropout_mask",
+    "keras.src.models:Functional.call",
+    "keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR",
+    "keras.src.utils.image_utils:smart_resize",
+    "keras.src.utils.naming:to_snake_case",
+    "keras:Operation.__new__",
+    "keras:Operation.symbolic_call",
+    "keras:Layer._flatten_layers",
+    "keras:Layer._maybe_build",
+)
+"""What is looked up in modules and classes."""
+LAYER_ATTRIBUTES = (
+    "_call_has_mask_arg",
+    "_call_has_training_arg",
+    "_layers",
+    "_non_trainable_variables",
+    "_tracker",
+    "_trainable_variables",
+)
+"""What is looked up in a layer."""
+Mish = activations.activations.Mish
+GRAPH_CALLS = (keras.Sequential.call, models.Functional.call)
+"""The ``call`` of models that are made of a graph of layers."""
+OWN_MODULES = "keras.src."
+"""Where Keras defines its classes."""
+RANDOM_LAYERS = "keras.src.layers.preprocessing.image_preprocessing.random_"
+"""Where it defines the image transformations for training."""
+
+__all__ = [
+    "BaseConv",
+    "DropoutRNNCell",
+    "backend",
+    "keras_tensor",
+    "layer_module",
+    "name_scope",
+    "naming",
+    "smart_resize",
+]
+
+
+def takes_training(layer: keras.Layer) -> bool:
+    """Return True if the layer's ``call`` has an argument ``training``."""
+    return bool(layer._call_has_training_arg)
+
+
+def takes_mask(layer: keras.Layer) -> bool:
+    """Return True if the layer's ``call`` has an argument ``mask``."""
+    return bool(layer._call_has_mask_arg)
+
+
+def children_of(layer: keras.Layer) -> list[keras.Layer]:
+    """Return the layers that a layer holds."""
+    return list(layer._layers)
+
+
+def all_layers(model: object) -> list[keras.Layer]:
+    """Return a layer and every layer below it; of other models none."""
+    return list(model._flatten_layers()) if isinstance(model, keras.Layer) else []
+
+
+def tracker_of(layer: keras.Layer) -> object:
+    """Return the object by which Keras knows the weights of a layer."""
+    return layer._tracker
+
+
+def own_parameters(layer: keras.Layer) -> list[keras.Variable]:
+    """Return what an optimizer may change of a layer without its children, whether or not the layer is frozen."""
+    return list(layer._trainable_variables)
+
+
+def own_state(layer: keras.Layer) -> list[keras.Variable]:
+    """Return what no optimizer changes of a layer without its children."""
+    return list(layer._non_trainable_variables)
+
+
+def stored_dtype(variable: keras.Variable) -> str:
+    """Return the data type of a variable as it is stored, whatever it is cast to within a layer of mixed precision."""
+    return str(variable._dtype)
+
+
+def takes_mapping(model: object) -> bool:
+    """Return True if a model that is made of a graph has its inputs in a mapping."""
+    return isinstance(getattr(model, "_inputs_struct", None), dict)
+
+
+def copy_mask(source: Any, target: Any) -> None:
+    """Give a tensor the mask of another one, if that has one."""
+    mask = getattr(source, "_keras_mask", None)
+    if mask is not None:
+        target._keras_mask = mask
+
+
+def seed_generator() -> Any:
+    """Return the generator that ``keras.utils.set_random_seed`` seeds; None before it is first used."""
+    return global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+
+
+def set_seed_generator(generator: Any) -> None:
+    """Put back what :func:`seed_generator` returned."""
+    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)

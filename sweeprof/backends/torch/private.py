@@ -1,0 +1,88 @@
+"""The private interfaces of torch that the files of this backend use.
+
+A release of torch may change any of them: ``tests/unit/backends/test_torch_private.py`` looks each up, and names the files that
+need one that is missing. A newer release is allowed in ``pyproject.toml`` when the tests pass with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import torch.nn.modules.module
+import torch.utils._python_dispatch
+
+TESTED = ("2.13.0",)
+"""The releases of torch that they were tested with."""
+
+# How operators are dispatched.
+HigherOrderOperator = torch._ops.HigherOrderOperator
+OpOverload = torch._ops.OpOverload
+OpOverloadPacket = torch._ops.OpOverloadPacket
+TorchDispatchMode = torch.utils._python_dispatch.TorchDispatchMode
+DisableTorchDispatch = torch._C._DisableTorchDispatch
+DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
+disable_current_modes = torch.utils._python_dispatch._disable_current_modes
+current_dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+dispatch_mode_count = torch._C._len_torch_dispatch_stack
+function_mode_count = torch._C._len_torch_function_stack
+is_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass_type
+
+# What autograd and autocast are doing.
+current_autograd_node: Any = torch._C._current_autograd_node
+sequence_number = torch._C._autograd._get_sequence_nr
+execution_engine: Any = torch.autograd.Variable._execution_engine
+is_any_autocast_enabled = torch._C._is_any_autocast_enabled
+
+# Modules.
+AnyConvolution = torch.nn.modules.conv._ConvNd
+GLOBAL_HOOKS = (
+    torch.nn.modules.module._global_forward_hooks,
+    torch.nn.modules.module._global_forward_pre_hooks,
+    torch.nn.modules.module._global_backward_hooks,
+    torch.nn.modules.module._global_backward_pre_hooks,
+)
+"""Hooks of all modules; empty where there are none."""
+
+# The profiler.
+DeviceType = torch._C._autograd.DeviceType
+EventType: Any = torch._C._profiler._EventType
+RecordFunction: Any = torch._C._profiler._RecordFunctionFast
+is_profiler_enabled = torch._C._autograd._profiler_enabled
+
+ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "Tensor": ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values"),
+    "UntypedStorage": ("_cdata",),
+    "Module": (
+        "_backward_hooks",
+        "_backward_pre_hooks",
+        "_buffers",
+        "_compiled_call_impl",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_modules",
+        "_non_persistent_buffers_set",
+        "_parameters",
+    ),
+    "Node": ("_sequence_nr",),
+    "OpOverload": ("_can_decompose", "_overloadname", "_schema"),
+    "flex_attention": ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", "_validate_device"),
+}
+"""Private attributes that the files read from objects of torch, by the kind of object."""
+
+
+def inductor_settings() -> str:
+    """Return inductor's settings that are not at their defaults, as lines of Python; nothing until something has compiled.
+
+    After a compilation, its own list has settings that were changed and restored to their defaults.
+    """
+    inductor: Any = sys.modules.get("torch._inductor.config")
+    if inductor is None:
+        return ""
+    values, lines = inductor.get_config_copy(), []
+    for line in inductor.codegen_config().splitlines():
+        name = line.partition(" = ")[0].removeprefix(f"{inductor.__name__}.")
+        if name not in values or values[name] != inductor._config[name].default:
+            lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,126 @@
+"""Shards as detached actors of a Ray cluster: they outlive the driver, and run where their resources and labels fit.
+
+A child process (:mod:`sweeprof.cluster.ray_process`) is connected to Ray: Ray changes signal handlers, prints to stdout, and ends
+a process that loses the cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sweeprof.cluster.scheduler import ClusterError, States, TaskState
+from sweeprof.config.units import parse_size
+from sweeprof.errors import UserError, WorkerError
+from sweeprof.processes import Child
+from sweeprof.results.record import Json
+from sweeprof.storage.jobs import Jobs, Submission
+
+ANSWER_S = 60.0
+
+
+class Ray:
+    """The scheduler of a sweep on Ray.
+
+    Args:
+        address: of the cluster; None: ``RAY_ADDRESS``, or the cluster that runs on this host.
+        jobs: the sweep's files about its tasks.
+    """
+
+    title = "Ray"
+
+    def __init__(self, address: str | None, jobs: Jobs) -> None:
+        self._address, self._jobs = address, jobs
+        self._child: Child | None = None
+
+    def is_installed(self) -> bool:
+        """True if the package is installed."""
+        return find_spec("ray") is not None
+
+    def check_installed(self) -> None:
+        """Raise :class:`UserError` if the package is not installed."""
+        if not self.is_installed():
+            raise UserError("cluster: 'ray' needs the package ray: pip install 'sweeprof[ray]'.")
+
+    def submit(self, submission: Submission, settings: Mapping[str, Any], jobs: Jobs) -> str:
+        """Create an actor for each task; returns the name that their names begin with."""
+        self._ask(
+            {
+                "submit": submission.name,
+                "count": len(submission.shards),
+                "options": actor_options(submission.resources),
+                "script": str(jobs.script(submission.token)),
+                "logs": [str(jobs.log(submission.token, number)) for number in range(len(submission.shards))],
+                "cwd": str(Path.cwd()),
+            }
+        )
+        return submission.name
+
+    def states(self, names: Collection[str]) -> States:
+        """Return the states of the tasks that Ray lists, and of those whose end it has described to this process."""
+        submissions = {s.name: s for s in self._jobs.all() if s.name in names}
+        options = {name: actor_options(submission.resources) for name, submission in submissions.items()}
+        answer = self._ask({"states": options})
+        found: States = {}
+        for actor, (state, reason) in answer["states"].items():
+            name, _, number = actor.rpartition("_")
+            note = self._jobs.note(submissions[name].token, int(number))
+            if state == "PENDING" and note is not None:
+                found[name, int(number)] = TaskState(actor, "RUNNING" if note.ended is None else "COMPLETING")
+            else:
+                found[name, int(number)] = TaskState(actor, state, reason)
+        return found
+
+    def accounted(self, names: Collection[str], since: float) -> States:
+        """Return nothing: Ray has no accounting."""
+        return {}
+
+    def cancel(self, arrays: Collection[str]) -> None:
+        """Kill the actors of these arrays."""
+        self._ask({"cancel": list(arrays)})
+
+    def is_id(self, array: str) -> bool:
+        """Return True: arrays have no other id than their name."""
+        return True
+
+    def cancel_command(self, arrays: Collection[str]) -> str:
+        """Return a command that ends tasks after the trial that they run; Ray has no command for actors."""
+        return f"echo cancelled > {shlex.quote(str(self._jobs.path.parent / 'stop'))}"
+
+    def largest_array(self) -> int:
+        """Return a number that no sweep reaches."""
+        return 2**31
+
+    def is_limit(self, message: str) -> bool:
+        """Return False: Ray queues what does not fit."""
+        return False
+
+    def _ask(self, message: Json) -> Json:
+        try:
+            if self._child is None or not self._child.alive:
+                log = self._jobs.logs / "ray.log"
+                self._child = Child("sweeprof.cluster.ray_process", [self._address or ""], os.environ, log)
+            answer = self._child.ask(message, ANSWER_S)
+        except WorkerError as error:
+            self._child = None
+            raise ClusterError(f"Ray: {error}") from None
+        if "error" in answer:
+            raise ClusterError(f"Ray: {answer['error']}")
+        return answer
+
+
+def actor_options(resources: Mapping[str, Any]) -> Json:
+    """Return the options of a task's actor for the resources of its shard."""
+    options: Json = {"num_cpus": resources["cpus"]}
+    kind, _, count = str(resources["gpus"] or 0).rpartition(":")
+    if int(count):
+        options["num_gpus"] = int(count)
+    if kind:
+        options["accelerator_type"] = kind
+    if resources["memory"]:
+        options["memory"] = int(parse_size(resources["memory"]) or 0)
+    return {**options, **{key: value for key, value in resources["options"].items() if value is not None}}

@@ -1,0 +1,281 @@
+"""Slurm's commands: sbatch, squeue, sacct, scancel and scontrol, and the parsing of their output. Nothing else calls them.
+
+The module is a :class:`sweeprof.cluster.scheduler.Scheduler`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sweeprof.cluster.scheduler import ClusterError, States, TaskState
+from sweeprof.config.units import parse_minutes, parse_size
+from sweeprof.errors import UserError
+from sweeprof.storage.folder import DRIVER
+from sweeprof.storage.jobs import Jobs, Submission
+
+title = "Slurm"
+MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
+"""By which a user or a site sets the memory of jobs for sbatch."""
+ANSWER_S = 60.0
+"""Time limit of a command; the controller may be busy, and sbatch itself retries for a while."""
+SKEW_S = 3600.0
+"""How far this host's clock may be ahead of the cluster's."""
+SQUEUE_FORMAT = "%j|%K|%F|%T|%r|%N"
+SACCT_FORMAT = "JobName,JobID,State,NodeList"
+
+
+def states_in_squeue(text: str) -> States:
+    """Parse the output of ``squeue --array --format=SQUEUE_FORMAT``."""
+    states: States = {}
+    for line in text.splitlines():
+        fields = line.strip().split("|")
+        if len(fields) != 6 or not fields[1].isdigit():
+            continue
+        job_name, number, job, state, reason, node = fields
+        if state != "REVOKED":  # another cluster of the federation has it
+            reason = "" if reason == "None" else reason
+            states[job_name, int(number)] = TaskState(f"{job}_{number}", state, reason, node)
+    return states
+
+
+def states_in_sacct(text: str) -> States:
+    """Parse the output of ``sacct --parsable2 --format=SACCT_FORMAT``; of a task that ran several times the last one counts.
+
+    Tasks that never began share a line, as ``12_[0-2,7%4]``, which may still name some that have a line of their own.
+    """
+    own: States = {}
+    shared: States = {}
+    for line in text.splitlines():
+        fields = line.strip().split("|")
+        match = re.fullmatch(r"(\d+)_(\d+|\[[\d,\-]+(?:%\d+)?\])", fields[1]) if len(fields) == 4 else None
+        if match and fields[2]:
+            node = "" if fields[3] == "None assigned" else fields[3]
+            found = own if match[2].isdigit() else shared
+            for number in _numbers(match[2]):
+                found[fields[0], number] = TaskState(f"{match[1]}_{number}", fields[2].split()[0], "", node)
+    return {**shared, **own}
+
+
+def _numbers(text: str) -> Iterator[int]:
+    for part in text.strip("[]").partition("%")[0].split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def parsed_largest_array(text: str) -> int:
+    """Parse the largest number of tasks of an array in ``scontrol show config``; Slurm's default if it is not there."""
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", text, re.MULTILINE)
+    # Numbers of tasks are below that size; 0 disables arrays.
+    return max(1, int(match[1])) if match else 1001
+
+
+def is_limit(message: str) -> bool:
+    """True if sbatch refused for a temporary reason: a limit on the user's jobs, or a controller that does not answer."""
+    temporary = r"submit limit|MaxSubmit|MaxJobCount|temporar|not responding|timed out|Unable to contact"
+    return re.search(temporary, message, re.IGNORECASE) is not None
+
+
+def is_installed() -> bool:
+    """True if this host has the commands of Slurm."""
+    return not _missing()
+
+
+def _missing() -> list[str]:
+    return [name for name in ("sbatch", "squeue", "scancel", "scontrol") if shutil.which(name) is None]
+
+
+def check_installed() -> None:
+    """Raise :class:`UserError` if this host does not have the commands of Slurm."""
+    missing = _missing()
+    if missing:
+        raise UserError(
+            f"cluster: 'slurm' needs {', '.join(missing)}, which this host does not have; "
+            "start the sweep on a host from which jobs are submitted."
+        )
+
+
+def submit(submission: Submission, settings: Mapping[str, Any], jobs: Jobs) -> str:
+    """Run sbatch; returns the job's number.
+
+    Raises:
+        ClusterError: it was refused.
+    """
+    log = jobs.logs / f"{submission.token}-%a.log"
+    memory = requested_memory(submission.resources)
+    command = sbatch(submission, settings, jobs.script(submission.token), log, Path.cwd(), memory)
+    return _answer(command).strip().partition(";")[0]
+
+
+def states(names: Collection[str]) -> States:
+    """Return what Slurm's controller knows of the jobs of these names; it forgets jobs some time after their end (MinJobAge).
+
+    Raises:
+        ClusterError: it does not answer.
+    """
+    if not names:
+        return {}
+    # --all: also in partitions that are hidden, where a task would seem to have gone.
+    options = ["--noheader", "--all", "--array", "--states=all", f"--format={SQUEUE_FORMAT}"]
+    return states_in_squeue(_answer(["squeue", *options, f"--name={','.join(names)}"]))
+
+
+def accounted(names: Collection[str], since: float) -> States:
+    """Return the states of ended jobs of these names by Slurm's accounting; empty if the cluster has none.
+
+    Jobs that it lists as running are left out: accounting may miss an end, and the controller knows the running jobs.
+
+    Args:
+        since: when the first of them was submitted, in seconds since the epoch.
+    """
+    start = datetime.fromtimestamp(since - SKEW_S).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+    options = ["--noheader", "--parsable2", "--allocations", f"--starttime={start}", f"--format={SACCT_FORMAT}"]
+    try:
+        found = states_in_sacct(_answer(["sacct", *options, f"--name={','.join(names)}"]))
+    except ClusterError:
+        return {}
+    return {key: state for key, state in found.items() if not state.is_live}
+
+
+def cancel(arrays: Collection[str]) -> None:
+    """Cancel jobs by their numbers.
+
+    Raises:
+        ClusterError: it does not answer.
+    """
+    if arrays:
+        _answer(["scancel", *sorted(arrays)])
+
+
+def is_id(array: str) -> bool:
+    """Return whether a text is the number of a job."""
+    return array.isdigit()
+
+
+def cancel_command(arrays: Collection[str]) -> str:
+    """Return the command by which the user cancels jobs."""
+    return shlex.join(["scancel", *arrays])
+
+
+def largest_array() -> int:
+    """Return the largest number of tasks of an array."""
+    try:
+        return parsed_largest_array(_answer(["scontrol", "show", "config"]))
+    except ClusterError:
+        return parsed_largest_array("")
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment for Slurm's commands.
+
+    Without the variables of a job that this process itself runs in, and without the user's options, which may hide tasks.
+    """
+    kept = ("SLURM_CONF", "SLURM_CLUSTERS")
+    own = ("SLURM_", "SLURMD_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_")
+    return {
+        key: value for key, value in os.environ.items() if key in kept or not (key.startswith(own) or key == DRIVER)
+    }
+
+
+def _answer(command: Sequence[str]) -> str:
+    variables = {**environment(), "SLURM_TIME_FORMAT": "standard"}
+    try:
+        done = subprocess.run(
+            command, env=variables, capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ClusterError(f"{command[0]}: timed out after {ANSWER_S:g} s") from None
+    except OSError as error:
+        raise ClusterError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        message = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise ClusterError(f"{command[0]}: {message}")
+    return done.stdout
+
+
+def requested_memory(resources: Mapping[str, Any]) -> int | None:
+    """Return the bytes to request for a task; None for the partition's default.
+
+    Without ``cluster.memory`` it is what the frameworks need, unless the partition's default is more or the user has set an option
+    of sbatch for it.
+    """
+    if resources["memory"]:
+        return parse_size(resources["memory"])
+    needed = resources.get("needed_memory")  # absent in plans of earlier versions
+    is_set = any(key.startswith("mem") for key in resources["options"]) or any(map(os.environ.get, MEMORY_VARIABLES))
+    if not needed or is_set or resources["exclusive"]:
+        return None
+    default = default_memory(resources["partition"], int(resources["cpus"]))
+    return int(needed) if default is not None and default < needed else None
+
+
+def default_memory(partition: str | None, cpus: int) -> int | None:
+    """Return the bytes that a task gets in a partition, None for Slurm's default one, if it requests none; None: a whole node's."""
+    try:
+        partitions = _answer(["scontrol", "--oneliner", "show", "partition"])
+        return parsed_default_memory(partitions, _answer(["scontrol", "show", "config"]), partition, cpus)
+    except ClusterError:
+        return None
+
+
+def parsed_default_memory(partitions: str, config: str, partition: str | None, cpus: int) -> int | None:
+    """Parse ``scontrol --oneliner show partition``, and ``scontrol show config`` for a partition without a default of its own."""
+    parts: list[dict[str, str]] = []
+    for line in partitions.splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split())
+        if fields.get("PartitionName") == partition or (partition is None and fields.get("Default") == "YES"):
+            parts.append(fields)
+    parts.append(dict(re.findall(r"^(DefMem\w+)\s*=\s*(\S+)", config, re.MULTILINE)))
+    for fields in parts:
+        for key, count in (("DefMemPerCPU", cpus), ("DefMemPerNode", 1)):
+            if fields.get(key, "").isdigit():
+                return int(fields[key]) * count * 2**20
+    return None
+
+
+def sbatch(
+    submission: Submission, settings: Mapping[str, Any], script: Path, log: Path, cwd: Path, memory: int | None
+) -> list[str]:
+    """Return the command that submits; resources are given on the command line, where no environment variable overrides them.
+
+    Args:
+        log: the file of a task's output, with ``%a`` for its number.
+        memory: bytes; None: the partition's default.
+    """
+    parallel = f"%{settings['parallel']}" if settings["parallel"] else ""
+    given = {
+        "job-name": submission.name,
+        "array": f"0-{len(submission.shards) - 1}{parallel}",
+        "output": str(log.parent).replace("%", "%%") + f"/{log.name}",
+        "open-mode": "append",  # keeps the output of a task from before it was requeued
+        "chdir": str(cwd),
+        "nodes": "1",
+        "ntasks": "1",
+        **_resource_options(submission.resources),
+        **({"mem": f"{math.ceil(memory / 2**20)}M"} if memory else {}),
+    }
+    options = {**given, **{key: value for key, value in submission.resources["options"].items() if value is not None}}
+    words = [
+        f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items() if value is not False
+    ]
+    requeue = [] if {"requeue", "no-requeue"} & options.keys() else ["--requeue"]
+    return ["sbatch", "--parsable", *words, *requeue, str(script)]
+
+
+def _resource_options(resources: Mapping[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {key: resources[key] for key in ("partition", "account", "qos", "constraint")}
+    options |= {
+        "time": parse_minutes(resources["time"]),
+        "cpus-per-task": resources["cpus"],
+        "gres": f"gpu:{resources['gpus']}" if resources["gpus"] else None,
+        "exclusive": True if resources["exclusive"] else None,
+    }
+    return {key: value for key, value in options.items() if value is not None}

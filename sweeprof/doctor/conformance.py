@@ -1,0 +1,190 @@
+"""The conformance suite for an accelerator: models of the zoo on it and on the CPU, measured by the code that users run.
+
+``python -m sweeprof.doctor.conformance NAME`` prints what each check found as JSON.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sweeprof.backends.lookup import backend_named
+from sweeprof.errors import SweeprofError, Unsupported
+from sweeprof.profiling.profiler import Profiler
+from sweeprof.report.units import scaled
+from sweeprof.results.protocol import Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+MODELS = ("mlp", "lenet5", "digits_resnet")
+BATCH, SIZE = 8, 32
+OUTPUTS_APART = 1e-2
+"""Maximum difference of outputs and gradients from the CPU's, as a fraction of the largest: TF32 has 10 bits."""
+HALF_APART = 5e-2
+"""With bfloat16, which has 7."""
+COVERED = (0.5, 1.5)
+"""Share of a step that the times of its layers may add up to."""
+PROTOCOL = Protocol(min_s=0.05, warmup_s=0.05, min_samples=10)
+
+
+class Failed(SweeprofError):
+    """The device does not do what the CPU does."""
+
+
+def _module(name: str) -> torch.nn.Module:
+    made: Any = import_module(f"sweeprof.zoo.{name}").torch_model().eval()
+    return made  # type: ignore[no-any-return]
+
+
+def _batch() -> torch.Tensor:
+    import torch
+
+    return torch.linspace(0, 1, BATCH * SIZE * SIZE).reshape(BATCH, 1, SIZE, SIZE)
+
+
+def _profiler(name: str, device: str, **options: Any) -> Profiler:
+    module = copy.deepcopy(_module(name)).to(device)
+    return Profiler(module, inputs=_batch(), protocol=PROTOCOL, progress=False, **options)
+
+
+def _value(profiler: Profiler, metric: str) -> float:
+    found = profiler.compute(metric)
+    if found.value is None:
+        raise Unsupported(f"{metric}: {found.reason}")
+    return float(found.value)
+
+
+def _apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.detach().float().cpu() - expected.detach()).abs().max() / expected.detach().abs().max())
+
+
+def _counts(device: str) -> str:
+    texts = []
+    for name in MODELS:
+        for metric in ("params/total", "compute/macs", "compute/flops"):
+            here, expected = (_value(_profiler(name, place), metric) for place in (device, "cpu"))
+            if here != expected:
+                raise Failed(f"{metric} of {name}: {here:g}, on the CPU {expected:g}")
+        texts.append(name)
+    return f"parameters, MACs and FLOPs of {', '.join(texts)} are those of the CPU"
+
+
+def _outputs(device: str) -> str:
+    apart = {name: _apart(_module(name).to(device)(_batch().to(device)), _module(name)(_batch())) for name in MODELS}
+    name = max(apart, key=lambda one: apart[one])
+    if apart[name] > OUTPUTS_APART:
+        raise Failed(f"outputs of {name} differ from the CPU's by {apart[name]:.2g} of the largest")
+    return f"at most {apart[name]:.1g} of the largest output from the CPU's"
+
+
+def _gradients(device: str) -> str:
+    sides = [_module(MODELS[-1]).to(place) for place in (device, "cpu")]
+    for module, place in zip(sides, (device, "cpu"), strict=True):
+        module(_batch().to(place)).square().mean().backward()
+    pairs = zip(*(module.parameters() for module in sides), strict=True)
+    apart = max(_apart(one.grad, other.grad) for one, other in pairs if one.grad is not None and other.grad is not None)
+    if apart > OUTPUTS_APART:
+        raise Failed(f"gradients differ from the CPU's by {apart:.2g} of the largest")
+    return f"at most {apart:.1g} of the largest gradient from the CPU's"
+
+
+def _bfloat16(device: str) -> str:
+    import torch
+
+    outputs = _module("mlp").to(device, torch.bfloat16)(_batch().to(device, torch.bfloat16))
+    apart = _apart(outputs, _module("mlp")(_batch()))
+    if apart > HALF_APART:
+        raise Failed(f"outputs in bfloat16 differ from the CPU's in float32 by {apart:.2g} of the largest")
+    return f"at most {apart:.1g} of the largest output from the CPU's in float32"
+
+
+def _forward(device: str) -> str:
+    profiler = _profiler(MODELS[-1], device)
+    return f"{scaled(_positive(profiler, 'latency/forward'), 's')} for {BATCH} samples of {MODELS[-1]}"
+
+
+def _training(device: str) -> str:
+    profiler = _profiler(MODELS[-1], device, mode="training")
+    phases = ("latency/forward", "latency/backward", "latency/update")
+    times = {name: _positive(profiler, name) for name in phases}
+    whole = _positive(profiler, "latency/iteration")
+    if sum(times.values()) > 1.5 * whole:
+        raise Failed(f"the phases take {scaled(sum(times.values()), 's')}, the whole iteration {scaled(whole, 's')}")
+    return ", ".join(f"{name.removeprefix('latency/')} {scaled(value, 's')}" for name, value in times.items())
+
+
+def _layers(device: str) -> str:
+    covered = _positive(_profiler(MODELS[-1], device), "layers/forward_covered")
+    if not COVERED[0] <= covered <= COVERED[1]:
+        raise Failed(f"the times of the layers add up to {covered:.0%} of the step")
+    return f"the times of the layers add up to {covered:.0%} of the step"
+
+
+def _operators(device: str) -> str:
+    found: Any = _profiler(MODELS[-1], device).seen("operators")
+    times = [row.device_self_s for row in found.rows if row.device_self_s is not None]
+    if not times:
+        raise Unsupported("PyTorch's profiler records no times of this device")
+    if not sum(times) > 0:
+        raise Failed("every operator takes no time on the device")
+    return f"{len(times)} operators take {scaled(sum(times), 's')} on the device"
+
+
+def _memory(device: str) -> str:
+    profiler = _profiler(MODELS[-1], device)
+    peak, size = _value(profiler, "memory/cuda_allocated_peak_bytes"), _value(profiler, "size/params_bytes")
+    if peak < size:
+        raise Failed(f"the peak is {scaled(peak, 'B')}, less than the parameters' {scaled(size, 'B')}")
+    return f"a peak of {scaled(peak, 'B')}, with {scaled(size, 'B')} of parameters"
+
+
+def _positive(profiler: Profiler, metric: str) -> float:
+    value = _value(profiler, metric)
+    if not value > 0:
+        raise Failed(f"{metric} is {value:g}")
+    return value
+
+
+CHECKS: Mapping[str, Callable[[str], str]] = {
+    "counts": _counts,
+    "outputs": _outputs,
+    "outputs in bfloat16": _bfloat16,
+    "gradients": _gradients,
+    "time of a forward": _forward,
+    "times of a training step": _training,
+    "times of layers": _layers,
+    "times of operators": _operators,
+    "memory of a step": _memory,
+}
+"""Each returns what was found, or raises :class:`Failed`, or :class:`Unsupported` with the reason."""
+
+
+def answers(device: str) -> dict[str, tuple[str, str]]:
+    """Return by the name of a check ``passed``, ``failed`` or ``not possible``, and what was found or the reason."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, check in CHECKS.items():
+        try:
+            found[name] = "passed", check(device)
+        except Unsupported as error:
+            found[name] = "not possible", str(error)
+        except Exception as error:  # a driver may raise anything
+            text = " ".join(str(error).split())[:300] or "no message"
+            found[name] = "failed", text if isinstance(error, Failed) else f"{type(error).__name__}: {text}"
+    return found
+
+
+def main() -> None:
+    """Run the suite in this process and print the answers."""
+    backend = backend_named("torch")
+    if sys.argv[1] not in backend.devices():
+        raise SystemExit(f"torch has no device {sys.argv[1]!r} here. Known: {', '.join(backend.devices())}")
+    print(json.dumps(answers(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The answer of a search in words: the best combination, how many were measured, and which others may be as good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sweeprof.report.cells import one_line, value_of
+from sweeprof.report.columns import metric_title
+from sweeprof.report.units import scaled, text_unit
+from sweeprof.report.verdict_summary import combination_namer
+from sweeprof.results.compare import Comparison, Row, SearchGoal, SearchSummary, compared_row
+from sweeprof.results.measurement import MetricInfo
+
+NOTICEABLE = 0.1
+"""Where nothing can be decided, values within this relative difference may be equal."""
+MOST_NAMES = 4
+"""Combinations that are named one by one."""
+DECIDED = ("better", "worse")
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    info: MetricInfo
+    is_largest: bool
+    """True if the largest value is the best."""
+
+
+def search_sentences(comparison: Comparison, search: SearchSummary) -> Iterator[str]:
+    """Yield the sentences of the answer of a search."""
+    goals = [goal for named in search.goals if (goal := _goal(comparison, named)) is not None]
+    feasible = [row for row in comparison.rows if row.has_values and not row.misses]
+    with_values = [row for row in feasible if all(value_of(row, goal.info.name) is not None for goal in goals)]
+    measured = f"{len(comparison.rows)} of {search.combinations} combinations measured"
+    condition = f" that fulfil {' and '.join(map(one_line, comparison.constraints))}" if comparison.constraints else ""
+    if not goals or not with_values:
+        what = condition or " that have a result"
+        yield f"The search found no combinations{what} ({measured})."
+    elif len(search.goals) == 1:
+        yield from _best(comparison, goals[0], with_values, measured, condition)
+    else:
+        yield _front(comparison, goals, with_values, measured, condition)
+    if search.too_large:
+        verb = "was" if search.too_large == 1 else "were"
+        yield f"{search.too_large} {verb} not run, because a smaller one is too large."
+
+
+def _goal(comparison: Comparison, goal: SearchGoal) -> _Goal | None:
+    """Return the goal with its metric; None if the comparison does not have it."""
+    info = next((info for info in comparison.metrics if info.name == goal.metric), None)
+    return None if info is None else _Goal(info, goal.direction == "maximize")
+
+
+def _value_text(comparison: Comparison, goal: _Goal, row: Row) -> str:
+    measurement = row.cells[goal.info.name].measurement
+    assert measurement.value is not None
+    title = metric_title(goal.info, comparison.rows)
+    return f"{title} {scaled(measurement.value, text_unit(goal.info.name, measurement.unit))}"
+
+
+def best_row(rows: list[Row], metric: str, is_largest: bool) -> Row:
+    """Return the row with the best value of a metric, which all rows have."""
+    values = {row.combination_id: value_of(row, metric) or 0.0 for row in rows}
+    choose = max if is_largest else min
+    return choose(rows, key=lambda row: values[row.combination_id])
+
+
+def _best(comparison: Comparison, goal: _Goal, rows: list[Row], measured: str, condition: str) -> Iterator[str]:
+    tell = combination_namer(comparison)
+    best = best_row(rows, goal.info.name, goal.is_largest)
+    word = "largest" if goal.is_largest else "smallest"
+    title = metric_title(goal.info, comparison.rows)
+    of = f" of those{condition}" if condition else ""
+    yield (f"The {word} {title}{of} is that of {tell(best.axes)}: {_value_text(comparison, goal, best)} ({measured}).")
+    close = [row for row in rows if row is not best and not is_distinguishable(comparison, row, best, goal.info)]
+    if not close:
+        if len(rows) > 1:
+            yield "It can be distinguished from all others."
+        return
+    close.sort(key=lambda row: value_of(row, goal.info.name) or 0.0, reverse=goal.is_largest)
+    names = "; ".join(tell(row.axes) for row in close[:MOST_NAMES])
+    more = f" and {len(close) - MOST_NAMES} more" if len(close) > MOST_NAMES else ""
+    yield f"Not distinguishable from it: {names}{more}."
+
+
+def is_distinguishable(comparison: Comparison, row: Row, best: Row, metric: MetricInfo) -> bool:
+    """True if the values of two rows are certain to differ by more than the threshold.
+
+    With too few rounds for that, if their ratio is beyond it.
+    """
+    measurements = {metric.name: row.cells[metric.name].measurement}
+    theirs = {metric.name: best.cells[metric.name].measurement}
+    cell = compared_row(row, measurements, best, theirs, comparison.threshold_of(metric.name), {}).cells[metric.name]
+    if cell.verdict in DECIDED:
+        return True
+    if cell.ratio is None or cell.verdict_reason in (
+        "interval_crosses_threshold",
+        "interval_within_threshold",
+        "equal",
+    ):
+        return False
+    threshold = comparison.threshold_of(metric.name) or NOTICEABLE
+    return not 1 / (1 + threshold) <= cell.ratio <= 1 + threshold
+
+
+def _front(comparison: Comparison, goals: list[_Goal], rows: list[Row], measured: str, condition: str) -> str:
+    tell = combination_namer(comparison)
+    front = [row for row in rows if row.on_front]
+    front.sort(key=lambda row: value_of(row, goals[0].info.name) or 0.0, reverse=goals[0].is_largest)
+    shown = []
+    for row in front[:MOST_NAMES]:
+        values = ", ".join(_value_text(comparison, goal, row) for goal in goals)
+        shown.append(f"{tell(row.axes)} ({values})")
+    more = f" and {len(front) - MOST_NAMES} more" if len(front) > MOST_NAMES else ""
+    noun = "combination" if len(front) == 1 else "combinations"
+    titles = ", ".join(metric_title(goal.info, comparison.rows) for goal in goals)
+    of = f" of those{condition}" if condition else ""
+    return f"The Pareto front of {titles}{of} has {len(front)} {noun} ({measured}): {'; '.join(shown)}{more}."

@@ -1,0 +1,100 @@
+"""``python -m sweeprof.run.cluster_task FOLDER TOKEN``: run one shard, as a task of an array on its node.
+
+The number of the task is in the environment: ``SLURM_ARRAY_TASK_ID`` of Slurm, ``JOB_COMPLETION_INDEX`` of a Job of Kubernetes, or
+``SWEEPROF_TASK``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from sweeprof.errors import UserError
+from sweeprof.plan.plan import Plan
+from sweeprof.processes import die_with
+from sweeprof.results.environment import scheduler
+from sweeprof.results.files import is_full
+from sweeprof.run.locks import ENDING_S
+from sweeprof.run.reports import observed, title_of, write_artifacts
+from sweeprof.run.request import DISK_FULL
+from sweeprof.run.shard import run_shard
+from sweeprof.run.tracker_process import TrackerProcess
+from sweeprof.run.tracking_file import stored_tracker
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import HELD, Jobs, Note
+from sweeprof.terminal import guard_output
+
+
+def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
+    """Send a shard's combinations if ``tracking.writer=job``; a failure is printed, as the driver sends what is missing."""
+    # A job runs the code of the plan, and was submitted by the user who gave this address: the folder is trusted here.
+    try:
+        stored = stored_tracker(folder, "tracking.uri", trust=True)
+    except (UserError, OSError):
+        return
+    if stored.config.get("writer") != "job":
+        return
+    ids = plan.shards[shard]
+    for id in ids:
+        write_artifacts(folder, id, observed(folder, id), title_of(plan, plan.combination(id)))
+    with TrackerProcess(stored, folder, trust=True) as tracker:
+        tracker.add(ids, plan.limits.tracking_s)
+        if tracker.trouble:
+            print(f"not sent by this job: {tracker.trouble}", file=sys.stderr)
+
+
+NUMBERS = ("SWEEPROF_TASK", "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
+REVOKED = 0
+EXIT_HELD = 75
+"""Exit code where another task measures the same shard (EX_TEMPFAIL)."""
+
+
+def task_number() -> int:
+    """Return the number of this task within its array."""
+    numbers = [os.environ[name] for name in NUMBERS if name in os.environ]
+    if not numbers:
+        raise UserError(f"this is not a task of a cluster: none of {', '.join(NUMBERS)} is set.")
+    return int(numbers[0])
+
+
+def main(arguments: list[str]) -> int:
+    """Run the shard that this task is for; returns the exit code."""
+    guard_output()
+    folder, token = Folder(Path(arguments[0])), arguments[1]
+    if os.environ.get("SWEEPROF_PARENT") == str(os.getppid()):
+        die_with(os.getppid())  # an actor of Ray: what it has started does not end with it
+    number = task_number()
+    jobs = Jobs(folder.path)
+    submission = jobs.read(token)
+    if submission is None or submission.revoked:
+        print(f"{folder.path}: this job was revoked; nothing to do")
+        return REVOKED
+    place = scheduler() or {}
+    note = Note(str(place.get("job")), str(place.get("node")), int(place.get("restarts") or 0), time.time())
+    jobs.write_note(token, number, note)
+    error: str | None = "it was ended"
+    code = 1
+    try:
+        if run_shard(folder, submission.shards[number], ENDING_S):
+            send_shard(folder, folder.read_plan(), submission.shards[number])
+            code, error = 0, None
+        else:
+            code, error = EXIT_HELD, HELD
+    except OSError as failure:
+        code, error = (
+            (DISK_FULL, "the disk is full") if is_full(failure) else (1, f"{type(failure).__name__}: {failure}")
+        )
+        print(error, file=sys.stderr)
+    except Exception as failure:
+        error = f"{type(failure).__name__}: {failure}"
+        raise
+    finally:
+        jobs.write_note(token, number, replace(note, ended=time.time(), error=error))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

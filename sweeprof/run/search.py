@@ -1,0 +1,349 @@
+"""The search of a sweep (``search``): a sampler of Optuna chooses which combinations are measured, one after the other.
+
+Nothing of a search is stored beside the records. Whenever it begins or is resumed, it asks the sampler from the beginning, and
+tells it the results that there are already; with the same seed and the same records it makes the same choices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from sweeprof.config.samplers import make_sampler
+from sweeprof.metrics.by_unit import UNITS, by_unit, in_units
+from sweeprof.metrics.evaluate import evaluate
+from sweeprof.metrics.output_scores import parts_of, with_parts
+from sweeprof.metrics.select import select
+from sweeprof.plan.plan import Combination, Plan, SearchPlan, Trial, trial_groups
+from sweeprof.plan.shape import frozen
+from sweeprof.report.selection import Condition, conditions, metric_names
+from sweeprof.results.compare import Excluded, find_baselines
+from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.record import FINE, Record
+from sweeprof.run.output_difference import disagreement, tolerance_of
+from sweeprof.storage.folder import Folder
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import Trial as Suggestion
+
+GROWING = ("batch_size", "generation.prompt_length", "generation.new_tokens")
+"""Axes along which a combination needs more memory, beside those below ``inputs``."""
+MOST_ASKS = 10
+"""How often the sampler is asked for a combination that can still be measured; then the one nearest to its last choice is taken."""
+LARGER = 1e9
+"""A condition on memory that is false for a value so many times larger is an upper limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search knows of a combination after its first round."""
+
+    values: tuple[float, ...] | None
+    """Of the goals; None if it failed, or if a goal has no value."""
+    excess: tuple[float, ...] = ()
+    """How far it is from fulfilling each condition; 0 for one that holds."""
+    too_large: str | None = None
+    """Why no larger combination is measured."""
+
+    @property
+    def is_feasible(self) -> bool:
+        """True if it has values and fulfils all conditions."""
+        return self.values is not None and not any(self.excess)
+
+
+class Assessment:
+    """Computes outcomes from the values of metrics, by the goals and conditions of a plan.
+
+    Args:
+        metrics: of the sweep.
+    """
+
+    def __init__(self, plan: Plan, metrics: Sequence[MetricInfo]) -> None:
+        assert plan.search is not None
+        self._goals = [goal.metric for goal in plan.search.goals]
+        self._sizes = [axis for axis, values in plan.axes.items() if _is_growing(axis) and len(values) > 1]
+        constraints = plan.compare.constraints or []
+        known, text = in_units(metrics, UNITS), " ".join(constraints)
+        self.named = [info.name for info in known if info.name in self._goals or info.name.rpartition("/")[2] in text]
+        """Full names of the metrics that the goals and, perhaps, the conditions name."""
+        self._names = {**metric_names(known), **{axis: axis for axis in plan.axes}}
+        self._conditions = conditions(constraints, list(self._names))
+
+    def outcome(self, axes: Mapping[str, object], values: Mapping[str, float]) -> Outcome:
+        """Return the outcome of a combination with these axes and values; metrics without a value are left out."""
+        excess, too_large = [], None
+        for condition in self._conditions:
+            names = {name: self._names[name] for name in condition.expression.names}
+            known = {name: values.get(full, axes.get(full)) for name, full in names.items()}
+            excess.append(_excess(condition, known))
+            if (
+                excess[-1]
+                and None not in known.values()
+                and all(full.startswith("memory/") for full in names.values())
+                and _is_upper_limit(condition, known)
+            ):
+                too_large = f"{self.size(axes)} does not fulfil {condition.expression.text}"
+        goals = [values.get(name) for name in self._goals]
+        found = tuple(value for value in goals if value is not None)
+        return Outcome(found if len(found) == len(goals) else None, tuple(excess), too_large)
+
+    def size(self, axes: Mapping[str, object]) -> str:
+        """Return the values of the axes along which a combination grows, as ``batch_size=64``."""
+        return ", ".join(f"{axis}={axes[axis]}" for axis in self._sizes if axis in axes) or "it"
+
+
+def _excess(condition: Condition, values: Mapping[str, object]) -> float:
+    if None in values.values():
+        return 1.0
+    try:
+        return condition.expression.excess(values)
+    except ValueError:  # the report says so
+        return 1.0
+
+
+class OutcomeSource(Protocol):
+    """Knows the outcomes of combinations."""
+
+    def is_measured(self, id: str) -> bool:
+        """True if the outcome of a combination is known."""
+        ...
+
+    def of(self, id: str, others: Collection[str] = ()) -> Outcome:
+        """Return the outcome of a combination.
+
+        Args:
+            others: ids of the combinations that were measured before; the outputs are compared with a baseline among them.
+        """
+        ...
+
+
+class Outcomes:
+    """Reads the outcomes of combinations from their records.
+
+    Args:
+        trust: whether the modules of metrics that the plan names may be imported.
+    """
+
+    def __init__(self, plan: Plan, folder: Folder, trust: bool = True) -> None:
+        self._plan, self._folder = plan, folder
+        self._combinations = {c.id: c for c in plan.combinations}
+        self._selected = select(plan.metrics, trust)
+        self._bases = find_baselines(plan.baseline, {id: c.axes for id, c in self._combinations.items()})
+        self._infos = [entry.metric.info for entry in self._selected]
+        self._assessment = Assessment(plan, self._infos)
+
+    def first_trials(self, id: str) -> list[Trial]:
+        """Return the trials of a combination that a search needs: everything once."""
+        groups = trial_groups([self._combinations[id]], self._plan.passes, self._plan.order_seed, self._plan.baseline)
+        return [trial for group in groups for trial in group if trial.round == 0]
+
+    def is_measured(self, id: str) -> bool:
+        """True if everything was measured once."""
+        return all(self._folder.record_path(trial).exists() for trial in self.first_trials(id))
+
+    def of(self, id: str, others: Collection[str] = ()) -> Outcome:
+        combination = self._combinations[id]
+        records = self._first_records(id)
+        if any(record.status == "oom" for record in records):
+            return Outcome(None, too_large=f"{self._assessment.size(combination.axes)} ran out of memory")
+        if not records or any(record.status not in FINE for record in records):
+            return Outcome(None)
+        base = self._bases[id]
+        compared = self._first_records(base) if base is not None and base in others else records if base == id else None
+        if base is not None and base != id and compared is not None:
+            apart = tolerance_of(combination.config, self._combinations[base].config, self._plan.compare.tolerance)
+            if disagreement(records, compared, apart) is not None:
+                return Outcome(None)
+        return self._assessment.outcome(combination.axes, self._values(combination, records, compared))
+
+    def _first_records(self, id: str) -> list[Record]:
+        return [record for record in self._folder.records_of(id) if record.round == 0]
+
+    def _values(
+        self, combination: Combination, records: Sequence[Record], compared: Sequence[Record] | None
+    ) -> dict[str, float]:
+        """Return the values that metrics have, by full name."""
+        wanted = [*self._selected, *parts_of(self._selected, records)]
+        measured = {combination.id: evaluate(wanted, records, compared, combination.config["batch_size"])}
+        scores = [f"quality/{name}" for name in combination.config.get("quality") or {}]
+        infos, measured = with_parts(self._infos, measured, scores)
+        _, measured = by_unit(infos, measured, self._assessment.named)
+        found = {name: one.value for name, one in measured[combination.id].items()}
+        return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def _is_growing(axis: str) -> bool:
+    return axis in GROWING or axis.startswith("inputs.")
+
+
+def _is_upper_limit(condition: Condition, values: Mapping[str, object]) -> bool:
+    """True if a condition that is false stays so for larger values of all of its names."""
+    try:
+        return condition.expression.value({name: LARGER * float(str(v)) for name, v in values.items()}) is not True
+    except ValueError:
+        return False
+
+
+def _is_larger(axes: Mapping[str, object], than: Mapping[str, object]) -> bool:
+    """True if a combination differs from another one only in axes along which it grows, and is larger."""
+    if axes.keys() != than.keys():
+        return False
+    is_larger = False
+    for axis, value in axes.items():
+        other = than[axis]
+        if value == other:
+            continue
+        is_number = type(value) in (int, float) and type(other) in (int, float)
+        if not (_is_growing(axis) and is_number and float(str(value)) > float(str(other))):
+            return False
+        is_larger = True
+    return is_larger
+
+
+def measured_plan(plan: Plan, folder: Folder) -> Plan:
+    """Return the plan with the combinations of which something was measured; of a sweep that is no search, the plan itself."""
+    if plan.search is None:
+        return plan
+    present = {path.parent.name for path in folder.records.glob("*/*-r*.json")}
+    kept = tuple(c for c in plan.combinations if c.id in present)
+    shards = tuple(tuple(id for id in shard if id in present) for shard in plan.shards)
+    return dataclasses.replace(plan, combinations=kept, shards=shards)
+
+
+def not_run(plan: Plan, folder: Folder, trust: bool) -> list[Excluded]:
+    """Return the combinations of a search that are not measured because a smaller one is too large, with the reasons."""
+    if plan.search is None:
+        return []
+    outcomes = Outcomes(plan, folder, trust)
+    measured = measured_plan(plan, folder).combinations
+    too_large = [(c, reason) for c in measured if (reason := outcomes.of(c.id).too_large) is not None]
+    known = {c.id for c in measured}
+    found = []
+    for combination in plan.combinations:
+        reasons = [why for c, why in too_large if _is_larger(combination.axes, c.axes)]
+        if reasons and combination.id not in known and combination.unsupported is None:
+            found.append(Excluded(combination.axes, f"not run, because {reasons[0]}"))
+    return found
+
+
+class _Space:
+    """The axes of a search as parameters of Optuna: numbers in their order, everything else as choices."""
+
+    def __init__(self, combinations: Sequence[Combination]) -> None:
+        from optuna.distributions import CategoricalDistribution, IntDistribution
+
+        self.distributions: dict[str, BaseDistribution] = {}
+        self._places: dict[str, dict[object, int]] = {}
+        for axis in dict.fromkeys(axis for c in combinations for axis in c.axes):
+            values = list({frozen(c.axes.get(axis)): c.axes.get(axis) for c in combinations}.values())
+            if len(values) < 2:
+                continue
+            last = len(values) - 1
+            if all(type(value) in (int, float) for value in values):
+                values.sort(key=lambda value: float(str(value)))
+                self.distributions[axis] = IntDistribution(0, last)
+            else:
+                self.distributions[axis] = CategoricalDistribution(tuple(range(last + 1)))
+            self._places[axis] = {frozen(value): place for place, value in enumerate(values)}
+        self.points = {self.point(self.parameters(c)): c.id for c in combinations}
+        """Ids of the combinations by their points."""
+
+    def parameters(self, combination: Combination) -> dict[str, int]:
+        """Return the parameters that stand for a combination."""
+        return {axis: places[frozen(combination.axes.get(axis))] for axis, places in self._places.items()}
+
+    def point(self, parameters: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the parameters in the order of the axes."""
+        return tuple(parameters[axis] for axis in self._places)
+
+    def distance(self, one: Mapping[str, int], other: Mapping[str, int]) -> float:
+        """Return how far two points are from each other: 1 for each axis with another choice, or another end of its numbers."""
+        total = 0.0
+        for axis, places in self._places.items():
+            is_ordered = not hasattr(self.distributions[axis], "choices")
+            apart = abs(one[axis] - other[axis])
+            total += apart / (len(places) - 1) if is_ordered else float(apart > 0)
+        return total
+
+
+class Search:
+    """Chooses the combinations of a search one after the other, from the results of those before.
+
+    Args:
+        plan: of the whole sweep.
+        outcomes: of its combinations, as far as they are measured.
+    """
+
+    def __init__(self, plan: Plan, outcomes: OutcomeSource) -> None:
+        import optuna
+
+        assert plan.search is not None
+        self._search: SearchPlan = plan.search
+        self._outcomes = outcomes
+        able = [c for c in plan.combinations if c.unsupported is None]
+        self._open = {c.id: c for c in able}
+        """Combinations that can still be chosen."""
+        self._measured: list[str] = []
+        self._chosen: tuple[Suggestion, str] | None = None
+        self._space = _Space(able)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = make_sampler(self._search.sampler, self._search.seed)
+        self._study = optuna.create_study(directions=[goal.direction for goal in self._search.goals], sampler=sampler)
+
+    def next(self) -> str | None:
+        """Return the id of the combination to measure next; None if there is none."""
+        while len(self._measured) < self._search.trials:
+            if self._chosen is None:
+                if not self._open:
+                    return None
+                self._chosen = self._ask()
+            suggestion, id = self._chosen
+            if not self._outcomes.is_measured(id):
+                return id
+            self._chosen = None
+            self._tell(suggestion, id)
+        return None
+
+    def _ask(self) -> tuple[Suggestion, str]:
+        """Return the sampler's next choice among the combinations that can still be measured."""
+        from optuna.trial import TrialState
+
+        suggestion: Suggestion
+        for _ in range(MOST_ASKS):
+            suggestion = self._suggestion()
+            id = self._space.points.get(self._space.point(suggestion.params))
+            if id is not None and id in self._open:
+                return suggestion, id
+            self._study.tell(suggestion, state=TrialState.FAIL)
+        last = suggestion.params
+        nearest = min(self._open.values(), key=lambda c: self._space.distance(self._space.parameters(c), last))
+        self._study.enqueue_trial(self._space.parameters(nearest))
+        return self._suggestion(), nearest.id
+
+    def _suggestion(self) -> Suggestion:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of samplers that choose some parameters at random
+            return self._study.ask(self._space.distributions)
+
+    def _tell(self, suggestion: Suggestion, id: str) -> None:
+        """Tell the sampler the outcome of a combination, and do not choose what is certain to be too large."""
+        from optuna.trial import TrialState
+
+        outcome = self._outcomes.of(id, self._measured)
+        self._measured.append(id)
+        axes = self._open.pop(id).axes
+        if outcome.too_large is not None:
+            larger = [other for other, c in self._open.items() if _is_larger(c.axes, axes)]
+            for other in larger:
+                del self._open[other]
+        if outcome.values is None:
+            self._study.tell(suggestion, state=TrialState.FAIL)
+            return
+        for number, excess in enumerate(outcome.excess):
+            suggestion.set_constraint(str(number), excess)
+        self._study.tell(suggestion, outcome.values)

@@ -1,4 +1,0 @@
-"""Shards as jobs of Slurm.
-
-Reasons for its design: docs/decisions/slurm.md.
-"""

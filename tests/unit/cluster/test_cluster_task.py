@@ -1,0 +1,68 @@
+"""What a task of an array does on its node."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeprof.results.files import read_json
+from sweeprof.run import cluster_task
+from sweeprof.run.locks import exclusive_lock
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import HELD, Jobs, Submission
+
+
+@pytest.fixture
+def submission(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Submission:
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    jobs = Jobs(folder.path)
+    made = jobs.new("test", [0, 2], {})
+    jobs.keep(made)
+    return made
+
+
+def test_it_measures_its_shard_and_tells_its_end(folder: Folder, submission: Submission) -> None:
+    assert cluster_task.main([str(folder.path), submission.token]) == 0
+    assert sorted(path.name for path in folder.records.iterdir()) == ["ce", "cf"]
+    note = Jobs(folder.path).note(submission.token, 1)
+    assert note is not None
+    assert note.ended is not None
+    assert (note.job, note.node, note.error) == ("7_1", "n2", None)
+    assert read_json(folder.records / "ce" / "analysis-r0.json")["environment"]["scheduler"]["job"] == "7_1"
+
+
+def test_one_that_was_revoked_measures_nothing(folder: Folder, submission: Submission) -> None:
+    Jobs(folder.path).revoke(submission)
+    assert cluster_task.main([str(folder.path), submission.token]) == cluster_task.REVOKED
+    assert not folder.records.exists()
+    assert Jobs(folder.path).note(submission.token, 1) is None
+
+
+def test_one_of_which_nothing_is_known_measures_nothing(folder: Folder, submission: Submission) -> None:
+    assert cluster_task.main([str(folder.path), "0" * 10]) == cluster_task.REVOKED
+    assert not folder.records.exists()
+
+
+def test_two_do_not_measure_one_shard(folder: Folder, submission: Submission, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_task, "ENDING_S", 0.1)
+    with exclusive_lock(folder.events / "shard-2.jsonl") as is_alone:
+        assert is_alone
+        assert cluster_task.main([str(folder.path), submission.token]) == cluster_task.EXIT_HELD
+    note = Jobs(folder.path).note(submission.token, 1)
+    assert note is not None
+    assert note.error == HELD
+    assert not folder.records.exists()
+
+
+def test_what_ends_it_is_told(folder: Folder, submission: Submission, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> bool:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(cluster_task, "run_shard", fails)
+    with pytest.raises(RuntimeError):
+        cluster_task.main([str(folder.path), submission.token])
+    note = Jobs(folder.path).note(submission.token, 1)
+    assert note is not None
+    assert note.error == "RuntimeError: no such device"

@@ -1,0 +1,135 @@
+"""The batch script and the command that submits it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.planning import planned
+from support.scripted import ScriptedSlurm
+from sweeprof.cluster.scheduler import script
+from sweeprof.cluster.slurm import parsed_default_memory, requested_memory, sbatch
+from sweeprof.plan.shards import needed_memory
+from sweeprof.storage.jobs import Submission
+
+
+def submission(*arguments: str, shards: tuple[int, ...] = (0, 1, 2)) -> tuple[Submission, dict[str, Any]]:
+    cluster = planned(
+        ["cluster=slurm", "model=fake", "backend=fake", "dataset=synthetic", "tracking=none", *arguments]
+    ).cluster
+    return Submission("ab12", "night-ab12", shards, cluster["resources"][0], 0.0), cluster["settings"]
+
+
+def command(*arguments: str) -> list[str]:
+    made, settings = submission(*arguments)
+    script, log = Path("/sweeps/100%/jobs/ab12.sh"), Path("/sweeps/100%/logs/jobs/ab12-%a.log")
+    return sbatch(made, settings, script, log, Path("/work"), requested_memory(made.resources))
+
+
+def test_nothing_is_asked_for_that_nobody_wants() -> None:
+    assert command() == [
+        *(
+            "sbatch",
+            "--parsable",
+            "--job-name=night-ab12",
+            "--array=0-2",
+            "--output=/sweeps/100%%/logs/jobs/ab12-%a.log",
+        ),
+        *("--open-mode=append", "--chdir=/work", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--requeue"),
+        "/sweeps/100%/jobs/ab12.sh",
+    ]
+
+
+def test_what_is_asked_for() -> None:
+    words = command(
+        *(
+            "cluster.time=1.5h",
+            "cluster.memory=1.5GiB",
+            "cluster.gpus=a100:1",
+            "cluster.cpus=4",
+            "cluster.exclusive=true",
+        ),
+        *(
+            "cluster.partition=gpu",
+            "cluster.account=lab",
+            "cluster.qos=low",
+            "cluster.constraint=zen4",
+            "cluster.parallel=8",
+        ),
+    )
+    expected = (
+        "--time=90 --mem=1536M --gres=gpu:a100:1 --cpus-per-task=4 --exclusive --partition=gpu --account=lab --qos=low"
+    )
+    assert {*expected.split(), "--constraint=zen4", "--array=0-2%8"} <= set(words)
+
+
+def test_options_of_sbatch_pass_through() -> None:
+    words = command("cluster.options={nice: 100, no-requeue: true, hold: false, ntasks: 2, nodes: null}")
+    assert {"--nice=100", "--no-requeue", "--ntasks=2"} <= set(words)
+    assert not {"--requeue", "--hold", "--hold=False", "--nodes=None"} & set(words)
+
+
+def test_the_script_needs_nothing_of_the_environment(tmp_path: Path) -> None:
+    fake = tmp_path / "the python"
+    fake.write_text('#!/bin/sh\nprintf "%s|" "$A" "$PYTHONPATH" "$LOADED" "$@"')
+    fake.chmod(0o755)
+    made, settings = submission('cluster.environment={A: "it\'s $x"}', "cluster.setup=['LOADED=yes; export LOADED']")
+    text = script(made, settings, tmp_path / "a folder", str(fake), {"PYTHONPATH": "/a:/b c"})
+    done = subprocess.run(["/bin/bash"], input=text, env={}, capture_output=True, text=True, check=True)
+    words = ["it's $x", "/a:/b c", "yes", "-m", "sweeprof.run.cluster_task", str(tmp_path / "a folder"), "ab12", ""]
+    assert done.stdout.split("|") == words
+    assert shlex.split(text.splitlines()[-1])[0] == "exec"
+
+
+PARTITIONS = """\
+PartitionName=debug AllowGroups=ALL Default=YES DefMemPerCPU=256 MaxMemPerNode=UNLIMITED
+PartitionName=large AllowGroups=ALL Default=NO DefMemPerNode=65536 MaxMemPerNode=UNLIMITED
+PartitionName=whole AllowGroups=ALL Default=NO DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED
+"""
+
+
+CONFIG = "DebugFlags              = (null)\nDefMemPerCPU            = 1000\nMaxArraySize            = 1001\n"
+
+
+def test_the_default_memory_of_a_partition() -> None:
+    assert parsed_default_memory(PARTITIONS, CONFIG, None, 2) == 512 * 2**20
+    assert parsed_default_memory(PARTITIONS, CONFIG, "large", 2) == 65536 * 2**20
+    assert parsed_default_memory(PARTITIONS, "", "whole", 2) is None
+    assert parsed_default_memory(PARTITIONS, CONFIG, "whole", 2) == 2000 * 2**20
+    assert parsed_default_memory(PARTITIONS, "", "missing", 2) is None
+
+
+def test_a_partition_whose_default_is_too_little_is_asked_for_what_frameworks_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = ScriptedSlurm(tmp_path, monkeypatch)
+    (slurm.path / "partitions").write_text(PARTITIONS)
+    need = {"memory": None, "needed_memory": 3 * 2**30, "partition": None, "cpus": 1, "options": {}, "exclusive": False}
+    assert requested_memory(need) == 3 * 2**30
+    assert requested_memory({**need, "cpus": 16}) is None  # 4 GiB by default
+    assert requested_memory({**need, "partition": "large"}) is None
+    assert requested_memory({**need, "partition": "whole"}) is None
+    assert requested_memory({**need, "memory": "1GiB", "partition": "large"}) == 2**30
+    assert requested_memory({**need, "options": {"mem-per-cpu": "200M"}}) is None
+    assert requested_memory({**need, "exclusive": True}) is None
+    monkeypatch.setenv("SBATCH_MEM_PER_CPU", "4G")
+    assert requested_memory(need) is None
+
+
+def test_the_needed_memory_is_that_of_all_frameworks_of_a_pair() -> None:
+    words = [
+        "cluster=slurm",
+        "model=mlp",
+        "backend=torch,tensorflow",
+        "tracking=none",
+        "compare.baseline={backend: torch}",
+    ]
+    (both,) = planned(words).cluster["resources"]
+    alone = planned(["cluster=slurm", "model=mlp", "backend=torch", "tracking=none"]).cluster["resources"][0]
+    assert both["needed_memory"] == needed_memory(["torch", "tensorflow"], 1)
+    assert alone["needed_memory"] < both["needed_memory"] < 4000 * 2**20
+    assert needed_memory(["torch"], 2) > needed_memory(["torch"], 1)

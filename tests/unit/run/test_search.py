@@ -1,0 +1,222 @@
+"""``search``: Optuna chooses which combinations are measured, nothing certain to be too large is, and a resumed search goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.plans import fake_plan, sweep_folder
+from sweeprof.metrics.select import select
+from sweeprof.plan.plan import Combination, ComparisonSettings, Goal, Plan, SearchPlan
+from sweeprof.report.answer import answer
+from sweeprof.results.compare import Comparison
+from sweeprof.run import locks
+from sweeprof.run.budget import Budget
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.resume import count_trials
+from sweeprof.run.search import Assessment, Outcome, Search
+from sweeprof.run.shard import run_shard
+from sweeprof.storage.folder import Folder
+
+TIME, THROUGHPUT, MEMORY = "latency/forward", "throughput/samples_per_s", "memory/added_bytes"
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+LARGEST = Goal(THROUGHPUT, "maximize")
+
+
+@pytest.fixture(autouse=True)
+def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
+
+
+def plan_of(
+    trials: int = 10,
+    goals: tuple[Goal, ...] = (LARGEST,),
+    conditions: tuple[str, ...] = (),
+    rounds: int = 1,
+    batches: tuple[int, ...] = BATCHES,
+    arguments: Any = lambda batch, step: {},
+    **changes: Any,
+) -> Plan:
+    """Steps of 1, 2, 3 and 4 ms at seven batch sizes, each sample of which takes 0.1 ms: the throughput rises with the batch."""
+    steps = (1, 2, 3, 4)
+    models = {
+        f"b{batch}s{step}": {"step_s": step / 1000, "per_sample_s": 0.0001, **arguments(batch, step)}
+        for step in steps
+        for batch in batches
+    }
+    metrics = (TIME, THROUGHPUT, *changes.pop("metrics", ()))
+    plan = fake_plan(models, changes.pop("passes", ("timing",)), rounds=rounds, metrics=metrics)
+    combinations = []
+    for combination in plan.combinations:
+        batch, step = map(int, combination.id.removeprefix("cb").split("s"))
+        axes = {"backend": "fake", "model": "fake", "device": "cpu", "batch_size": batch, "step": step}
+        config = {**combination.config, "batch_size": batch}
+        combinations.append(Combination(combination.id, axes, config, combination.command))
+    front = [goal.metric for goal in goals] if len(goals) > 1 else []
+    return dataclasses.replace(
+        plan,
+        axes={"backend": ["fake"], "model": ["fake"], "device": ["cpu"], "batch_size": [*batches], "step": [*steps]},
+        baseline={},
+        combinations=tuple(combinations),
+        shards=(tuple(c.id for c in combinations),),
+        compare=ComparisonSettings(constraints=list(conditions), pareto=front),
+        search=SearchPlan(goals, trials, changes.pop("sampler", "TPESampler"), changes.pop("seed", 0)),
+        **changes,
+    )
+
+
+def searched(path: Path, plan: Plan) -> tuple[Folder, Comparison]:
+    folder = sweep_folder(path, plan)
+    run_shard(folder, 0)
+    return folder, comparison_of(folder)
+
+
+def measured(folder: Folder) -> set[str]:
+    return {path.parent.name for path in folder.records.glob("*/*.json")}
+
+
+def test_some_combinations_are_measured_and_the_answer_names_the_best(tmp_path: Path) -> None:
+    folder, comparison = searched(tmp_path / "sweep", plan_of(conditions=("latency < 5 ms",)))
+    assert len(measured(folder)) == len(comparison.rows) == 10
+    assert all(row.is_fully_measured for row in comparison.rows)
+    sizes = [tuple(map(int, id.removeprefix("cb").split("s"))) for id in measured(folder)]
+    values = {(batch, step): batch / (step + 0.1 * batch) for batch, step in sizes if step + 0.1 * batch < 5}
+    (batch, step), value = max(values.items(), key=lambda item: item[1])
+    assert answer(comparison).finding.startswith(
+        f"The largest throughput of those that fulfil latency < 5 ms is that of batch_size={batch}, step={step}: "
+        f"throughput {value:.2f} k/s (10 of 28 combinations measured). "
+    )
+    assert answer(comparison).counts == "10 of 10 chosen combinations measured."
+
+
+def test_the_answer_names_what_is_not_distinguishable(tmp_path: Path) -> None:
+    """With 64 samples, 1 and 2 ms are 7.4 and 8.4 ms; with 32, 1 ms is about as good as 2 ms with 64."""
+    _, comparison = searched(tmp_path / "sweep", plan_of(trials=8, batches=(32, 64), threshold=0.2))
+    finding = answer(comparison).finding
+    assert "is that of batch_size=64, step=1: throughput 8.65 k/s (8 of 8 combinations measured)." in finding
+    assert finding.endswith("Not distinguishable from it: batch_size=32, step=1; batch_size=64, step=2.")
+
+
+def test_a_search_whose_conditions_nothing_fulfils(tmp_path: Path) -> None:
+    _, comparison = searched(tmp_path / "sweep", plan_of(trials=3, conditions=("latency < 1 us",)))
+    assert answer(comparison).finding == (
+        "The search found no combinations that fulfil latency < 1 us (3 of 28 combinations measured)."
+    )
+
+
+def test_several_goals_have_a_front(tmp_path: Path) -> None:
+    goals = (LARGEST, Goal(TIME, "minimize"))
+    _, comparison = searched(tmp_path / "sweep", plan_of(12, goals, sampler="NSGAIISampler"))
+    front = [row for row in comparison.rows if row.on_front]
+    assert front
+    finding = answer(comparison).finding
+    noun = "combination" if len(front) == 1 else "combinations"
+    assert finding.startswith(
+        f"The Pareto front of throughput, latency has {len(front)} {noun} (12 of 28 combinations measured): "
+    )
+
+
+class Known:
+    """Outcomes that are known as soon as they were asked for: the throughput is the batch size."""
+
+    def __init__(self) -> None:
+        self.chosen: list[str] = []
+
+    def is_measured(self, id: str) -> bool:
+        return id in self.chosen
+
+    def of(self, id: str, others: Collection[str] = ()) -> Outcome:
+        return Outcome((float(id.removeprefix("cb").partition("s")[0]),))
+
+
+@pytest.mark.parametrize("sampler", ["RandomSampler", "NSGAIISampler"])
+def test_samplers_by_name_reach_everything_and_choose_nothing_twice(sampler: str) -> None:
+    outcomes = Known()
+    search = Search(plan_of(28, sampler=sampler), outcomes)
+    while (id := search.next()) is not None:
+        assert id not in outcomes.chosen
+        outcomes.chosen.append(id)
+    assert len(outcomes.chosen) == 28
+
+
+def test_nothing_larger_than_what_runs_out_of_memory_is_measured(tmp_path: Path) -> None:
+    faults = {"on_step": "memory_error"}
+    plan = plan_of(28, arguments=lambda batch, step: faults if batch >= 8 and step < 4 else {})
+    folder, comparison = searched(tmp_path / "sweep", plan)
+    rows = {row.combination_id: row for row in comparison.rows}
+    failed = [id for id, row in rows.items() if row.status == "oom"]
+    assert failed
+    sizes = {
+        step: [int(id.removeprefix("cb").split("s")[0]) for id in failed if id.endswith(f"s{step}")]
+        for step in (1, 2, 3)
+    }
+    excluded = {f"cb{one.axes['batch_size']}s{one.axes['step']}": one.reason for one in comparison.excluded}
+    assert excluded
+    assert measured(folder) | set(excluded) == {c.id for c in plan.combinations}
+    for id, reason in excluded.items():
+        batch, step = map(int, id.removeprefix("cb").split("s"))
+        assert any(
+            size < batch and reason == f"not run, because batch_size={size} ran out of memory" for size in sizes[step]
+        )
+    finding = answer(comparison).finding
+    assert (
+        f"{len(excluded)} {'was' if len(excluded) == 1 else 'were'} not run, because a smaller one is too large."
+        in finding
+    )
+
+
+def test_a_condition_on_memory_is_an_upper_limit() -> None:
+    """What breaks it is too large; what breaks a condition on time, a lower limit, or one on two kinds of metric is not."""
+    metrics = [entry.metric.info for entry in select([THROUGHPUT, TIME, MEMORY, "memory/rss_peak_bytes"])]
+    axes = {"batch_size": 64, "step": 1}
+    values = {THROUGHPUT: 100.0, TIME: 0.1, MEMORY: 60e6, "memory/rss_peak_bytes": 90e6}
+    reasons = {}
+    for condition in ("added_bytes < 50 MB", "rss_peak_bytes < 100 MB", "added_bytes > 70 MB", "latency < 5 ms"):
+        outcome = Assessment(plan_of(conditions=(condition,)), metrics).outcome(axes, values)
+        reasons[condition] = outcome.too_large
+        assert outcome.is_feasible == (condition == "rss_peak_bytes < 100 MB")
+    assert reasons == {
+        **dict.fromkeys(reasons),
+        "added_bytes < 50 MB": "batch_size=64 does not fulfil added_bytes < 50 MB",
+    }
+
+
+def test_a_stopped_search_makes_the_same_choices_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped before its fifth and its ninth combination."""
+    plan = plan_of(12, conditions=("latency < 5 ms",), seed=3)
+    whole, undisturbed = searched(tmp_path / "whole", plan)
+    folder = sweep_folder(tmp_path / "parts", plan)
+    for most in (4, 8):
+        with monkeypatch.context() as limited:
+            limited.setattr(Budget, "has_time_for_each", lambda *given, most=most: len(measured(folder)) < most)
+            run_shard(folder, 0)
+        assert len(measured(folder)) == most
+        assert count_trials(folder, plan, frozenset(), move=True).missing == 0
+    run_shard(folder, 0)
+    assert measured(folder) == measured(whole)
+    assert answer(comparison_of(folder)).finding == answer(undisturbed).finding
+
+
+def test_a_resumed_search_may_have_more_trials(tmp_path: Path) -> None:
+    folder, _ = searched(tmp_path / "sweep", plan_of(5))
+    first = measured(folder)
+    (tmp_path / "sweep" / "plan.json").unlink()
+    folder, comparison = searched(tmp_path / "sweep", plan_of(9))
+    assert first < measured(folder)
+    assert len(comparison.rows) == 9
+
+
+def test_further_rounds_go_to_what_may_be_the_best(tmp_path: Path) -> None:
+    """Times of fake models do not scatter, so that three of six rounds decide everything."""
+    plan = plan_of(4, rounds=6, batches=(64,), threshold=0.05)
+    for combination in plan.combinations:
+        combination.config["protocol"]["decide"] = "best"
+    _, comparison = searched(tmp_path / "sweep", plan)
+    assert {row.rounds_complete for row in comparison.rows} == {3}
+    assert answer(comparison).finding.endswith("It can be distinguished from all others.")

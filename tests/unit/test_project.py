@@ -1,0 +1,54 @@
+"""The project's files agree with each other: versions of Python, the version of sweeprof, the changelog, the workflows."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import sweeprof
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS = re.findall(r"Python :: (3\.\d+)$", "\n".join(PROJECT["classifiers"]), re.MULTILINE)
+
+
+def workflow(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    return content
+
+
+def test_the_workflows_run_every_python_that_the_package_names() -> None:
+    assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
+    for jobs, name in ((workflow("ci")["jobs"], "tests"), (workflow("nightly")["jobs"], "versions")):
+        assert jobs[name]["strategy"]["matrix"]["python"] == PYTHONS
+
+
+def test_the_workflows_run_targets_of_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z-]+(?: [a-z-]+)*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    known = {target for names in targets for target in names.split()}
+    run = [
+        step["run"]
+        for name in ("ci", "nightly", "docs", "release")
+        for job in workflow(name)["jobs"].values()
+        for step in job.get("steps", [])
+        if "run" in step
+    ]
+    used = {target for line in run for words in re.findall(r"\bmake ([a-z\- ]+)", line) for target in words.split()}
+    assert {"lint", "types", "docs", "coverage", "slow", "test-cluster", "versions", "dist"} <= used
+    assert used <= known
+
+
+def test_only_the_job_that_publishes_may_sign_in_to_the_package_index() -> None:
+    jobs = workflow("release")["jobs"]
+    assert {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})} == {"publish"}
+    assert {"ci", "nightly", "build"} <= set(jobs["publish"]["needs"])
+
+
+def test_the_changelog_begins_with_the_version() -> None:
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "version" in PROJECT["dynamic"]
+    assert next(heading for heading in headings if heading != "Unreleased") == sweeprof.__version__
