@@ -10,25 +10,34 @@ import builtins
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
-from sweeprof.backends import Build
+import numpy as np
+from filelock import FileLock
+
+from sweeprof.backends import AnyArray, Build
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.instantiate import instantiate
+from sweeprof.results.files import read_json, write_json
 from sweeprof.tracebacks import formatted, located_at, location_of, message_of, original
 
 LOCK_S = 600.0
 """How long to wait for another process that makes the same file."""
 LONGEST = 400
 """Characters of an error's first line."""
+NO_MEMORY = "can't allocate memory"
+"""What torch's allocator says, in a plain RuntimeError."""
 ChildRequest = Mapping[str, Any]
 
 
@@ -57,7 +66,17 @@ class ChildFailure:
         message = message_of(cause)[:LONGEST]
         return cls(stage, type(cause).__name__, message, location_of(cause), formatted(error))
 
-    def reraise(self) -> None:
+    def raise_as(self, refusal: str) -> NoReturn:
+        """Raise what the builder raised; for a failure of another stage, Unsupported with ``refusal`` before the message."""
+        if self.kind == "MemoryError" or NO_MEMORY in self.message:
+            raise self._as_raised(MemoryError(self.message))
+        if self.kind == "Unsupported":
+            raise Unsupported(self.message)
+        if self.stage != "build":
+            raise Unsupported(f"{refusal}: {self.kind}: {self.message}")
+        self.reraise()
+
+    def reraise(self) -> NoReturn:
         """Raise it as what it was; as :class:`BuildFailed` where its class is not known here."""
         known = getattr(builtins, self.kind, None)
         if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _STRUCTURED):
@@ -73,6 +92,120 @@ class ChildFailure:
 
 _STRUCTURED = (UnicodeError, BaseExceptionGroup)
 """Errors that are not made from a message alone."""
+
+
+class MadeFile:
+    """A file that a converter makes in a folder of its own, where another file has what the first does not tell.
+
+    A subclass is a dataclass with the field ``path``.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str]
+    """Of the file in its folder."""
+    path: str
+
+    def write_facts(self) -> None:
+        """Write every field but the path beside the file. From then on the folder is complete."""
+        facts = {spec.name: getattr(self, spec.name) for spec in fields(self)}  # type: ignore[arg-type]
+        del facts["path"]
+        write_json(Path(self.path).with_name(FACTS), facts)
+
+    @classmethod
+    def within(cls, folder: Path) -> Self:
+        """The file in a folder.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        facts: Any = read_json(folder / FACTS)
+        return cls(path=str(folder / cls.NAME), **facts)  # type: ignore[call-arg]
+
+
+FACTS = "facts.json"
+File = TypeVar("File", bound=MadeFile)
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A module that makes files in a process of its own: it calls :func:`answer`."""
+
+    module: str
+    refusal: str
+    """The beginning of the message of an error that is not the builder's."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment of the process."""
+
+    def make(self, request: ChildRequest) -> None:
+        """Let the process carry out a request.
+
+        Raises:
+            Unsupported: it cannot make the file.
+            Exception: whatever the builder raised.
+        """
+        failure = run_child(self.module, request, self.variables)
+        if failure is not None:
+            failure.raise_as(self.refusal)
+
+
+def made_once(
+    kind: type[File], folder: Path, maker: Maker, request: ChildRequest, samples: Sequence[AnyArray] = ()
+) -> File:
+    """Return the file in a folder; where there is none, a maker makes it, while other processes that want it wait.
+
+    Args:
+        kind: of the file.
+        folder: of the file; the request gets it as ``folder``.
+        maker: of the file.
+        request: to the maker.
+        samples: the request gets the path of a file with them as ``samples``, for :func:`stored_arrays`; None if there are none.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock"), timeout=LOCK_S), TemporaryDirectory(prefix="sweeprof-samples-") as kept:
+        try:
+            return kind.within(folder)
+        except FileNotFoundError:
+            pass
+        folder.mkdir(exist_ok=True)
+        path = Path(kept) / "samples.npz"
+        if samples:
+            np.savez(path, *samples)
+        maker.make({**request, "folder": str(folder), "samples": str(path) if samples else None})
+        return kind.within(folder)
+
+
+def digest_of(arrays: Iterable[AnyArray]) -> str:
+    """Return a hash of the content of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def stored_arrays(path: str | None) -> list[AnyArray]:
+    """Return the arrays that ``numpy.savez`` wrote; none without a path."""
+    if path is None:
+        return []
+    with np.load(path) as stored:
+        return [stored[f"arr_{index}"] for index in range(len(stored.files))]
+
+
+def batches_of(arrays: Sequence[AnyArray], size: int) -> Iterator[list[AnyArray]]:
+    """Every sample in batches of one size, the last one filled up with the first samples."""
+    number = len(arrays[0])
+    for begin in range(0, number, size):
+        chosen = np.arange(begin, begin + size) % number
+        yield [array[chosen] for array in arrays]
+
+
+def built(node: Mapping[str, object], seed: int) -> Any:
+    """Return what a config node describes, built with this seed of every generator that is loaded."""
+    random.seed(seed)
+    np.random.seed(seed)  # Keras draws its seeds from Python's generator
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+    return instantiate(node)
 
 
 def described(build: Build) -> Mapping[str, object] | None:

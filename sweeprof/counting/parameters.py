@@ -45,7 +45,7 @@ def summed(variables: Collection[Variable]) -> Weights:
             trainable += elements if is_trainable else 0
             params_bytes += elements * itemsize
             dtypes[dtype] = dtypes.get(dtype, 0) + elements
-    return Weights(params, trainable, _whole(params_bytes), buffers, _whole(buffers_bytes), dtypes, pruned)
+    return Weights(params, trainable, whole(params_bytes), buffers, whole(buffers_bytes), dtypes, pruned)
 
 
 def added(parts: Sequence[Weights]) -> Weights:
@@ -62,9 +62,9 @@ def added(parts: Sequence[Weights]) -> Weights:
     return Weights(
         sum(part.params for part in parts),
         sum(part.trainable for part in parts),
-        _whole(sum(part.params_bytes for part in parts)),
+        whole(sum(part.params_bytes for part in parts)),
         sum(part.buffers for part in parts),
-        _whole(sum(part.buffers_bytes for part in parts)),
+        whole(sum(part.buffers_bytes for part in parts)),
         dtypes,
         pruned,
     )
@@ -74,7 +74,7 @@ def _both(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first + second
 
 
-def _whole(size: float) -> int | float:
+def whole(size: float) -> int | float:
     """Return the size as an integer unless it has half bytes; bytes per element are fractions, whose products are not exact."""
     nearest = round(size)
     return nearest if math.isclose(size, nearest, rel_tol=1e-9) else size

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sweeprof.backends import Build, Gap
-from sweeprof.backends.litert.converting import Converter
-from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
+from sweeprof.backends.litert.convert import Converter, Quantization
+from sweeprof.backends.litert.files import arrays
+from sweeprof.backends.litert.model import InterpreterSettings, LitertModel, kernel
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
@@ -18,9 +19,6 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.layers import LayerTable
-
-if TYPE_CHECKING:
-    from sweeprof.backends.litert.convert import Quantization
 
 GENERATION = Gap("not implemented", "a forward is converted, and not the loop over the tokens with its cache")
 INFERENCE = Gap("makes no sense", "LiteRT runs a file that a converter has made for inference, and trains none")
@@ -113,7 +111,6 @@ class LitertBackend:
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         from sweeprof.backends.litert.counting import count_file
-        from sweeprof.backends.litert.files import arrays
 
         with self._converter().converted(build, inputs, channel_axis) as file:
             axis = channel_axis if file.channels == "last" else None
@@ -136,8 +133,6 @@ class LitertBackend:
         return ProcessMemory()
 
     def kernel(self, model: LitertModel, wanted: KernelName | None) -> Kernel:
-        from sweeprof.backends.litert.kernel import kernel
-
         return kernel(model, wanted)
 
     def is_out_of_memory(self, error: BaseException) -> bool:

@@ -1,28 +1,36 @@
-"""TFLite files: those that a user gives, and those that a conversion leaves."""
+"""TFLite files: those that a user gives and those that a conversion leaves, with what they contain.
+
+Source of the format, a FlatBuffer: tensorflow/lite/schema/schema.fbs, whose Python reader comes with the interpreter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import mmap
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any, ClassVar, Literal
 
 from sweeprof.backends import AnyArray
-from sweeprof.errors import Unsupported
-from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.backends.call_signature import array_of, moved_last
+from sweeprof.backends.model_files import MadeFile
+from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor
+from sweeprof.counting.operators import INTEGER, REAL
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.artifact import Artifact
 
 
 @dataclass(frozen=True, slots=True)
-class TfliteFile:
+class TfliteFile(MadeFile):
     """A model as a file: ``model.litert._target_=sweeprof.backends.litert.files.TfliteFile model.litert.path=net.tflite``."""
 
+    NAME: ClassVar[str] = "model.tflite"
     path: str
     channels: Literal["first", "last"] = "last"
     """Where the model wants the channels of an image; datasets give them first."""
-    outputs: tuple[str, ...] = ()
+    outputs: Sequence[str] = ()
     """Names of the outputs, in the order of the file; none: their positions are their names."""
 
     def found(self) -> TfliteFile:
@@ -34,61 +42,188 @@ class TfliteFile:
         path = Path(self.path).expanduser().absolute()
         if not path.is_file():
             raise FileNotFoundError(f"there is no TFLite file {self.path}")
-        return replace(self, path=str(path), outputs=tuple(self.outputs))
+        return replace(self, path=str(path))
 
     def artifact(self) -> Artifact:
         """The length of the file: what is downloaded, and neither a Python object nor what it takes in memory."""
         return Artifact(Path(self.path).stat().st_size, "tflite")
 
 
-LEAF = {"shape", "dtype"}
-
-
-def signature_of(inputs: Inputs, channel_axis: int | None) -> dict[str, object]:
-    """``{"args": […], "kwargs": {…}}``, each tensor a ``{"shape": […], "dtype": "…"}``, with its channels last.
-
-    Raises:
-        Unsupported: a step is more than calling the model, or an argument is no tensor.
-    """
-    if inputs.forward is not None:
-        raise Unsupported("a converted model is called and nothing else; inputs.forward is not possible")
-    described = inputs.map(lambda leaf: _leaf(leaf, channel_axis))
-    return {"args": list(described.args), "kwargs": dict(described.kwargs)}
-
-
-def leaves(tree: object) -> Iterator[Any]:
-    """Whatever is in lists, tuples and mappings, in their order; a description of a tensor is one."""
-    if isinstance(tree, Mapping) and set(tree) != LEAF:
-        tree = list(tree.values())
-    if isinstance(tree, list | tuple):
-        for branch in tree:
-            yield from leaves(branch)
-    else:
-        yield tree
-
-
 def arrays(inputs: Inputs, channel_axis: int | None) -> list[AnyArray]:
-    """Every tensor among the arguments, in the order of the signature, with its channels last; those specified are generated."""
-    random = np.random.default_rng(0)
-    given = leaves((inputs.args, dict(inputs.kwargs)))
-    return [_moved(_made(leaf, random), channel_axis) for leaf in given]
+    """Every tensor among the arguments, in their order, with its channels last; those specified are generated."""
+    found: list[AnyArray] = []
+    inputs.map(lambda leaf: found.append(array_of(leaf)))
+    return found if channel_axis is None else [moved_last(array, channel_axis) for array in found]
 
 
-def _leaf(leaf: Any, channel_axis: int | None) -> dict[str, object]:
-    if not isinstance(leaf, TensorSpec) and not hasattr(leaf, "__array__"):
-        raise Unsupported(f"a {type(leaf).__name__} among the arguments cannot be converted")
-    shape = list(leaf.shape)
-    if channel_axis is not None and len(shape) > channel_axis:
-        shape.append(shape.pop(channel_axis))
-    return {"shape": shape, "dtype": str(leaf.dtype).rpartition(".")[2]}
+BITS = {
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 64),
+    **dict.fromkeys(("float32", "int32", "uint32"), 32),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
+    **dict.fromkeys(("int8", "uint8", "bool"), 8),
+    "complex128": 128,
+    "int4": 4,
+    "int2": 2,
+}
+"""Of an element, by type; what is not here (strings, handles) has no size of its own."""
+FLOATING = {"float64", "float32", "float16", "bfloat16"}
+FUSED = {0: "", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6", 4: "TANH", 5: "SIGN_BIT"}
+"""``fusedActivationFunction`` of an operator's options."""
 
 
-def _made(leaf: object, random: np.random.Generator) -> AnyArray:
-    if not isinstance(leaf, TensorSpec):
-        return np.asarray(leaf)
-    values = random.standard_normal(leaf.shape) if "float" in leaf.dtype else np.zeros(leaf.shape)
-    return values.astype(leaf.dtype)
+@dataclass(slots=True, eq=False)
+class TfliteTensor(FileTensor):
+    """A tensor of the file. Quantized ones represent real numbers."""
+
+    source: TfliteTensor | None = None
+    """The constant that it is a copy of: weights of 16 bits are widened before they are used."""
 
 
-def _moved(array: AnyArray, channel_axis: int | None) -> AnyArray:
-    return array if channel_axis is None or array.ndim <= channel_axis else np.moveaxis(array, channel_axis, -1)
+class TfliteOperator(FileOperator[TfliteTensor]):
+    """An operator of the file."""
+
+    @property
+    def activation(self) -> str:
+        """The activation that is fused into it; empty: none."""
+        return FUSED.get(self.attributes.get("fusedActivationFunction", 0), "an activation")
+
+
+TfliteGraph = FileGraph[TfliteOperator, TfliteTensor]
+
+
+def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> TfliteGraph:
+    """The main subgraph; others are the bodies of its loops and conditions.
+
+    Args:
+        path: of the file.
+        shapes: those that hold instead of the file's, by the position of a tensor.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+
+    with Path(path).open("rb") as stream:
+        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)  # so that no weight is read
+    model = schema.Model.GetRootAs(content)
+    main = model.Subgraphs(0)
+    stored = [_is_stored(model.Buffers(index)) for index in range(model.BuffersLength())]
+    tensors = [_tensor(main.Tensors(index), stored) for index in range(main.TensorsLength())]
+    for index, shape in (shapes or {}).items():
+        if index < len(tensors):
+            tensors[index].shape = shape
+    codes = [_name(model.OperatorCodes(index)) for index in range(model.OperatorCodesLength())]
+    operators = [_operator(main.Operators(index), codes, tensors) for index in range(main.OperatorsLength())]
+    inputs, outputs = _positions(main.InputsAsNumpy()), _positions(main.OutputsAsNumpy())
+    return FileGraph(tuple(operators), tuple(tensors[i] for i in inputs), tuple(tensors[i] for i in outputs))
+
+
+def _is_stored(buffer: Any) -> bool:
+    return buffer.DataLength() > 0 or buffer.Size() > 0
+
+
+@cache
+def _names(kind: str) -> dict[int, str]:
+    """The names of an enumeration of the schema by their values."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    return {value: name for name, value in vars(getattr(schema, kind)).items() if isinstance(value, int)}
+
+
+def _name(code: Any) -> str:
+    # Either field may have it, by the age of the file.
+    name = _names("BuiltinOperator")[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())]
+    return f"custom {code.CustomCode().decode()}" if name == "CUSTOM" else name
+
+
+def _positions(vector: Any) -> list[int]:
+    return (
+        [] if isinstance(vector, int) else list(map(int, vector))
+    )  # FlatBuffers returns 0 for a vector that is left out
+
+
+def _tensor(tensor: Any, stored: list[bool]) -> TfliteTensor:
+    dtype = _names("TensorType")[tensor.Type()].lower()
+    quantization = tensor.Quantization()
+    is_real = dtype in FLOATING or (quantization is not None and quantization.ScaleLength() > 0)
+    return TfliteTensor(
+        tensor.Name().decode(),
+        tuple(_positions(tensor.ShapeAsNumpy())),
+        dtype,
+        BITS.get(dtype, 0) / 8,
+        REAL if is_real else INTEGER,
+        stored[tensor.Buffer()],
+    )
+
+
+def _operator(operator: Any, codes: list[str], tensors: list[TfliteTensor]) -> TfliteOperator:
+    op = codes[operator.OpcodeIndex()]
+    inputs = tuple(tensors[i] if i >= 0 else None for i in _positions(operator.InputsAsNumpy()))
+    outputs = tuple(tensors[i] for i in _positions(operator.OutputsAsNumpy()))
+    if op == "DEQUANTIZE" and inputs[0] is not None and inputs[0].is_constant:
+        outputs[0].source, outputs[0].is_constant = inputs[0], True
+    return TfliteOperator(op, _path(op, inputs, outputs), inputs, outputs, _options(operator))
+
+
+def _options(operator: Any) -> Mapping[str, Any]:
+    from ai_edge_litert import schema_py_generated as schema
+
+    options = schema.BuiltinOptionsCreator(operator.BuiltinOptionsType(), operator.BuiltinOptions())
+    return {} if options is None else vars(options)
+
+
+_WEIGHED = re.compile("conv|depthwise|matmul|einsum", re.IGNORECASE)
+_WORKING = re.compile("^(?!Relu|Tanh|Sigmoid)")
+
+
+def _path(op: str, inputs: Sequence[FileTensor | None], outputs: Sequence[FileTensor]) -> str:
+    """The layer, by the scopes in the name of what the operator returns; of several layers fused into one the one with weights,
+    or one that is more than an activation.
+
+    The last tensor of a file is renamed: then the names of its weights tell. A model that has been traced before has its scopes
+    numbered, which is taken off.
+    """
+    parts = _scoped(outputs) or _scoped(inputs[1:])
+    if not parts:
+        return op.lower()
+    ranked = [part for pattern in (_WEIGHED, _WORKING) for part in parts if pattern.search(part.rpartition("/")[2])]
+    model, *scopes = [*ranked, parts[0]][0].split("/")[:-1]
+    return ".".join(scope.removesuffix("_1") if model.endswith("_1") else scope for scope in scopes)
+
+
+def _scoped(tensors: Sequence[FileTensor | None]) -> list[str]:
+    """Names with a model and a layer in them; what was fused has several in one."""
+    names = [part for tensor in tensors if tensor is not None for part in tensor.name.split(";")]
+    return [name for name in names if name.count("/") >= 2]
+
+
+def one_operator(name: str, given: Any, weights: Any, kind: str, options: Any, output: tuple[int, ...]) -> bytes:
+    """The file of ``output = name(given, weights)``.
+
+    Args:
+        name: of the operator in the schema.
+        given: an array of the shape and type of the input.
+        weights: a constant.
+        kind: the name of the class of ``options`` in the schema.
+        options: of the operator.
+        output: shape of what it returns.
+    """
+    import flatbuffers
+    import numpy as np
+    from ai_edge_litert import schema_py_generated as schema
+
+    bias = np.zeros(output[-1], np.float32)
+    code, operator, graph, model = schema.OperatorCodeT(), schema.OperatorT(), schema.SubGraphT(), schema.ModelT()
+    code.builtinCode = code.deprecatedBuiltinCode = getattr(schema.BuiltinOperator, name)
+    operator.inputs, operator.outputs = [0, 1, 2], [3]
+    operator.builtinOptionsType, operator.builtinOptions = getattr(schema.BuiltinOptions, kind), options
+    graph.inputs, graph.outputs, graph.operators = [0], [3], [operator]
+    model.version, model.operatorCodes, model.subgraphs = 3, [code], [graph]
+    graph.tensors, model.buffers = [], []
+    for index, array in enumerate((given, weights, bias, np.empty(output, np.float32))):
+        tensor, buffer = schema.TensorT(), schema.BufferT()
+        tensor.name, tensor.shape, tensor.buffer = f"tensor_{index}".encode(), list(array.shape), index
+        tensor.type = schema.TensorType.FLOAT32
+        buffer.data = np.frombuffer(array.tobytes(), np.uint8) if index in (1, 2) else None
+        graph.tensors.append(tensor)
+        model.buffers.append(buffer)
+    builder = flatbuffers.Builder()
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())

@@ -1,4 +1,7 @@
-"""A TFLite file in its interpreter, ready to step. What a process has loaded by then is the interpreter and numpy."""
+"""A TFLite file in its interpreter, ready to step. What a process has loaded by then is the interpreter and numpy.
+
+Beside it the calibration kernel: a file of one operator, one layer's work of a middling model.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.litert.files import TfliteFile, arrays
+from sweeprof.backends.litert.files import TfliteFile, arrays, one_operator, read
 from sweeprof.backends.outputs import HostOutputs, floating_outputs
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock
 
@@ -154,3 +158,36 @@ def _fitting(array: AnyArray, detail: Any) -> Any:
     if shape and len(array) < shape[0]:
         array = array[np.arange(shape[0]) % len(array)]
     return np.ascontiguousarray(array, dtype=detail["dtype"])
+
+
+_CONVOLUTIONS = ("CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D_TRANSPOSE")
+
+
+def kernel(model: LitertModel, wanted: KernelName | None) -> Kernel:
+    """The kernel with the model's threads and delegate; always in single precision, so that variants have the same.
+
+    Args:
+        model: which has met its inputs.
+        wanted: which; None: the one that resembles the model.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+
+    assert model.file is not None
+    names = [operator.op for operator in read(model.file.path).operators]
+    convolutions = sum(name in _CONVOLUTIONS for name in names)
+    name = wanted or resembling(convolutions, names.count("FULLY_CONNECTED"))
+    if name == "convolution":
+        options = schema.Conv2DOptionsT()
+        options.padding, options.strideH, options.strideW = schema.Padding.SAME, 1, 1
+        given = np.ones((1, SIDE, SIDE, CHANNELS), np.float32)
+        weights = np.full((CHANNELS, 3, 3, CHANNELS), 1e-3, np.float32)
+        content = one_operator("CONV_2D", given, weights, "Conv2DOptions", options, given.shape)
+    else:
+        given = np.full((ROWS, ROWS), 1e-3, np.float32)
+        options = schema.FullyConnectedOptionsT()
+        content = one_operator("FULLY_CONNECTED", given, given, "FullyConnectedOptions", options, given.shape)
+    interpreter = model.settings.open(model_content=content)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], given)
+    interpreter.invoke()
+    return Kernel(name, interpreter.invoke)

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import onnxruntime
 
 from sweeprof.backends import Build, Gap
+from sweeprof.backends.call_signature import shapes_of
 from sweeprof.backends.onnxruntime.exporting import Exporter
-from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings
+from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings, kernel, peaks
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
@@ -120,7 +121,6 @@ class OnnxruntimeBackend:
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         from sweeprof.backends.onnxruntime.counting import count_file
-        from sweeprof.backends.onnxruntime.files import shapes_of
 
         exporter = self._exporter()
         with ExitStack() as stack:
@@ -143,18 +143,16 @@ class OnnxruntimeBackend:
     # What these need is imported when they run: measured processes do not carry it.
 
     def kernel(self, model: OnnxModel, wanted: KernelName | None) -> Kernel:
-        from sweeprof.backends.onnxruntime.benchmarks import kernel
-
         return kernel(model, wanted)
 
     def layer_times(self, model: OnnxModel, work: Work, protocol: Protocol) -> LayerTimes:
-        from sweeprof.backends.onnxruntime.layer_times import layer_times
+        from sweeprof.backends.onnxruntime.profiler import layer_times
 
         self._check_inference(work)
         return layer_times(model, work.batch, protocol)
 
     def operators(self, model: OnnxModel, work: Work) -> Operators:
-        from sweeprof.backends.onnxruntime.operators import operators
+        from sweeprof.backends.onnxruntime.profiler import operators
 
         self._check_inference(work)
         return operators(model, work.batch)
@@ -163,8 +161,6 @@ class OnnxruntimeBackend:
         return PeakSettings("float32", device, self.threads, (f"provider {self.provider}",))
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        from sweeprof.backends.onnxruntime.benchmarks import peaks
-
         return peaks(settings, self._settings())
 
     def is_out_of_memory(self, error: BaseException) -> bool:

@@ -1,237 +1,32 @@
 """Counts the graph of an ONNX file as it was exported: before the run-time fuses and folds, which changes how it is computed.
 
-Every node is counted by a formula, known to do no arithmetic, or listed as uncovered; there is no silent zero. Loops and branches
-are uncovered: what they run is not known from shapes. A node whose shapes the standard's rules do not tell is uncovered too.
+Every node is counted by a definition of :mod:`sweeprof.counting.operators`, known to do no arithmetic, or listed as uncovered;
+there is no silent zero. Loops and branches are uncovered: what they run is not known from shapes. A node whose shapes the
+standard's rules do not tell is uncovered too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
 
-from sweeprof.backends.onnxruntime.costs import COSTS, FREE
 from sweeprof.backends.onnxruntime.files import Exported, WeightRole
 from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, OnnxValue, read
+from sweeprof.counting import mapping, operators
+from sweeprof.counting.file_graph import OwnCounts, liveness, module_rows
 from sweeprof.counting.formulas import Formulas, OperatorCost, cost_by_formula
-from sweeprof.counting.operators import NOTHING
-from sweeprof.counting.parameters import added
-from sweeprof.results.layer_times import ROOT, above
-from sweeprof.results.layers import LayerRow, LayerTable, Liveness, OperatorCount, Shapes, Weights
+from sweeprof.counting.operators import GRU, INTEGER, LINEAR_BY_AXES, LSTM, NOTHING, RELU, TANH, RecurrentCell
+from sweeprof.counting.parameters import Variable, summed
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerTable, Weights
 
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 """Operators whose result is their input under another shape: no memory of its own."""
-
-
-def liveness(graph: OnnxGraph) -> Liveness | None:
-    """The peak; None where a shape is not known. What depends on no input is a weight, and in no peak."""
-    if not all(node.is_known for node in graph.nodes):
-        return None
-    held = _held(graph)
-    last: dict[OnnxValue, OnnxNode | None] = {}
-    for node in graph.nodes:
-        for value in node.inputs:
-            if value is not None:
-                last[held.get(value, value)] = node
-    for value in graph.outputs:
-        last[held.get(value, value)] = None
-    gone: dict[OnnxNode, int] = {}
-    made = {value for node in graph.nodes for value in node.outputs if value not in held and not value.is_constant}
-    for value, reader in last.items():
-        if value in made and reader is not None:
-            gone[reader] = gone.get(reader, 0) + value.nbytes
-    live = peak = 0
-    where = ROOT
-    for node in graph.nodes:
-        live += sum(value.nbytes for value in node.outputs if value in made and value in last)
-        if live > peak:
-            peak, where = live, node.path
-        live -= gone.get(node, 0)
-    return Liveness(peak, where, sum(value.nbytes for value in graph.inputs))
-
-
-def _held(graph: OnnxGraph) -> dict[OnnxValue, OnnxValue]:
-    """Return for each view the value that it is a view of."""
-    held: dict[OnnxValue, OnnxValue] = {}
-    for node in graph.nodes:
-        source = node.input(0)
-        if node.op in VIEWS and source is not None:
-            held[node.outputs[0]] = held.get(source, source)
-    return held
-
-
-NEVER_CALLED = ("ModuleList", "ModuleDict")
-"""Modules that only hold others."""
 STATISTICS = (3, 4)
 """Inputs of a BatchNormalization that are its moving mean and variance."""
-
-
-def rows_of(graph: OnnxGraph, file: Exported, counts: Mapping[str, ModuleCounts]) -> tuple[LayerRow, ...]:
-    """One row per module, in the order of the nodes, each after the module it is in; a graph does not tell its calls apart.
-
-    A module that no node belongs to is one that was never called: dropout is no part of a graph for inference.
-    """
-    weights = _weights(graph, file)
-    paths = list(ordered(node.path for node in graph.nodes))
-    absent = [path or ROOT for path in file.types if (path or ROOT) not in paths]
-    absent += [path for path in weights if path not in paths and path not in absent]
-    position = {path: index for index, path in enumerate([*paths, *absent])}
-    borders = _borders(graph)
-    rows = []
-    for path in position:
-        own = weights.get(path, Weights())
-        row = _row(path, file, own, counts.get(path), borders.get(path), is_leaf=not _has_below(path, paths))
-        row.subtree = added(
-            [w for other, w in weights.items() if path in (other, ROOT) or other.startswith(f"{path}.")]
-        )
-        parents = above(path)
-        row.parent = position[parents[-1]] if parents and path in paths else None
-        if path in absent:
-            row.call = -1
-        rows.append(row)
-    return tuple(rows)
-
-
-def ordered(paths: Iterable[str]) -> dict[str, None]:
-    """Every path once, in their order, the root first and each after the modules that it is in."""
-    return dict.fromkeys([ROOT, *(one for path in paths for one in [*above(path), path])])
-
-
-def _has_below(path: str, paths: Iterable[str]) -> bool:
-    return any(other != ROOT if path == ROOT else other.startswith(f"{path}.") for other in paths)
-
-
-def _row(
-    path: str, file: Exported, own: Weights, counts: ModuleCounts | None, border: _Border | None, *, is_leaf: bool
-) -> LayerRow:
-    kind = file.types.get("" if path == ROOT else path, "Graph" if path == ROOT else "")
-    crossing = border or _Border()
-    outputs = crossing.outputs.values()
-    return LayerRow(
-        path=path,
-        type=kind,
-        depth=0 if path == ROOT else path.count(".") + 1,
-        call=-1 if kind in NEVER_CALLED else 0,
-        params=own.params,
-        trainable=own.trainable,
-        params_bytes=own.params_bytes,
-        buffers=own.buffers,
-        macs=counts.macs if counts else 0,
-        input_shapes=_shapes(crossing.inputs.values()),
-        output_shapes=_shapes(outputs),
-        flops=counts.flops if counts else 0,
-        ops=counts.ops if counts else 0,
-        act_bytes=_bytes(outputs) if is_leaf else 0,
-        input_bytes=_bytes(crossing.inputs.values()),
-        output_bytes=_bytes(outputs),
-        input_dtypes=tuple(value.dtype for value in crossing.inputs.values()),
-        output_dtypes=tuple(value.dtype for value in outputs),
-        buffers_bytes=own.buffers_bytes,
-        dtypes=own.dtypes,
-        operators=tuple(counts.operators.values()) if counts else (),
-    )
-
-
-def _shapes(values: Iterable[OnnxValue]) -> Shapes:
-    return tuple(value.shape for value in values if value.shape is not None)
-
-
-def _bytes(values: Iterable[OnnxValue]) -> int | None:
-    known = list(values)
-    return sum(value.nbytes for value in known) if all(value.shape is not None for value in known) else None
-
-
-class _Border:
-    """The inputs and outputs of a module: values that depend on the model's inputs, each once, in the order of the nodes."""
-
-    def __init__(self) -> None:
-        self.inputs: dict[str, OnnxValue] = {}
-        self.outputs: dict[str, OnnxValue] = {}
-
-
-def _borders(graph: OnnxGraph) -> dict[str, _Border]:
-    maker = {value: node for node in graph.nodes for value in node.outputs}
-    results = set(graph.outputs)
-    borders: dict[str, _Border] = {}
-    for node in graph.nodes:
-        around = {*above(node.path), node.path}
-        for value in node.inputs:
-            if value is None or value.is_constant:
-                continue
-            made_in = _around(maker.get(value))
-            for path in [p for p in [*above(node.path), node.path] if p not in made_in]:
-                borders.setdefault(path, _Border()).inputs[value.name] = value
-        for value in node.outputs:
-            readers = [_around(reader) for reader in graph.consumers.get(value, [])]
-            for path in around:
-                if not value.is_constant and (value in results or any(path not in reader for reader in readers)):
-                    borders.setdefault(path, _Border()).outputs[value.name] = value
-    root = borders.setdefault(ROOT, _Border())
-    root.inputs = {value.name: value for value in graph.inputs}
-    root.outputs = {value.name: value for value in graph.outputs}
-    return borders
-
-
-def _around(node: OnnxNode | None) -> set[str]:
-    return set() if node is None else {*above(node.path), node.path}
-
-
-def _weights(graph: OnnxGraph, file: Exported) -> dict[str, Weights]:
-    """Weights by the path of the module that holds them: told by an initializer's name, else the first that reads it."""
-    roles = file.weights or _guessed(graph)
-    found: dict[str, list[tuple[OnnxValue, WeightRole]]] = {}
-    for value in graph.weights:
-        role = roles.get(value.name)
-        if role is not None:
-            readers = graph.consumers.get(value, [])
-            path = value.name.rpartition(".")[0] if file.weights else readers[0].path if readers else ROOT
-            found.setdefault(path or ROOT, []).append((value, role))
-    return {path: added([_weight(*one, file.sizes) for one in values]) for path, values in found.items()}
-
-
-def _guessed(graph: OnnxGraph) -> dict[str, WeightRole]:
-    """Return the roles in a file without roles: arrays that are no settings; a batch norm's statistics are no parameters."""
-    statistics = {
-        value.name
-        for node in graph.nodes
-        if node.op == "BatchNormalization"
-        for value in (node.input(position) for position in STATISTICS)
-        if value is not None
-    }
-    candidates = [value for value in graph.weights if value.shape and (value.is_floating or value.dtype in _QUANTISED)]
-    return {value.name: "buffer" if value.name in statistics else "parameter" for value in candidates}
-
-
-_QUANTISED = ("int8", "uint8", "int4", "uint4")
-
-
-def _weight(value: OnnxValue, role: WeightRole, sizes: Mapping[str, int]) -> Weights:
-    if role == "buffer":
-        return Weights(buffers=value.elements, buffers_bytes=value.nbytes)
-    trainable = value.elements if role == "parameter" else 0
-    dtype = "int8" if value.name in sizes else value.dtype
-    return Weights(value.elements, trainable, sizes.get(value.name, value.nbytes), dtypes={dtype: value.elements})
-
-
-@dataclass(slots=True)
-class ModuleCounts:
-    """The cost of one module's own nodes."""
-
-    macs: int = 0
-    flops: int = 0
-    ops: int = 0
-    operators: dict[str, OperatorCount] = field(default_factory=dict)
-
-    def add(self, node: OnnxNode, cost: OperatorCost) -> None:
-        """One more node."""
-        macs, flops, ops = cost
-        self.macs, self.flops, self.ops = self.macs + macs, self.flops + flops, self.ops + ops
-        count = self.operators.setdefault(node.op, OperatorCount(node.op, 0, 0, 0, 0, 0, 0))
-        count.calls += 1
-        count.macs, count.flops, count.ops = count.macs + macs, count.flops + flops, count.ops + ops
-        first = node.input(0)
-        count.inputs += first.elements if first is not None and first.shape is not None else 0
-        count.outputs += node.outputs[0].elements if node.outputs[0].shape is not None else 0
+QUANTISED = ("int8", "uint8", "int4", "uint4")
 
 
 def count_file(
@@ -243,22 +38,23 @@ def count_file(
         Exception: it is no ONNX file.
     """
     graph = read(file, shapes, named)
-    counts: dict[str, ModuleCounts] = {}
+    counts: dict[str, OwnCounts] = {}
     uncovered: Counter[str] = Counter()
-    for node in graph.nodes:
+    calls = 0
+    for node in graph.operators:
         if all(value.data is not None for value in node.outputs):  # a constant, which no step computes
             continue
+        calls += 1
         cost = cost_of(node, formulas)
         if cost is None:
             uncovered[node.op if not node.domain else node.qualified] += 1
         elif cost != NOTHING:
-            counts.setdefault(node.path, ModuleCounts()).add(node, cost)
-    return LayerTable(
-        rows=rows_of(graph, file, counts),
-        uncovered=dict(uncovered),
-        operator_calls=_calls(graph),
-        liveness=liveness(graph),
-    )
+            sizes = [
+                0 if value is None or value.shape is None else value.elements for value in (node.input(0), node.result)
+            ]
+            counts.setdefault(node.path, OwnCounts()).add(node.op, cost, *sizes)
+    rows = module_rows(graph, file.types, _weights(graph, file), counts)
+    return LayerTable(rows, dict(uncovered), operator_calls=calls, liveness=liveness(graph, VIEWS))
 
 
 def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
@@ -275,5 +71,275 @@ def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
     return rule(node) if rule is not None and node.is_known else None
 
 
-def _calls(graph: OnnxGraph) -> int:
-    return sum(any(value.data is None for value in node.outputs) for node in graph.nodes)
+def _weights(graph: OnnxGraph, file: Exported) -> dict[str, Weights]:
+    """Weights by the path of the module that holds them: told by an initializer's name, else the first that reads it."""
+    roles = file.weights or _guessed(graph)
+    readers: dict[OnnxValue, str] = {}
+    for node in graph.operators:
+        for read_value in node.inputs:
+            if read_value is not None:
+                readers.setdefault(read_value, node.path)
+    found: dict[str, list[Variable]] = {}
+    for value in graph.weights:
+        role = roles.get(value.name)
+        if role is not None:
+            path = value.name.rpartition(".")[0] if file.weights else readers.get(value, ROOT)
+            found.setdefault(path or ROOT, []).append(_variable(value, role, file.sizes.get(value.name)))
+    return {path: summed(variables) for path, variables in found.items()}
+
+
+def _guessed(graph: OnnxGraph) -> dict[str, WeightRole]:
+    """Return the roles in a file without roles: arrays that are no settings; a batch norm's statistics are no parameters."""
+    norms = [node for node in graph.operators if node.op == "BatchNormalization"]
+    statistics = {node.input(position) for node in norms for position in STATISTICS}
+    candidates = [v for v in graph.weights if v.shape and (v.numbers is not INTEGER or v.dtype in QUANTISED)]
+    return {value.name: "buffer" if value in statistics else "parameter" for value in candidates}
+
+
+def _variable(value: OnnxValue, role: WeightRole, quantised_bytes: int | None) -> Variable:
+    """The weight with the bytes that the quantised file stores instead of it, if there is one."""
+    itemsize: float = value.itemsize
+    dtype = value.dtype
+    if quantised_bytes is not None and role != "buffer":
+        itemsize, dtype = quantised_bytes / value.elements, "int8"
+    return Variable(value, value.elements, itemsize, dtype, role == "parameter", role == "buffer")
+
+
+OnnxRule = Callable[[OnnxNode], OperatorCost]
+
+
+def is_added(bias: OnnxValue | None) -> bool:
+    """Return True if there is a bias; torch's exporter puts constant zeros where a convolution has none."""
+    return bias is not None and (bias.data is None or bool(bias.data.any()))
+
+
+_ELEMENTWISE = """
+arithmetic: Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round
+multiply: Mul
+divide: Div
+function: Sqrt Exp Log Reciprocal Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
+relu: Relu
+sigmoid: Sigmoid
+tanh: Tanh
+leaky_relu: LeakyRelu PRelu
+elu: Elu Celu
+softsign: Softsign
+selu: Selu
+softplus: Softplus
+mish: Mish
+hardsigmoid: HardSigmoid
+silu: Swish
+hardswish: HardSwish
+hardtanh: ThresholdedRelu Shrink
+"""
+
+
+def _gelu(node: OnnxNode) -> OperatorCost:
+    is_tanh = node.attributes.get("approximate") == b"tanh"
+    return operators.elementwise("gelu_tanh" if is_tanh else "gelu", node.result.elements, node.result.numbers)
+
+
+def _several(node: OnnxNode) -> OperatorCost:
+    """``Sum``, ``Mean``, ``Max``, ``Min`` of any number of tensors."""
+    made = node.result
+    return operators.sum_of_tensors(len(node.inputs), made.elements, made.numbers, mean=node.op == "Mean")
+
+
+def _interpolated(mode: bytes, axes: int, result: OnnxValue) -> OperatorCost:
+    kinds = {b"nearest": ("nearest",) * 3, b"linear": LINEAR_BY_AXES, b"cubic": ("bicubic",) * 3}[mode]
+    return operators.elementwise(kinds[min(axes, 3) - 1], result.elements, result.numbers)
+
+
+def _resize(node: OnnxNode) -> OperatorCost:
+    changed = sum(a != b for a, b in zip(node.operand(0).sizes, node.result.sizes, strict=True))
+    return _interpolated(node.attributes.get("mode", b"nearest"), changed, node.result) if changed else NOTHING
+
+
+def _grid_sample(node: OnnxNode) -> OperatorCost:
+    """As a Resize with the same interpolation mode."""
+    mode = node.attributes.get("mode", b"linear").replace(b"bi", b"")
+    return _interpolated(mode, len(node.result.sizes) - 2, node.result)
+
+
+def _gemm(node: OnnxNode) -> OperatorCost:
+    """``Y = A B + C``; the scalars alpha and beta are left out."""
+    inner = node.operand(0).sizes[0 if node.attributes.get("transA") else 1]
+    return operators.matmul(node.result.elements, inner, node.result.numbers, bias=is_added(node.input(2)))
+
+
+def _matmul(node: OnnxNode) -> OperatorCost:
+    return operators.matmul(node.result.elements, node.operand(0).sizes[-1], node.result.numbers)
+
+
+def _convolution(weight: int, bias: int) -> OnnxRule:
+    """Return the rule of a convolution with its weight ``(out, in/groups, *kernel)`` and bias at these positions."""
+
+    def rule(node: OnnxNode) -> OperatorCost:
+        window, result = prod(node.operand(weight).sizes[1:]), node.result
+        return operators.convolution(result.elements, window, result.numbers, bias=is_added(node.input(bias)))
+
+    return rule
+
+
+def _transposed(node: OnnxNode) -> OperatorCost:
+    """Weight ``(in, out/groups, *kernel)``."""
+    inputs, window = node.operand(0).elements, prod(node.operand(1).sizes[1:])
+    result = node.result
+    bias = is_added(node.input(2))
+    return operators.transposed_convolution(inputs, window, result.elements, result.numbers, bias=bias)
+
+
+def _einsum(node: OnnxNode) -> OperatorCost:
+    shapes = [value.sizes for value in node.inputs if value is not None]
+    return operators.einsum(node.attributes["equation"].decode(), shapes, node.result.elements, node.result.numbers)
+
+
+def _attention(node: OnnxNode) -> OperatorCost:
+    """``(batch, heads, L, E)``, or ``(batch, L, heads · E)`` with the heads as attributes; keys of the past are further keys."""
+    query, key, value = (node.operand(position).sizes for position in range(3))
+    heads = query[1] if len(query) == 4 else int(node.attributes["q_num_heads"])
+    key_heads = key[1] if len(key) == 4 else int(node.attributes["kv_num_heads"])
+    width = key[3] if len(key) == 4 else key[2] // key_heads
+    value_width = value[3] if len(value) == 4 else value[2] // key_heads
+    past = node.input(4)
+    return operators.attention(
+        query[0] * heads * query[-2],
+        key[-2] + (past.sizes[2] if past is not None else 0),
+        width,
+        value_width,
+        node.operand(0).numbers,
+        masks=0 if node.input(3) is None else 1,
+        capped=bool(node.attributes.get("softcap")),
+    )
+
+
+def _batch_norm(node: OnnxNode) -> OperatorCost:
+    """``(X, scale, B, mean, variance)``."""
+    is_training = bool(node.attributes.get("training_mode"))
+    return operators.batch_norm(node.operand(0).elements, node.operand(1).elements, affine=True, training=is_training)
+
+
+def _rows(node: OnnxNode) -> int:
+    """Return the rows of an input that is normalised from an axis on."""
+    sizes = node.operand(0).sizes
+    return prod(sizes[: node.attributes.get("axis", -1) % len(sizes)])
+
+
+def _layer_norm(node: OnnxNode) -> OperatorCost:
+    return operators.normalisation(node.operand(0).elements, _rows(node), weight=True, bias=is_added(node.input(2)))
+
+
+def _rms_norm(node: OnnxNode) -> OperatorCost:
+    return operators.rms_norm(node.operand(0).elements, _rows(node), weight=True)
+
+
+def _instance_norm(node: OnnxNode) -> OperatorCost:
+    given = node.operand(0)
+    return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
+
+
+def _group_norm(node: OnnxNode) -> OperatorCost:
+    given = node.operand(0)
+    rows = given.sizes[0] * int(node.attributes["num_groups"])
+    return operators.normalisation(given.elements, rows, weight=True, bias=True)
+
+
+def _softmax(node: OnnxNode) -> OperatorCost:
+    return mapping.softmax(node, [node.attributes.get("axis", -1)])
+
+
+def _average_pool(node: OnnxNode) -> OperatorCost:
+    window = prod(node.attributes["kernel_shape"])
+    return operators.average_pool(node.operand(0).elements, node.result.elements, window)
+
+
+def _scatter(node: OnnxNode) -> OperatorCost:
+    """Only moves, unless it is to reduce."""
+    updates = node.operand(2)
+    reduces = node.attributes.get("reduction", b"none") != b"none"
+    return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
+
+
+def _fourier(node: OnnxNode) -> OperatorCost:
+    """The last axis has the real and the imaginary parts."""
+    sizes = node.result.sizes
+    axis = node.input(2)
+    points = sizes[int(axis.data if axis is not None else node.attributes.get("axis", -2))]
+    return operators.fourier(prod(sizes[:-1]), points, is_real=node.operand(0).sizes[-1] != 2)
+
+
+def _network(cell: RecurrentCell, node: OnnxNode) -> OperatorCost:
+    """``X (steps, batch, I)``, ``W (directions, gates·H, I)``, ``R (directions, gates·H, H)``, ``B`` of both products."""
+    directions, rows, size = node.operand(1).sizes
+    given, hidden = node.operand(0), rows // cell.gates
+    return operators.recurrent(
+        cell,
+        directions * given.elements // given.sizes[-1],
+        size,
+        hidden,
+        hidden,
+        2 if is_added(node.input(3)) else 0,
+        peepholes=node.input(7) is not None,
+    )
+
+
+def _rnn(node: OnnxNode) -> OperatorCost:
+    activation = node.attributes.get("activations", [b"Tanh"])[0]
+    return _network(RELU if activation == b"Relu" else TANH, node)
+
+
+_RULES: dict[str, OnnxRule] = {
+    **mapping.elementwise_rules(_ELEMENTWISE),
+    "Gelu": _gelu,
+    **mapping.named(_several, "Sum Mean Max Min"),
+    **mapping.named(_resize, "Resize Upsample"),
+    "GridSample": _grid_sample,
+    "Gemm": _gemm,
+    **mapping.named(_matmul, "MatMul MatMulInteger"),
+    "Conv": _convolution(1, 2),
+    "ConvInteger": _convolution(1, 4),
+    "QLinearConv": _convolution(3, 8),
+    "ConvTranspose": _transposed,
+    "Einsum": _einsum,
+    "Attention": _attention,
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
+    "InstanceNormalization": _instance_norm,
+    "GroupNormalization": _group_norm,
+    "Softmax": _softmax,
+    "LogSoftmax": mapping.log_softmax,
+    "AveragePool": _average_pool,
+    **mapping.named(mapping.max_pool, "MaxPool GlobalMaxPool"),
+    **mapping.named(mapping.reduction("mean"), "GlobalAveragePool ReduceMean"),
+    **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
+    "ReduceL2": mapping.reduction("norm"),
+    **mapping.named(mapping.reduction("sum_of_squares"), "ReduceL1 ReduceSumSquare"),
+    "ReduceLogSum": mapping.reduction("log_sum"),
+    "ReduceLogSumExp": mapping.logsumexp,
+    **mapping.named(mapping.scan, "CumSum CumProd"),
+    **mapping.named(_scatter, "ScatterElements ScatterND"),
+    "DFT": _fourier,
+    "RNN": _rnn,
+    "GRU": partial(_network, GRU),
+    "LSTM": partial(_network, LSTM),
+}
+COSTS: dict[str, OnnxRule] = {f"onnx::{name}": rule for name, rule in _RULES.items()}
+"""Rule by qualified name, e.g. ``onnx::Conv``."""
+
+
+FREE = frozenset(
+    f"onnx::{name}"
+    for name in """
+    Identity Cast CastLike BitCast Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Gather GatherElements GatherND
+    Expand Tile Pad CenterCropPad DepthToSpace SpaceToDepth Shape Size Constant ConstantOfShape EyeLike Range OneHot Trilu
+    ReverseSequence Compress Unique NonZero Where Dropout MaxUnpool TensorScatter
+    Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not IsNaN IsInf BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift
+    ArgMax ArgMin TopK Hardmax NonMaxSuppression
+    RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial HannWindow HammingWindow BlackmanWindow
+    QuantizeLinear DequantizeLinear DynamicQuantizeLinear
+    SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence ConcatFromSequence
+    Optional OptionalGetElement OptionalHasElement
+    """.split()
+)
+"""Operators that move, choose, compare or make data."""

@@ -1,144 +1,68 @@
-"""The graph of an ONNX file as plain data, its values with shapes for inputs of given shapes; no weight is read.
+"""The graph of an ONNX file as plain data, its values with shapes for inputs of given shapes; no large weight is read.
 
 Node by node: what depends on constants alone and is small is computed, as shapes are computed from shapes; of everything else
-the shape is inferred by the rules of the ONNX standard. What they do not tell stays unknown.
+the shape is inferred by the rules of the ONNX standard, once for equal nodes with equal inputs. What they do not tell stays
+unknown.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import mmap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 import onnx
-import onnx_ir
 from onnx import helper, inliner, numpy_helper
 from onnx.external_data_helper import uses_external_data
 from onnx.reference import ReferenceEvaluator
-from onnx_ir.passes.common import RemoveUnusedNodesPass
-from onnxscript.optimizer import fold_constants_ir
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.onnxruntime.files import Exported, by_name
+from sweeprof.backends.call_signature import by_name
+from sweeprof.backends.onnxruntime.files import Exported
+from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor
 from sweeprof.counting.operators import COMPLEX, INTEGER, REAL, Numbers
 from sweeprof.results.layer_times import ROOT
 
 
 @dataclass(slots=True, eq=False)
-class OnnxValue:
+class OnnxValue(FileTensor):
     """A tensor of the graph."""
 
-    name: str
-    shape: tuple[int, ...] | None
-    """None where it is not known."""
-    dtype: str
-    """As numpy calls it; ``""`` where it is not known."""
     data: Any = None
     """The array, of what is constant and small."""
-    is_fixed: bool = False
-    """True if it is an initializer, or computed from initializers only."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The shape of a value whose shape is known."""
-        assert self.shape is not None
-        return self.shape
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.sizes)
-
-    @property
-    def nbytes(self) -> int:
-        return self.elements * itemsize(self.dtype)
-
-    @property
-    def numbers(self) -> Numbers:
-        """The kind of numbers of the elements."""
-        return REAL if "float" in self.dtype else COMPLEX if "complex" in self.dtype else INTEGER
-
-    @property
-    def is_floating(self) -> bool:
-        return self.numbers is not INTEGER
-
-    @property
-    def is_constant(self) -> bool:
-        """True if the value depends on no input."""
-        return self.is_fixed or self.data is not None
 
 
-@dataclass(slots=True, eq=False)
-class OnnxNode:
+@dataclass(slots=True, eq=False, kw_only=True)
+class OnnxNode(FileOperator[OnnxValue]):
     """An operator of the graph."""
 
-    name: str
     domain: str
-    op: str
-    path: str
-    """Of its module."""
-    inputs: tuple[OnnxValue | None, ...]
-    """None for an optional one that is not given."""
-    outputs: tuple[OnnxValue, ...]
-    attributes: Mapping[str, Any]
-
-    def input(self, position: int) -> OnnxValue | None:
-        """Return the input at a position, or None if it is omitted."""
-        return self.inputs[position] if len(self.inputs) > position else None
-
-    def operand(self, position: int) -> OnnxValue:
-        """Return an input that every node of the operator has."""
-        value = self.input(position)
-        assert value is not None
-        return value
-
-    @property
-    def result(self) -> OnnxValue:
-        """The first output."""
-        return self.outputs[0]
+    """Of the operator; empty for the standard."""
 
     @property
     def qualified(self) -> str:
         """``onnx::Conv`` for what the standard has."""
         return f"{self.domain or 'onnx'}::{self.op}"
 
-    @property
-    def is_known(self) -> bool:
-        """True if the shapes of all inputs and outputs are known."""
-        return all(value is None or value.shape is not None for value in (*self.inputs, *self.outputs))
+
+OnnxGraph = FileGraph[OnnxNode, OnnxValue]
 
 
-@dataclass(frozen=True)
-class OnnxGraph:
-    """Nodes in the order in which they run."""
-
-    nodes: tuple[OnnxNode, ...]
-    inputs: tuple[OnnxValue, ...]
-    outputs: tuple[OnnxValue, ...]
-    weights: tuple[OnnxValue, ...]
-    """Initializers."""
-
-    @cached_property
-    def consumers(self) -> dict[OnnxValue, list[OnnxNode]]:
-        """The nodes that read each value."""
-        found: dict[OnnxValue, list[OnnxNode]] = {}
-        for node in self.nodes:
-            for value in node.inputs:
-                if value is not None:
-                    found.setdefault(value, []).append(node)
-        return found
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of an element; 0 for texts."""
-    if dtype in ("", "object"):
-        return 0
-    return int(np.dtype(onnx_dtype(dtype)).itemsize)
+@cache
+def element(kind: int) -> tuple[str, int, Numbers]:
+    """Return the name, the bytes (0 for texts) and the kind of numbers of the elements of a tensor, by ``TensorProto.DataType``."""
+    if not kind:
+        return "", 0, INTEGER
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    numbers = REAL if "float" in dtype.name else COMPLEX if "complex" in dtype.name else INTEGER
+    return dtype.name, 0 if dtype.name == "object" else int(dtype.itemsize), numbers
 
 
 def onnx_dtype(name: str) -> Any:
@@ -176,47 +100,234 @@ def path_of(node: Any) -> str:
     return ".".join(parts) or ROOT
 
 
-def tidy(model: onnx_ir.Model, weights: Collection[str]) -> dict[str, str]:
-    """Fold the constants of a traced graph in place; returns the path of the module of every node, by the node's name.
-
-    Args:
-        model: the graph.
-        weights: initializers that are the model's own, and stay as they are.
-    """
-    makers = {v.name: n.metadata_props[SCOPES] for n in model.graph for v in n.outputs if SCOPES in n.metadata_props}
-
-    def should_fold(node: onnx_ir.Node) -> bool | None:
-        return False if any(value is not None and value.name in weights for value in node.inputs) else None
-
-    fold_constants_ir(model, onnx_shape_inference=True, should_fold=should_fold)
-    for node in model.graph:
-        if node.op_type in ("Conv", "ConvTranspose") and len(node.inputs) == 3 and _is_zero(node.inputs[2], weights):
-            node.replace_input_with(2, None)
-    RemoveUnusedNodesPass()(model)
-    return {str(node.name): path_of_scopes(_scopes(node, makers)) for node in model.graph.all_nodes()}
-
-
-def _scopes(node: onnx_ir.Node, makers: Any) -> str | None:
-    """Return the scope in the node's metadata, or in that of the node that it replaces."""
-    return node.metadata_props.get(SCOPES) or next((makers[v.name] for v in node.outputs if v.name in makers), None)
-
-
-def _is_zero(value: onnx_ir.Value | None, weights: Collection[str]) -> bool:
-    if value is None or value.name in weights:
-        return False
-    constant = onnx_ir.convenience.get_const_tensor(value)
-    return constant is not None and not constant.numpy().any()
-
-
 CONSTANT_ELEMENTS = 4096
 """Values up to this size that depend on no input are computed."""
+SETTINGS_ELEMENTS = 16
+"""Initializers of floating-point numbers up to this size may be settings, such as the scales of a Resize."""
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 FILLING = {"Expand", "ConstantOfShape", "Tile"}
 """Operators that make much of little: their last input tells the shape."""
+ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
+"""Operators that return what they are given, which the standard's rules do not say of all of them."""
 
 
-def constant(node: onnx.NodeProto) -> Any:
+def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+    """The graph of a file for inputs of these shapes: in their order, and by name.
+
+    Raises:
+        Unsupported: there are not as many as the graph has inputs; its own shapes may be open, and do not stand in.
+        Exception: it is no ONNX file.
+    """
+    model = without_weights(file.path)
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    return _GraphReader(model, file).graph(shapes, named)
+
+
+GRAPH_FIELD, INITIALIZER_FIELD = 7, 5
+"""Numbers of ``ModelProto.graph`` and ``GraphProto.initializer``, by onnx.proto."""
+LARGEST = 16 * CONSTANT_ELEMENTS
+"""Bytes of a field of an initializer that is read."""
+
+
+def without_weights(path: str) -> onnx.ModelProto:
+    """Return the model of a file with initializers that lack their values where these are large.
+
+    The values are most of a file. They are skipped by the lengths that protobuf's encoding has before them
+    (https://protobuf.dev/programming-guides/encoding), so that the memory that they take is never read.
+    """
+    try:
+        with Path(path).open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return onnx.ModelProto.FromString(_without(content, 0, len(content), (GRAPH_FIELD, INITIALIZER_FIELD)))
+    except (ValueError, LookupError):  # it is empty, or no protobuf
+        return onnx.load(path, load_external_data=False)
+
+
+def _without(content: mmap.mmap, begin: int, end: int, within: tuple[int, ...]) -> bytes:
+    """Return an encoded message without the large fields of the messages that it holds in the fields ``within``."""
+    kept: list[bytes] = []
+    copied = position = begin
+    while position < end:
+        tag, inside = _varint(content, position)
+        number, kind = tag >> 3, tag & 7
+        if kind == 2:
+            length, inside = _varint(content, inside)
+            after = inside + length
+            if length > LARGEST and (not within or number == within[0]):
+                kept.append(content[copied:position])
+                if within:
+                    shorter = _without(content, inside, after, within[1:])
+                    kept += [_encoded(tag), _encoded(len(shorter)), shorter]
+                copied = after
+        elif kind == 0:
+            after = _varint(content, inside)[1]
+        else:
+            after = inside + {1: 8, 5: 4}[kind]
+        position = after
+    if position != end:
+        raise ValueError("a field is longer than its message")
+    return b"".join([*kept, content[copied:end]])
+
+
+def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
+    """Return a number and the position after it."""
+    value = shift = 0
+    while True:
+        byte = content[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+
+
+def _encoded(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+tensor_type = lru_cache(helper.make_tensor_type_proto)
+T = TypeVar("T")
+InferredTypes = Sequence[tuple[int, tuple[int, ...] | None]]
+"""The ``TensorProto.DataType`` and the shape of each output."""
+
+
+class _GraphReader:
+    """One pass over the nodes."""
+
+    def __init__(self, model: onnx.ModelProto, file: Exported) -> None:
+        self._model, self._file = model, file
+        self._opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self._values: dict[str, OnnxValue] = {}
+        self._kinds: dict[OnnxValue, int] = {}
+        self._known: dict[object, Any] = {}
+        """Results for nodes of which equal ones may follow."""
+
+    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+        graph = self._model.graph
+        weights = tuple(self._weight(tensor) for tensor in graph.initializer)
+        given = [value for value in graph.input if value.name not in self._values]
+        sized = by_name([value.name for value in given], shapes, named)
+        inputs = tuple(self._know(v.name, v.type.tensor_type.elem_type, sized[v.name]) for v in given)
+        nodes = []
+        for node in graph.node:
+            if node.op_type == "Constant":
+                self._know_array(node.output[0], self._once(_attributes_key(node), lambda node=node: constant(node)))
+            else:
+                nodes.append(self._node(node))
+        outputs = tuple(self._values[value.name] for value in graph.output)
+        return FileGraph(tuple(nodes), inputs, outputs, weights)
+
+    def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
+        value = self._know(tensor.name, tensor.data_type, tuple(tensor.dims), is_constant=True)
+        most = CONSTANT_ELEMENTS if value.numbers is INTEGER else SETTINGS_ELEMENTS
+        if tensor.name not in self._file.weights and value.elements <= most:
+            base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
+            value.data = numpy_helper.to_array(tensor, base)
+        return value
+
+    def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
+        kept = data if data.size <= CONSTANT_ELEMENTS else None
+        kind = helper.np_dtype_to_tensor_dtype(data.dtype)
+        return self._know(name, kind, tuple(data.shape), kept, is_constant=True)
+
+    def _know(
+        self,
+        name: str,
+        kind: int,
+        shape: tuple[int, ...] | None,
+        data: AnyArray | None = None,
+        *,
+        is_constant: bool = False,
+    ) -> OnnxValue:
+        value = OnnxValue(name, shape, *element(kind), is_constant, data)
+        self._values[name], self._kinds[value] = value, kind
+        return value
+
+    def _once(self, key: object, make: Callable[[], T]) -> T:
+        """Return the result for a key, made where it is the first."""
+        if key not in self._known:
+            self._known[key] = make()
+        result: T = self._known[key]
+        return result
+
+    def _node(self, node: onnx.NodeProto) -> OnnxNode:
+        inputs = tuple(self._values[name] if name else None for name in node.input)
+        attributes = _attributes_key(node)
+        key = (attributes, tuple(None if value is None else self._content(value) for value in inputs), len(node.output))
+        outputs = tuple(self._outputs(node, inputs, key))
+        paths = self._file.paths
+        return OnnxNode(
+            op=node.op_type,
+            path=path_of(node) if paths is None else paths.get(node.name, ROOT),
+            inputs=inputs,
+            outputs=outputs,
+            attributes=self._once(
+                ("attributes", attributes),
+                lambda: {a.name: helper.get_attribute_value(a) for a in node.attribute},
+            ),
+            domain="" if node.domain == "ai.onnx" else node.domain,
+        )
+
+    def _content(self, value: OnnxValue) -> object:
+        """Return all that the results of a node may depend on."""
+        data = value.data
+        if data is not None:
+            data = repr(data.tolist()) if data.dtype == object else data.tobytes()
+        return self._kinds[value], value.shape, data
+
+    def _outputs(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], key: object) -> Iterator[OnnxValue]:
+        results = self._once(("computed", key), lambda: computed(node, inputs, self._model.opset_import))
+        if results is not None:
+            for name, data in zip(node.output, results, strict=False):
+                yield self._know_array(name, np.asarray(data))
+            return
+        inferred = self._once(("inferred", key), lambda: self._inferred(node, inputs))
+        is_constant = all(value is None or value.is_constant for value in inputs) and node.op_type not in RANDOM
+        for name, (kind, shape) in zip(node.output, inferred, strict=True):
+            yield self._know(name, kind, shape, is_constant=is_constant)
+
+    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> InferredTypes:
+        given = [(name, value) for name, value in zip(node.input, inputs, strict=True) if value is not None]
+        unknown = [(0, None)] * len(node.output)
+        if any(value.shape is None for _, value in given):
+            return unknown
+        data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
+        try:
+            found: Mapping[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
+                onnx.defs.get_schema(node.op_type, self._opsets[node.domain], node.domain),
+                node,
+                {name: tensor_type(self._kinds[value], value.sizes) for name, value in given},
+                data,
+                opset_imports=list(self._model.opset_import),
+            )
+        except Exception:  # another domain's operator, or shapes that do not fit: unknown
+            return unknown
+        types = [_kind_and_shape(found[name]) if name in found else (0, None) for name in node.output]
+        if node.op_type in ALIKE:
+            first = given[0][1]
+            types[0] = (self._kinds[first], first.shape)
+        return types
+
+
+def _attributes_key(node: onnx.NodeProto) -> object:
+    return node.domain, node.op_type, tuple(attribute.SerializeToString() for attribute in node.attribute)
+
+
+def _kind_and_shape(kind: onnx.TypeProto) -> tuple[int, tuple[int, ...] | None]:
+    tensor = kind.tensor_type
+    is_open = not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim)
+    return tensor.elem_type, None if is_open else tuple(dim.dim_value for dim in tensor.shape.dim)
+
+
+def constant(node: onnx.NodeProto) -> AnyArray:
     """The array of a Constant."""
+    if node.attribute[0].name == "value":
+        return numpy_helper.to_array(node.attribute[0].t)
     results: Any = ReferenceEvaluator(node).run(None, {})
     return np.asarray(results[0])
 
@@ -239,8 +350,9 @@ def computed(
 def _may_be(node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> bool:
     """True if all inputs are constants, and they and the results computed from them are small."""
     given = [value for value in inputs if value is not None]
-    has_body = any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute)
-    if node.op_type in RANDOM or has_body or any(value.data is None for value in given):
+    if node.op_type in RANDOM or any(value.data is None for value in given):
+        return False
+    if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
         return False
     if node.op_type in FILLING and math.prod(int(n) for n in given[-1].data.ravel()) > CONSTANT_ELEMENTS:
         return False
@@ -251,135 +363,10 @@ def _evaluated(
     node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
 ) -> Sequence[AnyArray] | None:
     feeds = {name: value.data for name, value in zip(node.input, inputs, strict=True) if value is not None}
-    given = [numpy_helper.from_array(data, name) for name, data in feeds.items()]
-    values = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in given]
-    results = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
-    model = helper.make_model(helper.make_graph([node], "node", values, results), opset_imports=opsets)
+    results = [name for name in node.output if name]
+    function = helper.make_function("", node.op_type, list(feeds), results, [node], opsets)
     try:
-        found: Any = ReferenceEvaluator(model).run(None, feeds)
+        found: Any = ReferenceEvaluator(function).run(None, feeds, attributes={})
     except Exception:  # the reference does not implement every operator; the shape is inferred then
         return None
     return list(found)
-
-
-ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
-"""Operators that return what they are given, which the standard's rules do not say of all of them."""
-SETTINGS_ELEMENTS = 16
-"""Initializers of floating-point numbers up to this size may be settings, such as the scales of a Resize."""
-
-
-def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
-    """The graph of a file for inputs of these shapes: in their order, and by name.
-
-    Raises:
-        Unsupported: there are not as many as the graph has inputs; its own shapes may be open, and do not stand in.
-        Exception: it is no ONNX file.
-    """
-    model = onnx.load(file.path, load_external_data=False)
-    if model.functions:
-        model = inliner.inline_local_functions(model)
-    return _GraphReader(model, file).graph(shapes, named)
-
-
-class _GraphReader:
-    """One pass over the nodes."""
-
-    def __init__(self, model: onnx.ModelProto, file: Exported) -> None:
-        self._model, self._file = model, file
-        self._opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self._values: dict[str, OnnxValue] = {}
-        self._types: dict[str, onnx.TypeProto] = {}
-
-    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
-        graph = self._model.graph
-        weights = tuple(self._weight(tensor) for tensor in graph.initializer)
-        given = [value for value in graph.input if value.name not in self._values]
-        sized = by_name([value.name for value in given], shapes, named)
-        inputs = tuple(self._input(value, sized[value.name]) for value in given)
-        nodes = tuple(self._node(node) for node in graph.node if node.op_type != "Constant" or self._constant(node))
-        outputs = tuple(self._values[value.name] for value in graph.output)
-        return OnnxGraph(nodes, inputs, outputs, weights)
-
-    def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
-        shape = tuple(tensor.dims)
-        value = OnnxValue(tensor.name, shape, _dtype_name(tensor.data_type), is_fixed=True)
-        most = SETTINGS_ELEMENTS if value.is_floating else CONSTANT_ELEMENTS
-        if tensor.name not in self._file.weights and math.prod(shape) <= most:
-            base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
-            value.data = numpy_helper.to_array(tensor, base)
-        return self._know(value, helper.make_tensor_type_proto(tensor.data_type, shape))
-
-    def _input(self, given: onnx.ValueInfoProto, shape: tuple[int, ...]) -> OnnxValue:
-        kind = given.type.tensor_type.elem_type
-        return self._know(OnnxValue(given.name, shape, _dtype_name(kind)), helper.make_tensor_type_proto(kind, shape))
-
-    def _constant(self, node: onnx.NodeProto) -> bool:
-        """Take note of a constant, which is no operator; false, so that it is none of the nodes."""
-        self._know_array(node.output[0], constant(node))
-        return False
-
-    def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
-        kind = helper.np_dtype_to_tensor_dtype(data.dtype)
-        kept = data if data.size <= CONSTANT_ELEMENTS else None
-        value = OnnxValue(name, tuple(data.shape), _dtype_name(kind), kept, is_fixed=True)
-        return self._know(value, helper.make_tensor_type_proto(kind, data.shape))
-
-    def _know(self, value: OnnxValue, kind: onnx.TypeProto) -> OnnxValue:
-        self._values[value.name], self._types[value.name] = value, kind
-        return value
-
-    def _node(self, node: onnx.NodeProto) -> OnnxNode:
-        inputs = tuple(self._values[name] if name else None for name in node.input)
-        outputs = tuple(self._outputs(node, inputs))
-        paths = self._file.paths
-        return OnnxNode(
-            name=node.name,
-            domain="" if node.domain == "ai.onnx" else node.domain,
-            op=node.op_type,
-            path=path_of(node) if paths is None else paths.get(node.name, ROOT),
-            inputs=inputs,
-            outputs=outputs,
-            attributes={a.name: helper.get_attribute_value(a) for a in node.attribute},
-        )
-
-    def _outputs(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> Iterator[OnnxValue]:
-        results = computed(node, inputs, self._model.opset_import)
-        if results is not None:
-            for name, data in zip(node.output, results, strict=False):
-                yield self._know_array(name, np.asarray(data))
-            return
-        inferred = self._inferred(node, inputs)
-        is_fixed = all(value is None or value.is_constant for value in inputs) and node.op_type not in RANDOM
-        for name in node.output:
-            kind = inferred.get(name, onnx.TypeProto())
-            value = OnnxValue(name, _shape(kind), _dtype_name(kind.tensor_type.elem_type), is_fixed=is_fixed)
-            yield self._know(value, kind)
-
-    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> Mapping[str, onnx.TypeProto]:
-        given = [(name, value) for name, value in zip(node.input, inputs, strict=True) if value is not None]
-        if any(value.shape is None for _, value in given):
-            return {}
-        data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
-        try:
-            schema = onnx.defs.get_schema(node.op_type, self._opsets[node.domain], node.domain)
-            found: Mapping[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
-                schema,
-                node,
-                {name: self._types[name] for name, _ in given},
-                data,
-                opset_imports=list(self._model.opset_import),
-            )
-        except Exception:  # another domain's operator, or shapes that do not fit: unknown
-            return {}
-        return {**found, node.output[0]: self._types[node.input[0]]} if node.op_type in ALIKE else found
-
-
-def _dtype_name(kind: int) -> str:
-    return helper.tensor_dtype_to_np_dtype(kind).name if kind else ""
-
-
-def _shape(kind: onnx.TypeProto) -> tuple[int, ...] | None:
-    tensor = kind.tensor_type
-    if not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
-        return None
-    return tuple(dim.dim_value for dim in tensor.shape.dim)

@@ -1,10 +1,13 @@
 """A model in ONNX Runtime, ready to step: a session of a file, prepared for a device with the settings of a backend.
 
-What a process has loaded by then is the run-time and numpy.
+What a process has loaded by then is the run-time and numpy. Beside it the benchmarks that run on the same device with the same
+settings: the calibration kernel, and the speed of matrix products and memory copies.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -13,13 +16,18 @@ from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
+import psutil
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.onnxruntime.files import Exported, arrays, by_name, moved_last
+from sweeprof.backends.call_signature import arrays, by_name, moved_last
+from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import WallClock
+from sweeprof.measuring.timing import WallClock, sampled
+from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.protocol import Protocol
 
 OptionsChange = Callable[[onnxruntime.SessionOptions], object]
 Optimization = Literal["disabled", "basic", "extended", "layout", "all"]
@@ -73,8 +81,9 @@ class SessionSettings:
         kind, _, number = device.partition(":")
         provider = self.provider_on(device)
         settings = {"device_id": number or "0"} if kind == "cuda" else {}
+        fallback = [] if provider == "CPUExecutionProvider" else ["CPUExecutionProvider"]  # for operators that it lacks
         session = onnxruntime.InferenceSession(
-            model, self._options(change), providers=[(provider, settings), *_fallback(provider)]
+            model, self._options(change), providers=[(provider, settings), *fallback]
         )
         if session.get_providers()[0] != provider:  # it falls back to the processor and says so in its log only
             raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
@@ -90,11 +99,6 @@ class SessionSettings:
         if change is not None:
             change(options)
         return options
-
-
-def _fallback(provider: str) -> list[str]:
-    """Return the providers that run the operators which ``provider`` lacks."""
-    return [] if provider == "CPUExecutionProvider" else ["CPUExecutionProvider"]
 
 
 Export = Callable[[Inputs], AbstractContextManager[Exported]]
@@ -226,7 +230,7 @@ class OnnxModel:
         }
 
     def _on_device(self, array: AnyArray) -> onnxruntime.OrtValue:
-        return onnxruntime.OrtValue.ortvalue_from_numpy(array, *_place(self.device))
+        return on_device(array, self.device)
 
 
 def _is_floating(value: onnxruntime.OrtValue) -> bool:
@@ -236,6 +240,11 @@ def _is_floating(value: onnxruntime.OrtValue) -> bool:
 def _on_host(rows: int | None, value: onnxruntime.OrtValue) -> HostArray:
     array: HostArray = value.numpy().astype(np.float32)
     return array[:rows] if array.ndim else array
+
+
+def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue:
+    """Return a copy of an array on a device."""
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, *_place(device))
 
 
 def _place(device: str) -> tuple[str, int]:
@@ -277,3 +286,117 @@ def _as_wanted(array: AnyArray, kind: str) -> AnyArray:
     name = {"float": "float32", "double": "float64"}.get(found := kind[7:-1], found)
     is_other = "float" in name and "float" in str(array.dtype) and str(array.dtype) != name
     return np.ascontiguousarray(array.astype(name) if is_other else array)
+
+
+def kernel(model: OnnxModel, wanted: KernelName | None) -> Kernel:
+    """The kernel on the model's device with its session's settings; always in single precision.
+
+    Args:
+        model: whose kernel.
+        wanted: which; None: the one that resembles the model.
+    """
+    import onnx
+
+    found = Counter(node.op_type for node in onnx.load(model.file.path, load_external_data=False).graph.node)
+    name = wanted or resembling(found["Conv"] + found["ConvTranspose"], found["Gemm"] + found["MatMul"])
+    if name == "convolution":
+        given = np.ones((1, CHANNELS, SIDE, SIDE), np.float32)
+        graph = one_node("Conv", given, np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32), pads=[1, 1, 1, 1])
+    else:
+        given = np.full((ROWS, ROWS), 1e-3, np.float32)
+        graph = one_node("MatMul", given, given)
+    session = model.settings.open(graph, model.device)
+    batch = SessionFeed({"x0": on_device(given, model.device)}, {"x0": given.shape})
+    return Kernel(name, model.steps_of(session, batch))
+
+
+OPSET, IR_VERSION = 17, 8
+"""Those that every ONNX Runtime of these years knows."""
+
+
+def one_node(op: str, given: AnyArray, weights: AnyArray, **attributes: Any) -> bytes:
+    """A serialised model ``x1 = op(x0, weights)`` for ``x0`` of the shape of ``given``."""
+    return chain_of(op, given, 1, weights, **attributes)
+
+
+def chain_of(op: str, given: AnyArray, length: int, weights: AnyArray | None = None, **attributes: Any) -> bytes:
+    """A serialised model of ``length`` equal nodes, one after the other: ``x1 = op(x0)`` and so on, or ``op(x0, weights)``."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    stored = [] if weights is None else [numpy_helper.from_array(weights, "weights")]
+    read = [tensor.name for tensor in stored]
+    nodes = [helper.make_node(op, [f"x{i}", *read], [f"x{i + 1}"], f"{op}{i}", **attributes) for i in range(length)]
+    shapes = (given.shape, given.shape if weights is None else None)
+    ends = [
+        helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, shape)
+        for i, shape in zip((0, length), shapes, strict=True)
+    ]
+    graph = helper.make_graph(nodes, op, ends[:1], ends[1:], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    serialised: bytes = model.SerializeToString()
+    return serialised
+
+
+SHORT = Protocol(sample_s=0.005, min_samples=5)
+"""Of each benchmark the best sample counts: whatever disturbs one makes it slower."""
+SMALLEST, LARGEST = 256, 8192
+"""Rows and columns of the matrices."""
+NEXT_S = 0.1
+"""A product that is expected to take longer than this is not tried."""
+COPIED_BYTES = 1 << 28
+"""At least; more where the last-level cache is larger."""
+
+
+def peaks(settings: PeakSettings, options: SessionSettings) -> Peaks:
+    """The highest rates of short benchmarks; about a second, in single precision, with the session's settings.
+
+    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
+    """
+    return Peaks(
+        flops_per_s=_product_rate(settings.device, options),
+        bytes_per_s=_copy_rate(settings.device, options),
+        dtype=settings.dtype,
+        device=settings.device,
+        threads=settings.threads,
+    )
+
+
+def _product_rate(device: str, options: SessionSettings) -> float:
+    """FLOP/s of the best square product: twice as many rows and columns each time, until the next would take too long."""
+    best, size = 0.0, SMALLEST
+    numbers = np.random.default_rng(0)  # zeros or ones would let a GPU clock higher than numbers do
+    while True:
+        left, right = (numbers.standard_normal((size, size), np.float32) for _ in range(2))
+        seconds = _best(one_node("MatMul", left, right), left, device, options)
+        best = max(best, 2 * size**3 / seconds)
+        if size >= LARGEST or 8 * seconds > NEXT_S:
+            return best
+        size *= 2
+
+
+def _copy_rate(device: str, options: SessionSettings) -> float:
+    """Return the rate of a copy that changes the sign: the run-time would skip an unchanged copy."""
+    size = COPIED_BYTES if device != "cpu" else _beyond_caches()
+    source = np.ones(size // 4, np.float32)
+    return 2 * source.nbytes / _best(chain_of("Neg", source, 1), source, device, options)
+
+
+def _beyond_caches() -> int:
+    """Bytes of an array that no cache of this host holds, a sixteenth of its memory at most."""
+    name = "SC_LEVEL3_CACHE_SIZE"
+    cached = os.sysconf(name) if name in os.sysconf_names else 0
+    return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
+
+
+def _best(model: bytes, given: AnyArray, device: str, options: SessionSettings) -> float:
+    """Seconds of one run into memory that is there already."""
+    session = options.open(model, device)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x0", on_device(given, device))
+    binding.bind_ortvalue_output("x1", on_device(given, device))
+
+    def step() -> None:
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    return min(sampled(step, SHORT, WallClock()))

@@ -1,4 +1,4 @@
-"""ONNX Runtime's own profiler: its trace, its overhead, what each node of a step took, and the module of each node.
+"""The times of modules and operators, from ONNX Runtime's own profiler.
 
 The profiler's file is a Chrome trace with an event per node and step, times in whole microseconds. The nodes are those of the
 graph as the run-time has optimised it, which it writes.
@@ -12,6 +12,10 @@ its batch norm and activation is the convolution.
 The overhead is measured on a chain of nodes that do next to nothing: without the profiler a node takes a fraction of a
 microsecond, and all that its window notes beyond that is the profiler's. Real nodes have more inputs to write down, so the sum
 of both is then taken from what the profiler added to real steps, in the same proportion.
+
+For the times of modules, steps with and without the profiler alternate, each kind in its own session. A module whose nodes are
+fused into another's has no time of its own. What a step takes beside its nodes, the run-time's own walk over the graph, is the
+root's.
 """
 
 from __future__ import annotations
@@ -30,17 +34,18 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper
 
-from sweeprof.backends.onnxruntime.benchmarks import IR_VERSION, OPSET
 from sweeprof.backends.onnxruntime.counting import cost_of
 from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, read
-from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
+from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed, chain_of, on_device
 from sweeprof.counting.formulas import DEFAULTS
-from sweeprof.measuring.layer_timing import seconds_added
-from sweeprof.measuring.timing import Clock
-from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import Shapes
+from sweeprof.errors import Unsupported
+from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, seconds_added
+from sweeprof.measuring.node_times import NodeRun, module_times, operator_rows
+from sweeprof.measuring.timing import Clock, lasting, without_collection
+from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes, disagreement
+from sweeprof.results.operators import Operators
+from sweeprof.results.protocol import Protocol
 
 NODE = "_kernel_time"
 """What the names of nodes' events end in."""
@@ -98,46 +103,28 @@ class ProfilerOverhead:
 
 def calibrated(model: OnnxModel) -> ProfilerOverhead:
     """Return the profiler's overhead for each node on the model's device."""
-    settings, chain = replace(model.settings, optimization="disabled"), _chain()
-    place, _, number = model.device.partition(":")
-    given = np.ones(1, np.float32)
-    batch = SessionFeed(
-        {"x0": onnxruntime.OrtValue.ortvalue_from_numpy(given, place, int(number or 0))}, {"x0": given.shape}
-    )
+    settings = replace(model.settings, optimization="disabled")
+    given, clock = np.ones(1, np.float32), model.clock()
+    chain = chain_of("Neg", given, NODES)
+    batch = SessionFeed({"x0": on_device(given, model.device)}, {"x0": given.shape})
     plain = model.steps_of(settings.open(chain, model.device), batch)
     with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
         session = settings.open(chain, model.device, partial(profiling, folder=Path(folder)))
         profiled = model.steps_of(session, batch)
         for step in (plain, profiled):
-            for _ in range(WARMUP_STEPS):
-                step()
+            lasting(step, WARMUP_STEPS, clock)
         bare_steps: list[float] = []
 
         def bare_step() -> float:
-            bare_steps.append(_lasting(plain, model.clock()))
+            bare_steps.append(lasting(plain, 1, clock))
             return bare_steps[-1]
 
-        whole = seconds_added(bare_step, lambda: _lasting(profiled, model.clock()), STEPS) / NODES
+        whole = seconds_added(bare_step, lambda: lasting(profiled, 1, clock), STEPS) / NODES
         bare = statistics.median(bare_steps) / NODES
         traced = list(steps_of(Path(session.end_profiling()).read_bytes()))[-STEPS:]
     window = statistics.median(sum(node["dur"] for node in step.nodes) / 1e6 for step in traced) / NODES
     inside = max(0.0, window - bare)
     return ProfilerOverhead(inside, max(0.0, whole - inside))
-
-
-def _lasting(step: Callable[[], object], clock: Clock) -> float:
-    begin = clock.mark()
-    step()
-    return clock.between(begin, clock.mark())
-
-
-def _chain() -> bytes:
-    nodes = [helper.make_node("Neg", [f"x{i}"], [f"x{i + 1}"], f"neg{i}") for i in range(NODES)]
-    ends = [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, [1]) for i in (0, NODES)]
-    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    serialised: bytes = model.SerializeToString()
-    return serialised
 
 
 BLOCKED = "_nchwc"
@@ -161,13 +148,13 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
         optimised: the ``NodeProto`` of the optimised graph, in their order.
     """
     returned = {name: fused.name for fused in optimised for name in _returns(fused)}
-    makers = {value.name: node for node in graph.nodes for value in node.outputs}
+    makers = {value.name: node for node in graph.operators for value in node.outputs}
     owner: dict[OnnxNode, str] = {}
     for fused in optimised:
         for name in _returns(fused):
             for member in _behind(makers.get(name), returned, makers):
                 owner.setdefault(member, fused.name)
-    for node in graph.nodes:
+    for node in graph.operators:
         readable = (makers.get(value.name) for value in node.inputs if value is not None)
         found = next((owner[maker] for maker in readable if maker in owner), None)
         if node not in owner and found is not None:
@@ -223,23 +210,6 @@ SMALL = 1024
 """Bytes; larger weights are not written into the optimised graph, but beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRun:
-    """One node that ran once."""
-
-    name: str
-    op: str
-    path: str
-    """Of its module."""
-    flops: int | None
-    """As counted on the graph that was exported; None where that is not known, or it does none."""
-    seconds: float
-    """In whole microseconds, as the profiler has them."""
-    allocated: int
-    """Bytes that it took from the allocator, less those that were given back while it ran."""
-    input_shapes: Shapes
-
-
 @dataclass(slots=True)
 class Profiled:
     """A session that is being profiled, and after it what was seen."""
@@ -286,11 +256,121 @@ def _ran(event: Mapping[str, Any], known: Mapping[str, Origin]) -> NodeRun:
     origin = known.get(name, Origin(ROOT, None))
     shapes = [tuple(shape) for kind in about["input_type_shape"] for shape in kind.values() if shape]
     return NodeRun(
-        name=name,
         op=about["op_name"],
         path=origin.path,
         flops=origin.flops,
         seconds=event["dur"] / 1e6,
         allocated=int(about.get("mem_in_use_delta", about["output_size"])),
         input_shapes=tuple(shapes),
+    )
+
+
+MOST_REPEATS = 200
+MOST_EVENTS = 60_000
+"""Nodes in a trace: the profiler keeps them in memory, and writes about 600 bytes each."""
+FEWEST_REPEATS = 3
+"""After warming up, however large the model."""
+
+RunStep = Callable[[], object]
+StepPair = tuple[float, float]
+"""Seconds of a step without the profiler and of one under it."""
+
+
+def layer_times(model: OnnxModel, batch: SessionFeed, protocol: Protocol) -> LayerTimes:
+    """The modules' times of inference; as many repeats as the protocol asks of a round.
+
+    Raises:
+        Unsupported: the graph has no nodes.
+        Exception: whatever ONNX Runtime raised.
+    """
+    with model.stepping(batch) as plain, without_collection(), profiled(model, batch) as seen:
+        if not seen.nodes:
+            raise Unsupported("the optimised graph has no nodes: its results are constants")
+        warmup, kept = _taken(plain, seen, model.clock(), protocol)
+        cost = calibrated(model)
+    cost = cost.refined(_added([*warmup[protocol.warmup_steps :], *kept]) / max(1, len(seen.steps[0])))
+    warmup_kept = warmup[: protocol.warmup_steps]
+    pairs = [*warmup_kept, *kept]
+    steps = [*seen.steps[: len(warmup_kept)], *seen.steps[len(warmup) :]]
+    return LayerTimes(
+        mode="inference",
+        calls=module_times(steps, [probed for _, probed in pairs], model.file.types, cost.inside, cost.outside),
+        warmup=len(warmup_kept),
+        forward=PhaseTimes(tuple(plain for plain, _ in pairs), tuple(probed for _, probed in pairs)),
+        probe_s={"inside": cost.inside, "outside": cost.outside},
+        unmet=(f"min_samples={protocol.min_samples}",) if len(kept) < protocol.min_samples else (),
+    )
+
+
+def _taken(plain: RunStep, seen: Profiled, clock: Clock, protocol: Protocol) -> tuple[list[StepPair], list[StepPair]]:
+    """The pairs of steps for warming up, and those that count.
+
+    More are taken, at most :data:`MOST_ATTEMPTS` times as many, while steps less what the profiler adds to them differ from steps
+    without it.
+    """
+    most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
+    spent = 0.0
+
+    def pairs(fewest: int, seconds: float) -> list[StepPair]:
+        nonlocal spent
+        begin = clock.now()
+        taken: list[StepPair] = []
+        while len(taken) < most and (
+            not taken
+            or ((len(taken) < fewest or clock.now() - begin < seconds) and spent + clock.now() - begin < protocol.max_s)
+        ):
+            taken.append(_pair(plain, seen, clock, len(taken)))
+        spent += clock.now() - begin
+        return taken
+
+    warmup = pairs(protocol.warmup_steps, protocol.warmup_s)
+    spent = 0.0
+    kept = pairs(protocol.min_samples, protocol.min_s)
+    for _ in range(MOST_ATTEMPTS - 1):
+        if spent >= protocol.max_s or _agree(kept):
+            break
+        kept += pairs(protocol.min_samples, protocol.min_s)
+    return warmup, kept
+
+
+def _agree(pairs: Sequence[StepPair]) -> bool:
+    plain, probed = zip(*pairs, strict=True)
+    return disagreement(plain, [seconds - _added(pairs) for seconds in probed]) is None
+
+
+def _pair(plain: RunStep, seen: Profiled, clock: Clock, number: int) -> StepPair:
+    """Run a step of each kind; their order alternates, because the second finds warmer caches."""
+    if number % 2:
+        return lasting(plain, 1, clock), lasting(seen.step, 1, clock)
+    probed = lasting(seen.step, 1, clock)
+    return lasting(plain, 1, clock), probed
+
+
+def _added(pairs: Sequence[StepPair]) -> float:
+    """Return what the profiler adds to a step, in seconds; never less than nothing."""
+    return max(0.0, statistics.median(probed - plain for plain, probed in pairs))
+
+
+UNTRACED_STEPS = 2
+TRACED_STEPS = 3
+
+
+def operators(model: OnnxModel, batch: SessionFeed) -> Operators:
+    """Return the operators that a step runs: nodes of the optimised graph by module, with times of a few steps.
+
+    FLOPs are those of docs/counting.md, counted on the graph as it was exported; a node that the run-time has made of several has
+    theirs, and one that it has put in has none.
+
+    Raises:
+        Exception: whatever ONNX Runtime raised.
+    """
+    with profiled(model, batch) as seen:
+        for _ in range(UNTRACED_STEPS + TRACED_STEPS):
+            seen.step()
+    return Operators(
+        mode="inference",
+        rows=operator_rows(seen.steps[UNTRACED_STEPS:], on_device=not model.device.startswith("cpu")),
+        steps=TRACED_STEPS,
+        step_s=sum(seen.seconds[UNTRACED_STEPS:]) / TRACED_STEPS,
+        files={"trace.json.gz": seen.chrome},
     )

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx_ir
 import torch
+from onnx_ir.passes.common import RemoveUnusedNodesPass
+from onnxscript.optimizer import fold_constants_ir
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from sweeprof.backends.onnxruntime.files import MODEL, CallSignature, Exported, WeightRole, is_tensor
-from sweeprof.backends.onnxruntime.graph import tidy
+from sweeprof.backends.call_signature import CallSignature, is_tensor
+from sweeprof.backends.onnxruntime.files import Exported, WeightRole
+from sweeprof.backends.onnxruntime.graph import SCOPES, path_of_scopes
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
 
@@ -58,9 +62,41 @@ def saved(program: torch.onnx.ONNXProgram, folder: Path) -> str:
             value.shape = None
     for value in (*graph.inputs, *graph.initializers.values()):
         value.metadata_props.clear()
-    path = str(folder / MODEL)
+    path = str(folder / Exported.NAME)
     program.save(path)
     return path
+
+
+def tidy(model: onnx_ir.Model, weights: Collection[str]) -> dict[str, str]:
+    """Fold the constants of a traced graph in place; returns the path of the module of every node, by the node's name.
+
+    Args:
+        model: the graph.
+        weights: initializers that are the model's own, and stay as they are.
+    """
+    makers = {v.name: n.metadata_props[SCOPES] for n in model.graph for v in n.outputs if SCOPES in n.metadata_props}
+
+    def should_fold(node: onnx_ir.Node) -> bool | None:
+        return False if any(value is not None and value.name in weights for value in node.inputs) else None
+
+    fold_constants_ir(model, onnx_shape_inference=True, should_fold=should_fold)
+    for node in model.graph:
+        if node.op_type in ("Conv", "ConvTranspose") and len(node.inputs) == 3 and _is_zero(node.inputs[2], weights):
+            node.replace_input_with(2, None)
+    RemoveUnusedNodesPass()(model)
+    return {str(node.name): path_of_scopes(_scopes(node, makers)) for node in model.graph.all_nodes()}
+
+
+def _scopes(node: onnx_ir.Node, makers: Any) -> str | None:
+    """Return the scope in the node's metadata, or in that of the node that it replaces."""
+    return node.metadata_props.get(SCOPES) or next((makers[v.name] for v in node.outputs if v.name in makers), None)
+
+
+def _is_zero(value: onnx_ir.Value | None, weights: Collection[str]) -> bool:
+    if value is None or value.name in weights:
+        return False
+    constant = onnx_ir.convenience.get_const_tensor(value)
+    return constant is not None and not constant.numpy().any()
 
 
 def traced(module: torch.nn.Module, signature: CallSignature, opset: int) -> torch.onnx.ONNXProgram:
@@ -96,7 +132,7 @@ def _name_outputs(program: torch.onnx.ONNXProgram) -> None:
     if exported is None or exported.call_spec.out_spec is None:
         return
     specs = [spec.arg for spec in exported.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
-    structure = torch.utils._pytree.tree_unflatten(range(len(specs)), exported.call_spec.out_spec)
+    structure = exported.call_spec.out_spec.unflatten(range(len(specs)))
     names = [name for name, at in named_leaves(structure).items() if isinstance(specs[at], TensorArgument)]
     outputs = program.model.graph.outputs
     if len(names) != len(outputs) or names == [""]:
@@ -142,23 +178,16 @@ def _in_inference(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str, WeightRole]:
+    """Return the roles of the graph's initializers by name; a tensor with several names has a role under the first."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     buffers = dict(module.named_buffers(remove_duplicate=False))
-    return roles(program, parameters, buffers)
-
-
-def roles(
-    program: torch.onnx.ONNXProgram, parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]
-) -> dict[str, WeightRole]:
-    """Return the roles of the graph's initializers by name; a tensor with several names has a role under the first."""
     found: dict[str, WeightRole] = {}
     seen: set[int] = set()
     for name in program.model.graph.initializers:
         tensor = parameters.get(name, buffers.get(name))
-        if tensor is None or id(tensor) in seen:
-            continue
-        seen.add(id(tensor))
-        found[name] = "buffer" if name not in parameters else "parameter" if tensor.requires_grad else "frozen"
+        if tensor is not None and id(tensor) not in seen:
+            seen.add(id(tensor))
+            found[name] = "buffer" if name not in parameters else "parameter" if tensor.requires_grad else "frozen"
     return found
 
 

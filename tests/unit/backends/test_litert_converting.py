@@ -19,9 +19,10 @@ from sweeprof.measuring.instantiate import instantiate
 
 pytest.importorskip("ai_edge_litert")
 
-from sweeprof.backends.litert import converting
+from sweeprof.backends import model_files
 from sweeprof.backends.litert.adapter import LitertBackend
-from sweeprof.backends.litert.converting import Converter
+from sweeprof.backends.litert.convert import Converter
+from sweeprof.backends.litert.files import TfliteFile
 
 IMAGES = Inputs((TensorSpec((2, 1, 32, 32)),))
 
@@ -42,7 +43,7 @@ def test_what_a_builder_raises_comes_through(tmp_path: Path) -> None:
         convert(described("builtins.str"), tmp_path)
     with pytest.raises(TypeError, match="the model's builder returned a str"):
         convert(lambda: "a model in the caller's hands", tmp_path)
-    assert list(tmp_path.glob("*.tflite")) == []
+    assert list(tmp_path.rglob("*.tflite")) == []
 
 
 def test_what_cannot_be_converted_has_the_converters_words(tmp_path: Path) -> None:
@@ -80,8 +81,7 @@ import json, sys
 import numpy as np, psutil
 from ai_edge_litert import schema_py_generated as schema
 from sweeprof.backends.litert.adapter import LitertBackend
-from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.litert.kernel import one_operator
+from sweeprof.backends.litert.files import TfliteFile, one_operator
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 matrix = np.full((1024, 1024), 1e-3, np.float32)
@@ -120,19 +120,21 @@ def test_a_measured_process_has_the_interpreter_and_as_many_threads_as_it_should
 def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def made(request: Any) -> None:
+    def made(module: str, request: Any, variables: Any) -> None:
         asked.append(request)
-        Path(request["file"]).write_bytes(b"content")
+        file = TfliteFile(str(Path(request["folder"]) / TfliteFile.NAME))
+        Path(file.path).write_bytes(b"content")
+        file.write_facts()
 
-    monkeypatch.setattr(converting, "_run_child", made)
+    monkeypatch.setattr(model_files, "run_child", made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(quantization="int8")
     backend.expect(IMAGES)
     backend.ranges_from(lambda limit: Inputs((np.zeros((limit, 1, 32, 32), np.float32),)))
     assert backend.artifact(build, 1).bytes == len(b"content")
-    assert Path(asked[0]["file"]).parent == tmp_path / "sweeprof" / "litert"
+    assert Path(asked[0]["folder"]).parent == tmp_path / "sweeprof" / "litert"
     assert asked[0]["signature"] == {"args": [{"shape": [2, 32, 32, 1], "dtype": "float32"}], "kwargs": {}}
     backend.ranges_from(lambda limit: Inputs((np.ones((limit, 1, 32, 32), np.float32),)))
     backend.artifact(build, 1)
     backend.artifact(build, 1)
-    assert len({request["file"] for request in asked}) == len(asked) == 2
+    assert len({request["folder"] for request in asked}) == len(asked) == 2

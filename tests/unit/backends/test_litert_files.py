@@ -24,9 +24,9 @@ from sweeprof.zoo import digits_resnet, lenet5, mlp
 pytest.importorskip("ai_edge_litert")
 
 from sweeprof.backends.litert.adapter import LitertBackend
-from sweeprof.backends.litert.convert import Quantization, converted
+from sweeprof.backends.litert.convert import Quantization, converted, signature_of
 from sweeprof.backends.litert.counting import count_file
-from sweeprof.backends.litert.files import TfliteFile, signature_of
+from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
 
 ROWS = 8
@@ -42,10 +42,9 @@ BIASED = {"bias_initializer": "random_normal"}
 def written(folder: Path, model: Any, *shapes: tuple[int, ...], quantization: Quantization = "none") -> TfliteFile:
     samples = [np.moveaxis(Digits().split("train").inputs[:128], 1, -1)] if quantization == "int8" else []
     signature = signature_of(Inputs(tuple(TensorSpec(shape) for shape in shapes)), None)
-    path = folder / f"{len(list(folder.iterdir()))}.tflite"
-    content, outputs = converted(model, signature, quantization, samples)
-    path.write_bytes(content)
-    return TfliteFile(str(path), outputs=outputs)
+    own = folder / str(len(list(folder.iterdir())))
+    own.mkdir()
+    return converted(model, signature, quantization, samples, own)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +91,15 @@ def test_parameters_take_what_their_types_take(lenet: dict[str, TfliteFile]) -> 
     assert sizes["float16"] == 2 * 61_706
     assert sizes["int8"] == 61_706 + 3 * biases
     assert sizes["int8"] < sizes["dynamic"] < sizes["float16"]
+
+
+def test_weights_that_are_widened_are_no_inputs(lenet: dict[str, TfliteFile]) -> None:
+    """Weights of 16 bits are widened by operators of the file; a layer of 32 bits reads its activations alone."""
+    shape = [(ROWS, 32, 32, 1)]
+    plain, half = (count_file(lenet[name], shape) for name in ("none", "float16"))
+    assert [row.input_shapes for row in half.rows] == [row.input_shapes for row in plain.rows]
+    assert [row.input_bytes for row in half.rows] == [row.input_bytes for row in plain.rows]
+    assert plain.rows[0].input_bytes == ROWS * 32 * 32 * 4
 
 
 def test_the_size_of_a_file_is_its_length(lenet: dict[str, TfliteFile]) -> None:

@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
-from sweeprof.backends.onnxruntime import exporting
+from sweeprof.backends import model_files
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.counting.formulas import DEFAULTS
@@ -67,7 +67,7 @@ def test_the_same_from_a_config_in_a_cache(tmp_path: Path, monkeypatch: pytest.M
     inputs = Inputs((TensorSpec((4, 5, 8)), TensorSpec((1, 4, 16))))
     backend = OnnxruntimeBackend(cache=str(tmp_path))
     first = backend.analyze(builder(node), inputs, None, DEFAULTS)
-    monkeypatch.setattr(exporting, "run_child", None)
+    monkeypatch.setattr(model_files, "run_child", None)
     assert backend.analyze(builder(node), inputs, None, DEFAULTS).macs == first.macs == 4 * 5 * 3 * 16 * (8 + 16)
 
 

@@ -13,8 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from sweeprof import Cost
-from sweeprof.backends.onnxruntime.costs import COSTS, FREE
-from sweeprof.backends.onnxruntime.counting import count_file
+from sweeprof.backends.onnxruntime.counting import COSTS, FREE, count_file
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from sweeprof.backends import model_files
-from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, key_of
-from sweeprof.backends.onnxruntime import exporting
+from sweeprof.backends.call_signature import VARYING
+from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, key_of, run_child
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import EXPORTERS, Exporter
-from sweeprof.backends.onnxruntime.files import VARYING, Exported
+from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -60,9 +60,9 @@ def test_a_model_is_exported_once_whatever_the_batch(cache: str, monkeypatch: py
 
     def counting(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
         asked.append(request)
-        return model_files.run_child(module, request, variables)
+        return run_child(module, request, variables)
 
-    monkeypatch.setattr(exporting, "run_child", counting)
+    monkeypatch.setattr(model_files, "run_child", counting)
     backend = OnnxruntimeBackend(cache=cache)
     for batch in (4, 1):
         x = np.random.default_rng(0).standard_normal((batch, 1, 32, 32)).astype(np.float32)
@@ -139,7 +139,7 @@ def test_what_is_known_beside_a_graph_is_kept(tmp_path: Path) -> None:
 
 def answering(monkeypatch: pytest.MonkeyPatch, stage: str, kind: str, message: str) -> Exporter:
     """An exporter whose process answers that; the real process is tested by the conformance suite."""
-    monkeypatch.setattr(exporting, "run_child", lambda *_: ChildFailure(stage, kind, message))
+    monkeypatch.setattr(model_files, "run_child", lambda *_: ChildFailure(stage, kind, message))
     return Exporter(23, 0, None)
 
 
@@ -192,7 +192,7 @@ def test_a_model_that_is_not_exported_for_any_batch_size_is_for_one(
         Exported(f"{request['folder']}/model.onnx", shapes[-1][0]).write_facts()
         return None
 
-    monkeypatch.setattr(exporting, "run_child", refusing)
+    monkeypatch.setattr(model_files, "run_child", refusing)
     inputs = Inputs((TensorSpec((batch, 3)),))
     for _ in range(2):
         refused = pytest.raises(Unsupported, match="no luck") if batch == VARYING else nullcontext()
@@ -211,7 +211,7 @@ def test_what_fails_altogether_is_not_remembered(
         requests.append(request)
         return ChildFailure(stage, "ValueError", "no luck")
 
-    monkeypatch.setattr(exporting, "run_child", failing)
+    monkeypatch.setattr(model_files, "run_child", failing)
     for times in (1, 2):
         with pytest.raises(error, match="no luck"):  # noqa: SIM117
             with Exporter(23, 0, str(tmp_path)).exported(builder(MLP), DIGITS, 1):

@@ -19,17 +19,18 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from sweeprof import Profiler
-from sweeprof.backends.onnxruntime import layer_times
+from sweeprof.backends.onnxruntime import profiler
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.backends.onnxruntime.model import OnnxModel
-from sweeprof.backends.onnxruntime.profiler import NodeRun, ProfilerOverhead, calibrated
+from sweeprof.backends.onnxruntime.profiler import ProfilerOverhead, calibrated
 from sweeprof.backends.outputs import named
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.node_times import NodeRun, module_times
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable
@@ -233,7 +234,7 @@ def timed(found: Sample) -> LayerTimes:
 def test_layer_times_are_at_the_rows_of_the_table(
     name: str, sample: Callable[[str], Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layer_times, "MOST_ATTEMPTS", 1)  # a busy machine takes no more steps than an idle one
+    monkeypatch.setattr(profiler, "MOST_ATTEMPTS", 1)  # a busy machine takes no more steps than an idle one
     found = sample(name)
     times = timed(found)
     assert (times.mode, times.warmup, times.backward) == ("inference", 2, None)
@@ -253,12 +254,12 @@ def test_layer_times_are_at_the_rows_of_the_table(
 
 
 def test_a_profiler_that_is_said_to_cost_more_than_the_nodes_took_leaves_no_row_without_time() -> None:
-    nodes = [NodeRun("relu", "Relu", "act", None, 2e-6, 0, ()), NodeRun("conv", "Conv", "conv", None, 60e-6, 0, ())]
-    file = Exported("model.onnx", types={"act": "ReLU", "conv": "Conv2d"})
-    calls = layer_times._calls([nodes, nodes], [80e-6, 90e-6], ProfilerOverhead(101e-6, 3e-6), file)
+    nodes = [NodeRun("Relu", "act", None, 2e-6, 0, ()), NodeRun("Conv", "conv", None, 60e-6, 0, ())]
+    types = {"act": "ReLU", "conv": "Conv2d"}
+    calls = module_times([nodes, nodes], [80e-6, 90e-6], types, inside=101e-6, outside=3e-6)
     assert {call.path: min(call.forward) > 0 for call in calls} == {ROOT: True, "act": True, "conv": True}
     assert sum(call.forward[0] for call in calls) > 0.2 * 80e-6
-    fair = layer_times._calls([nodes], [80e-6], ProfilerOverhead(0.5e-6, 3e-6), file)
+    fair = module_times([nodes], [80e-6], types, inside=0.5e-6, outside=3e-6)
     assert {call.path: call.forward[0] for call in fair} == pytest.approx({ROOT: 12e-6, "act": 1.5e-6, "conv": 59.5e-6})
 
 

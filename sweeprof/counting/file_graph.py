@@ -1,0 +1,290 @@
+"""The graph of a model in a file, with the layer table and the live bytes that follow from it, for every format of files.
+
+A format's reader makes the graph, and a format's costs tell what each operator costs. Counts need nothing else of a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+from typing import Any, Generic, TypeVar
+
+from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.liveness import OperatorRun, peak_of
+from sweeprof.counting.operators import REAL, Numbers
+from sweeprof.counting.parameters import added, whole
+from sweeprof.results.layer_times import ROOT, above
+from sweeprof.results.layers import Bytes, LayerRow, Liveness, OperatorCount, Weights
+
+
+@dataclass(slots=True, eq=False)
+class FileTensor:
+    """A tensor of the graph."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    """None where it is not known."""
+    dtype: str
+    """E.g. ``float32``; ``""`` where it is not known."""
+    itemsize: float = 4
+    """Bytes of an element, fractional if smaller than a byte; 0 for texts."""
+    numbers: Numbers = REAL
+    """The kind of numbers that the elements represent."""
+    is_constant: bool = False
+    """True if the tensor depends on no input of the model."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a tensor whose shape is known."""
+        assert self.shape is not None
+        return self.shape
+
+    @property
+    def elements(self) -> int:
+        assert self.shape is not None
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> Bytes:
+        size = self.elements * self.itemsize
+        return size if isinstance(size, int) else whole(size)
+
+
+Tensor = TypeVar("Tensor", bound=FileTensor)
+
+
+@dataclass(slots=True, eq=False)
+class FileOperator(Generic[Tensor]):
+    """An operator of the graph, as the rules of :mod:`sweeprof.counting.mapping` take it."""
+
+    op: str
+    """The format's name for it, e.g. ``Conv``."""
+    path: str
+    """Of its module."""
+    inputs: tuple[Tensor | None, ...]
+    """None for an optional one that is not given."""
+    outputs: tuple[Tensor, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def input(self, position: int) -> Tensor | None:
+        """Return the input at a position, or None if it is omitted."""
+        return self.inputs[position] if len(self.inputs) > position else None
+
+    def operand(self, position: int) -> Tensor:
+        """Return an input that every call of the operator has."""
+        value = self.input(position)
+        assert value is not None
+        return value
+
+    @property
+    def result(self) -> Tensor:
+        """The first output."""
+        return self.outputs[0]
+
+    @property
+    def is_known(self) -> bool:
+        """True if the shapes of all inputs and outputs are known."""
+        return all(value is None or value.shape is not None for value in (*self.inputs, *self.outputs))
+
+
+Operator = TypeVar("Operator", bound=FileOperator[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class FileGraph(Generic[Operator, Tensor]):
+    """Operators in the order in which they run."""
+
+    operators: tuple[Operator, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...] = ()
+    """Constants that the file stores."""
+
+
+def liveness(graph: FileGraph[Any, Any], views: Collection[str]) -> Liveness | None:
+    """Return the peak of live bytes; None where a shape is not known.
+
+    Args:
+        graph: the graph.
+        views: names of the operators whose result has the memory of their first input.
+    """
+    if not all(operator.is_known for operator in graph.operators):
+        return None
+    runs = []
+    for operator in graph.operators:
+        made = {tensor: tensor.nbytes for tensor in operator.outputs if not tensor.is_constant}
+        source = operator.input(0) if operator.op in views else None
+        runs.append(OperatorRun(operator.path, operator.inputs, made, source))
+    return peak_of(runs, graph.outputs, sum(tensor.nbytes for tensor in graph.inputs))
+
+
+@dataclass(slots=True)
+class OwnCounts:
+    """The cost of a module's own operators."""
+
+    macs: int = 0
+    flops: int = 0
+    ops: int = 0
+    operators: dict[str, OperatorCount] = field(default_factory=dict)
+
+    def add(self, name: str, cost: OperatorCost, inputs: int, outputs: int) -> None:
+        """Add an operator with the elements of its first input and its first output."""
+        macs, flops, ops = cost
+        self.macs, self.flops, self.ops = self.macs + macs, self.flops + flops, self.ops + ops
+        count = self.operators.setdefault(name, OperatorCount(name, 0, 0, 0, 0, 0, 0))
+        count.calls += 1
+        count.macs, count.flops, count.ops = count.macs + macs, count.flops + flops, count.ops + ops
+        count.inputs, count.outputs = count.inputs + inputs, count.outputs + outputs
+
+
+def layer_row(
+    path: str,
+    kind: str,
+    weights: Weights,
+    counts: OwnCounts,
+    given: Iterable[FileTensor],
+    made: Iterable[FileTensor],
+    *,
+    is_leaf: bool,
+) -> LayerRow:
+    """Return the row of the first call of a module.
+
+    Args:
+        path: of the module.
+        kind: its type.
+        weights: its own.
+        counts: of its own operators.
+        given: what it reads of others.
+        made: what it returns to others.
+        is_leaf: False if calls within it return its activations.
+    """
+    given, made = list(given), list(made)
+    output_bytes = _bytes(made)
+    return LayerRow(
+        path=path,
+        type=kind,
+        depth=0 if path == ROOT else path.count(".") + 1,
+        call=0,
+        params=weights.params,
+        trainable=weights.trainable,
+        params_bytes=weights.params_bytes,
+        buffers=weights.buffers,
+        macs=counts.macs,
+        input_shapes=tuple(tensor.shape for tensor in given if tensor.shape is not None),
+        output_shapes=tuple(tensor.shape for tensor in made if tensor.shape is not None),
+        flops=counts.flops,
+        ops=counts.ops,
+        act_bytes=output_bytes if is_leaf else 0,
+        input_bytes=_bytes(given),
+        output_bytes=output_bytes,
+        input_dtypes=tuple(tensor.dtype for tensor in given),
+        output_dtypes=tuple(tensor.dtype for tensor in made),
+        buffers_bytes=weights.buffers_bytes,
+        dtypes=weights.dtypes,
+        operators=tuple(counts.operators.values()),
+    )
+
+
+def _bytes(tensors: Sequence[FileTensor]) -> Bytes | None:
+    return None if any(tensor.shape is None for tensor in tensors) else sum(tensor.nbytes for tensor in tensors)
+
+
+NEVER_CALLED = ("ModuleList", "ModuleDict")
+"""Modules that only hold others."""
+
+
+def module_rows(
+    graph: FileGraph[Any, Any],
+    types: Mapping[str, str],
+    weights: Mapping[str, Weights],
+    counts: Mapping[str, OwnCounts],
+) -> tuple[LayerRow, ...]:
+    """Return one row per module in the order of the operators, each after the module that it is in; its calls are one row.
+
+    A module without an operator was never called, for example dropout, which is not in a graph for inference.
+
+    Args:
+        graph: the graph.
+        types: class name by path of all modules, ``""`` for the root.
+        weights: own weights by path.
+        counts: by path.
+    """
+    called = modules_of(operator.path for operator in graph.operators)
+    absent = dict.fromkeys(path for path in (*[path or ROOT for path in types], *weights) if path not in called)
+    position = {path: index for index, path in enumerate([*called, *absent])}
+    parents = {parent for path in called for parent in around(path)[:-1]}
+    below: dict[str, list[Weights]] = {path: [] for path in position}
+    for path, own in weights.items():
+        for place in around(path):
+            below.setdefault(place, []).append(own)
+    borders = _borders(graph)
+    rows = []
+    for path in position:
+        kind = types.get("" if path == ROOT else path, "Graph" if path == ROOT else "")
+        border = borders.get(path, _Border())
+        row = layer_row(
+            path,
+            kind,
+            weights.get(path, Weights()),
+            counts.get(path, OwnCounts()),
+            border.inputs.values(),
+            border.outputs.values(),
+            is_leaf=path not in parents,
+        )
+        row.subtree = added(below[path])
+        if path in called and path != ROOT:
+            row.parent = position[around(path)[-2]]
+        if path in absent or kind in NEVER_CALLED:
+            row.call = -1
+        rows.append(row)
+    return tuple(rows)
+
+
+def modules_of(paths: Iterable[str]) -> dict[str, None]:
+    """Return every path once, in their order, the root first and each after the modules that it is in."""
+    return dict.fromkeys([ROOT, *(place for path in dict.fromkeys(paths) for place in around(path))])
+
+
+@lru_cache(maxsize=1 << 14)
+def around(path: str) -> tuple[str, ...]:
+    """Return the modules that a module is in, outermost first, and itself."""
+    return (*above(path), path)
+
+
+@dataclass(slots=True)
+class _Border:
+    """The inputs and outputs of a module by name: tensors that depend on the model's inputs, in the order of the operators."""
+
+    inputs: dict[str, FileTensor] = field(default_factory=dict)
+    outputs: dict[str, FileTensor] = field(default_factory=dict)
+
+
+def _borders(graph: FileGraph[Any, Any]) -> dict[str, _Border]:
+    maker = {tensor: around(operator.path) for operator in graph.operators for tensor in operator.outputs}
+    readers: dict[FileTensor, set[str]] = {}
+    for operator in graph.operators:
+        for tensor in operator.inputs:
+            if tensor is not None:
+                readers.setdefault(tensor, set()).add(operator.path)
+    borders: dict[str, _Border] = {}
+    results = set(graph.outputs)
+    for operator in graph.operators:
+        places = around(operator.path)
+        for tensor in operator.inputs:
+            if tensor is not None and not tensor.is_constant:
+                made_in = maker.get(tensor, ())
+                for path in places:
+                    if path not in made_in:
+                        borders.setdefault(path, _Border()).inputs[tensor.name] = tensor
+        for tensor in operator.outputs:
+            if tensor.is_constant:
+                continue
+            read_in = [around(path) for path in readers.get(tensor, ())]
+            for path in places:
+                if tensor in results or any(path not in reader for reader in read_in):
+                    borders.setdefault(path, _Border()).outputs[tensor.name] = tensor
+    inputs, outputs = ({tensor.name: tensor for tensor in tensors} for tensors in (graph.inputs, graph.outputs))
+    borders[ROOT] = _Border(inputs, outputs)
+    return borders

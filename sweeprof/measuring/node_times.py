@@ -1,0 +1,108 @@
+"""Times of modules and operators from a run-time's own record of the nodes of a graph that ran."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sweeprof.counting.file_graph import NEVER_CALLED, around, modules_of
+from sweeprof.measuring.layer_timing import bounded
+from sweeprof.results.layer_times import ROOT, CallTime
+from sweeprof.results.layers import Shapes
+from sweeprof.results.operators import OperatorRow
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """One node that ran once."""
+
+    op: str
+    path: str
+    """Of its module."""
+    flops: int | None
+    """As counted on the graph before the run-time optimised it; None where that is not known, or it does none."""
+    seconds: float
+    allocated: int
+    """Bytes that it took from the allocator, less those that were given back while it ran."""
+    input_shapes: Shapes
+
+
+def module_times(
+    steps: Sequence[Sequence[NodeRun]],
+    seconds: Sequence[float],
+    types: Mapping[str, str],
+    inside: float = 0.0,
+    outside: float = 0.0,
+) -> tuple[CallTime, ...]:
+    """Return the times of the modules that nodes belong to, and of those around them.
+
+    What a step takes beside its nodes is the root's.
+
+    Args:
+        steps: the nodes of each step.
+        seconds: of each step.
+        types: class name by module path.
+        inside: what the record of a node adds to its time.
+        outside: what it adds to the step beside that.
+    """
+    paths = modules_of(ran.path for step in steps for ran in step)
+    own: dict[str, list[float]] = {path: [] for path in paths if types.get(path) not in NEVER_CALLED}
+    for step, lasted in zip(steps, seconds, strict=True):
+        windows, costs = dict.fromkeys(own, 0.0), dict.fromkeys(own, 0.0)
+        for ran in step:
+            windows[ran.path] += ran.seconds
+            costs[ran.path] += inside
+        windows[ROOT] += max(0.0, lasted - sum(ran.seconds for ran in step))
+        costs[ROOT] += outside * len(step)
+        for path, value in zip(own, bounded(list(windows.values()), list(costs.values())), strict=True):
+            own[path].append(value)
+    position = {path: index for index, path in enumerate(own)}
+    return tuple(
+        CallTime(
+            path=path,
+            type=types.get("" if path == ROOT else path, ""),
+            call=0,
+            parent=next((position[one] for one in reversed(around(path)[:-1]) if one in position), None),
+            forward=tuple(values),
+        )
+        for path, values in own.items()
+    )
+
+
+@dataclass(slots=True)
+class _NodeSums:
+    """Sums over all nodes of one row and all steps."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    allocated: int = 0
+    flops: int | None = 0
+
+
+def operator_rows(steps: Sequence[Sequence[NodeRun]], *, on_device: bool) -> tuple[OperatorRow, ...]:
+    """Return one row per path, operator and input shapes, in the order in which they first ran: means over the steps."""
+    sums: defaultdict[tuple[str, str, Shapes], _NodeSums] = defaultdict(_NodeSums)
+    for ran in (ran for step in steps for ran in step):
+        row = sums[ran.path, ran.op, ran.input_shapes]
+        row.calls += 1
+        row.seconds += ran.seconds
+        row.allocated += ran.allocated
+        row.flops = None if row.flops is None or ran.flops is None else row.flops + ran.flops
+    count = len(steps)
+    return tuple(
+        OperatorRow(
+            path=path,
+            operator=op,
+            phase="forward",
+            calls=row.calls / count,
+            self_s=row.seconds / count,
+            total_s=row.seconds / count,
+            device_self_s=row.seconds / count if on_device else None,
+            device_total_s=row.seconds / count if on_device else None,
+            flops=None if row.flops is None else row.flops // count,
+            allocated_bytes=round(row.allocated / count),
+            input_shapes=shapes,
+        )
+        for (path, op, shapes), row in sums.items()
+    )

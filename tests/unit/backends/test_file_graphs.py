@@ -1,0 +1,130 @@
+"""What formats of files share: the peak of live bytes, rows by module, and reading an ONNX file without its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor, OwnCounts, liveness, module_rows
+from sweeprof.counting.liveness import OperatorRun, peak_of
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import Weights
+
+
+def test_a_tensor_lives_from_the_operator_that_makes_it_to_the_last_that_reads_it() -> None:
+    runs = [
+        OperatorRun("one", ["x"], {"a": 8}),
+        OperatorRun("two", ["a"], {"b": 4}),
+        OperatorRun("three", ["a", "b"], {"c": 2}),  # all three are alive
+        OperatorRun("four", ["c"], {"d": 1}),
+    ]
+    found = peak_of(runs, ["d"], 100)
+    assert (found.peak_bytes, found.peak_at, found.input_bytes) == (14, "three", 100)
+
+
+def test_a_view_keeps_what_it_is_a_view_of_alive() -> None:
+    runs = [
+        OperatorRun("one", ["x"], {"a": 8}),
+        OperatorRun("view", ["a"], {"v": 8}, memory_of="a"),
+        OperatorRun("view of it", ["v"], {"w": 8}, memory_of="v"),
+        OperatorRun("two", ["x"], {"b": 4}),
+        OperatorRun("three", ["w", "b"], {"c": 1}),
+        OperatorRun("view of an input", ["x"], {"u": 64}, memory_of="x"),
+    ]
+    found = peak_of(runs, ["c"], 0)
+    assert (found.peak_bytes, found.peak_at) == (13, "three")
+
+
+def test_a_result_that_nothing_reads_lives_while_its_operator_runs_and_an_output_to_the_end() -> None:
+    unread = OperatorRun("one", ["x"], {"a": 1, "unread": 32})
+    rest = [OperatorRun("two", ["a"], {"b": 2}), OperatorRun("three", ["b"], {"c": 34})]
+    assert peak_of([unread, *rest], ["c"], 0).peak_bytes == 36
+    assert peak_of([unread, *rest], ["c"], 0).peak_at == "three"
+    assert peak_of([unread, *rest], ["c", "unread"], 0).peak_bytes == 68
+    assert peak_of([unread, OperatorRun("two", ["a"], {"b": 2})], ["b"], 0).peak_at == "one"
+
+
+def graph() -> FileGraph[FileOperator[FileTensor], FileTensor]:
+    x, w, a, b = (
+        FileTensor(name, shape, "float32", 4, is_constant=name == "w")
+        for name, shape in {"x": (2, 3), "w": (3, 5), "a": (2, 5), "b": (5, 2)}.items()
+    )
+    product = FileOperator("MatMul", "net.linear", (x, w), (a,))
+    return FileGraph((product, FileOperator("Transpose", "net", (a, None), (b,))), (x,), (b,), (w,))
+
+
+def test_a_row_has_what_enters_and_leaves_its_module() -> None:
+    counts = OwnCounts()
+    counts.add("MatMul", (30, 60, 60), 6, 10)
+    rows = module_rows(
+        graph(),
+        {"": "Net", "net.unused": "Dropout"},
+        {"net.linear": Weights(params=15, trainable=15, params_bytes=60)},
+        {"net.linear": counts},
+    )
+    assert [(row.path, row.parent, row.call) for row in rows] == [
+        (ROOT, None, 0),
+        ("net", 0, 0),
+        ("net.linear", 1, 0),
+        ("net.unused", None, -1),
+    ]
+    shapes = [(row.input_shapes, row.output_shapes) for row in rows[:3]]
+    assert shapes == [(((2, 3),), ((5, 2),)), (((2, 3),), ((5, 2),)), (((2, 3),), ((2, 5),))]
+    assert [(row.macs, row.act_bytes, row.subtree and row.subtree.params) for row in rows[:3]] == [
+        (0, 0, 15),
+        (0, 0, 15),
+        (30, 40, 15),
+    ]
+
+
+def test_nothing_is_known_of_the_memory_where_a_shape_is_not() -> None:
+    known = graph()
+    found = liveness(known, ["Transpose"])
+    assert found is not None
+    assert (found.peak_bytes, found.peak_at) == (40, "net.linear")
+    known.operators[0].outputs[0].shape = None
+    assert liveness(known, ["Transpose"]) is None
+
+
+def test_an_onnx_file_is_read_without_its_large_weights(tmp_path: Path) -> None:
+    """Compared with the whole file: everything but the values of the large initializer is the same."""
+    onnx = pytest.importorskip("onnx")
+    from sweeprof.backends.onnxruntime.graph import LARGEST, without_weights
+
+    large, small = np.ones((LARGEST // 4 + 1,), np.float32), np.arange(3, dtype=np.int64)
+    stored = [onnx.numpy_helper.from_array(large, "large"), onnx.numpy_helper.from_array(small, "small")]
+    packed = onnx.helper.make_tensor("packed", onnx.TensorProto.FLOAT, large.shape, large)  # not as raw bytes
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch"])
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"], "n" * (LARGEST + 1))]
+    made = onnx.helper.make_graph(
+        nodes, "g", [value], [onnx.helper.make_empty_tensor_value_info("y")], [*stored, packed]
+    )
+    model = onnx.helper.make_model(made)
+    path = str(tmp_path / "model.onnx")
+    onnx.save(model, path)
+    read = without_weights(path)
+    assert [len(tensor.raw_data) for tensor in read.graph.initializer] == [0, 24, 0]
+    assert len(read.graph.initializer[2].float_data) == 0
+    for tensor in model.graph.initializer:
+        if tensor.name != "small":
+            tensor.ClearField("raw_data")
+            tensor.ClearField("float_data")
+    assert read == model
+
+
+@pytest.mark.parametrize("content", [b"", b"no protobuf", b"\x3a\xff\xff\xff\x7f", b"\x0b"])
+def test_what_is_no_onnx_file_has_the_error_of_onnx(tmp_path: Path, content: bytes) -> None:
+    onnx = pytest.importorskip("onnx")
+    from sweeprof.backends.onnxruntime.graph import without_weights
+
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    found: list[object] = []
+    for read in (onnx.load, without_weights):
+        try:
+            found.append(read(str(path)))
+        except Exception as error:
+            found.append((type(error), str(error)))
+    assert found[0] == found[1]
