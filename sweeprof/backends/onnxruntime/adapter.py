@@ -119,8 +119,8 @@ class OnnxruntimeBackend:
         return model
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        from sweeprof.backends.call_signature import shapes_of
         from sweeprof.backends.onnxruntime.counting import count_file
-        from sweeprof.backends.onnxruntime.files import shapes_of
 
         exporter = self._exporter()
         with ExitStack() as stack:

@@ -25,6 +25,7 @@ import numpy as np
 from filelock import FileLock
 
 from sweeprof.backends import AnyArray, Build
+from sweeprof.backends.call_signature import CallSignature, arrays, moved_last, signature_of
 from sweeprof.backends.model_files import (
     LOCK_S,
     ChildFailure,
@@ -34,7 +35,7 @@ from sweeprof.backends.model_files import (
     key_of,
     run_child,
 )
-from sweeprof.backends.onnxruntime.files import CallSignature, Exported, OnnxFile, arrays, moved_last, signature_of
+from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate

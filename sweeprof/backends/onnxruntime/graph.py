@@ -25,7 +25,8 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from onnxscript.optimizer import fold_constants_ir
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.onnxruntime.files import Exported, by_name
+from sweeprof.backends.call_signature import by_name
+from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.results.layer_times import ROOT
 
 

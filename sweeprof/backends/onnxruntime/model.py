@@ -15,7 +15,8 @@ import numpy as np
 import onnxruntime
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.onnxruntime.files import Exported, arrays, by_name, moved_last
+from sweeprof.backends.call_signature import arrays, by_name, moved_last
+from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

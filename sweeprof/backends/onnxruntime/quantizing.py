@@ -18,8 +18,9 @@ import onnx
 from onnx import numpy_helper
 
 from sweeprof.backends import AnyArray
+from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.model_files import ChildFailure, ChildRequest, answer
-from sweeprof.backends.onnxruntime.files import MODEL, Exported, WeightRole, by_name
+from sweeprof.backends.onnxruntime.files import MODEL, Exported, WeightRole
 from sweeprof.errors import Unsupported
 from sweeprof.results.layer_times import ROOT
 

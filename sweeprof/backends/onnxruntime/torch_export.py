@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from sweeprof.backends.onnxruntime.files import MODEL, CallSignature, Exported, WeightRole, is_tensor
+from sweeprof.backends.call_signature import CallSignature, is_tensor
+from sweeprof.backends.onnxruntime.files import MODEL, Exported, WeightRole
 from sweeprof.backends.onnxruntime.graph import tidy
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from sweeprof.backends import model_files
+from sweeprof.backends.call_signature import VARYING
 from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, key_of
 from sweeprof.backends.onnxruntime import exporting
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import EXPORTERS, Exporter
-from sweeprof.backends.onnxruntime.files import VARYING, Exported
+from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
