@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from sweeprof.backends import Build, DeviceCheck, Gap
+from sweeprof.backends.compilers import Compiler
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.building import built, device_of
 from sweeprof.backends.torch.counting import count_built, in_inference, weights_alone
@@ -67,8 +68,8 @@ class TorchBackend:
     quantized by torchao where it is installed."""
     channels_last: bool = False
     """True: images are stored with their channels last."""
-    compile: bool = False
-    """True: ``torch.compile`` generates kernels (inductor)."""
+    compile: bool | Compiler = False
+    """What ``torch.compile`` generates kernels with; true: inductor; false: the model is not compiled."""
 
     def configure(self, seed: int) -> None:
         torch.set_num_threads(self.threads)
@@ -136,7 +137,8 @@ class TorchBackend:
         if self.precision_method is None and self.precision == "int8":
             method = None  # the model decides
         precision = "int8" if self.precision == EARLIER_INT8 else self.precision
-        return TorchVariant(precision, self.channels_last, self.compile, method)
+        compiler: Compiler | None = "inductor" if self.compile is True else self.compile or None
+        return TorchVariant(precision, self.channels_last, compiler, method)
 
     def _counted(self) -> TorchVariant:
         """Return the variant that is counted: compiling, quantizing and autocast change the kernels, not the computation."""
@@ -146,7 +148,7 @@ class TorchBackend:
 
     def _quantized_weights(self, build: Build) -> LayerTable:
         """Return the parameters of every layer of the quantized model."""
-        return weights_alone(partial(_made, replace(self._variant(), compile=False), build), "quantized")
+        return weights_alone(partial(_made, replace(self._variant(), compiler=None), build), "quantized")
 
     def device_of(self, model: torch.nn.Module) -> str:
         return str(device_of(model) or "cpu")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,8 +14,10 @@ import torch
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
+from sweeprof.backends.compilers import Compiler
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
+from sweeprof.backends.torch.compiling import compiled
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.quantization import method_of, quantized
 from sweeprof.backends.torch.state import WrappedForward, is_compiled
@@ -88,8 +87,8 @@ class TorchVariant:
     """One of :data:`PRECISIONS`; None: as the module is."""
     channels_last: bool = False
     """True: images are stored with their channels last."""
-    compile: bool = False
-    """True: ``torch.compile`` generates kernels."""
+    compiler: Compiler | None = None
+    """What ``torch.compile`` generates kernels with; None: it is not compiled."""
     method: str | None = None
     """``autocast``: parameters stay in 32 bits; ``torchao`` or ``torch_ao``: what quantizes; None: parameters are converted, and
     quantized by torchao where it is installed."""
@@ -131,7 +130,7 @@ class TorchVariant:
             module = quantized(module, self.method)
         if self.method == "autocast" and self.precision is not None:
             _autocast(module, PRECISIONS[self.precision])
-        return _compiled(module) if self.compile else module
+        return compiled(module, self.compiler) if self.compiler is not None else module
 
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
@@ -178,17 +177,6 @@ def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
             return forward(*args, **kwargs)
 
     module.__dict__["forward"] = WrappedForward.of(forward, within_autocast)
-
-
-def _compiled(module: torch.nn.Module) -> torch.nn.Module:
-    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
-    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    if device == "cpu" and shutil.which(compiler) is None:
-        raise Unsupported(
-            f"torch.compile builds its kernels with a C++ compiler, and there is no {compiler}: install it, or set CXX"
-        )
-    made: torch.nn.Module = torch.compile(module)  # type: ignore[assignment]
-    return made
 
 
 def on_device(inputs: Inputs, device: str | torch.device) -> Inputs:
