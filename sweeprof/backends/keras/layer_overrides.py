@@ -16,7 +16,8 @@ import keras
 from keras import layers, ops
 from keras.src.utils.image_utils import smart_resize
 
-from sweeprof.backends.keras.costs import batch_normalised, elements, normalised, product
+from sweeprof.backends.keras.costs import elements, numbers_of
+from sweeprof.counting import operators
 
 if TYPE_CHECKING:
     from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
@@ -126,7 +127,7 @@ def count_adapted(trace: SymbolicTrace, layer: keras.Layer) -> None:
     if is_adapted(layer):
         left, right = (getattr(layer, name) for name in _FACTORS[hasattr(layer, "lora_embeddings_a")])
         kernel = keras.KerasTensor((*left.shape[:-1], right.shape[-1]), left.dtype)
-        macs, flops, ops_ = product(elements(kernel) * right.shape[0], elements(kernel), kernel)
+        macs, flops, ops_ = operators.matmul(elements(kernel), right.shape[0], numbers_of(kernel))
         beside = 2 * elements(kernel)  # scaled, and added to what it adapts
         trace.count("keras::lora", (macs, flops + beside, ops_ + beside), [left, right], kernel)
 
@@ -165,7 +166,7 @@ def _batch_normalization(
     channels = int(inputs.shape[layer.axis])
     is_affine = layer.scale or layer.center
     learns = bool(training) and layer.trainable
-    cost = batch_normalised(elements(inputs), channels, affine=is_affine, training=learns)
+    cost = operators.batch_norm(elements(inputs), channels, affine=is_affine, training=learns)
     trace.count("keras::batch_norm", cost, [inputs, *layer._trainable_variables], outputs)
     return outputs
 
@@ -174,8 +175,7 @@ def _group_normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras
     """One operation, as torch has it; Keras computes it from its parts."""
     outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
     rows = int(inputs.shape[0]) * layer.groups
-    length = elements(inputs) // rows
-    cost = normalised(rows, length, weight=layer.scale, bias=layer.center)
+    cost = operators.normalisation(elements(inputs), rows, weight=layer.scale, bias=layer.center)
     trace.count("keras::group_norm", cost, [inputs, *layer._trainable_variables], outputs)
     return outputs
 
@@ -195,7 +195,8 @@ def _normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.Keras
 def _parametric(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
     """PReLU: one operation, as torch has it; Keras computes it from two rectifiers."""
     outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
-    trace.count("keras::prelu", (0, elements(inputs), 4 * elements(inputs)), [inputs, layer.alpha], outputs)
+    cost = operators.elementwise("leaky_relu", elements(inputs), numbers_of(outputs))
+    trace.count("keras::prelu", cost, [inputs, layer.alpha], outputs)
     return outputs
 
 

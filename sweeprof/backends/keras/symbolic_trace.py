@@ -27,7 +27,7 @@ from keras.src.ops.operation import Operation
 
 from sweeprof.backends.keras.autodiff_tape import TapeEntry, entry
 from sweeprof.backends.keras.calls import PARTS, LayerCall, Paths, output_of
-from sweeprof.backends.keras.costs import COSTS, FREE, VIEWS
+from sweeprof.backends.keras.costs import COSTS, FREE, VIEWS, KerasCall
 from sweeprof.backends.keras.layer_overrides import count_adapted, override_of
 from sweeprof.backends.keras.tensors import TensorLifetimes, described, symbolic, tensors_in
 from sweeprof.counting.formulas import Args, FormulaFailed, Formulas, Kwargs, OperatorCost, cost_by_formula
@@ -215,7 +215,7 @@ class SymbolicTrace:
         if written is not None:
             self.count(PREFIX + name, written(args, kwargs, outputs), (args, kwargs), outputs)
         elif rule is not None:
-            self.count(PREFIX + name, rule(operation, args, kwargs, outputs), (args, kwargs), outputs)
+            self.count(PREFIX + name, rule(KerasCall(operation, args, kwargs, outputs)), (args, kwargs), outputs)
         elif name in FREE:
             self.free(name, (args, kwargs), outputs)
         else:

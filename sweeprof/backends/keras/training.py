@@ -14,22 +14,24 @@ import keras
 from sweeprof.backends.keras.autodiff_tape import TapeEntry
 from sweeprof.backends.keras.calls import as_called, uncovered
 from sweeprof.backends.keras.costs import (
+    ADDS_ROWS,
     ATTENTION,
-    FREE_FORWARD,
+    ELEMENTWISE_RULES,
     KEEPS_NOTHING,
     KEEPS_RESULT,
     PRODUCTS,
-    arithmetic,
     backward_flops,
     elements,
+    numbers_of,
     shape_of,
 )
-from sweeprof.backends.keras.costs import ELEMENTWISE_RULES as ELEMENTWISE
 from sweeprof.backends.keras.counting import traced
 from sweeprof.backends.keras.layer_overrides import is_adapted
 from sweeprof.backends.keras.symbolic_trace import PREFIX, Fallback, SymbolicTrace
 from sweeprof.backends.keras.tensors import TensorLifetimes, dtype_of, symbolic, tensors_in
 from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.counting.gradients import gradient
+from sweeprof.counting.operators import INTEGER
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import Training
@@ -137,20 +139,20 @@ class _TapeGradients:
     def _add(self, entry: TapeEntry, needing: list[keras.KerasTensor]) -> None:
         """Add the cost of the gradients of some operands."""
         result = entry.made[0]
-        if not arithmetic(result):
+        if numbers_of(result) is INTEGER:
             return
         if entry.cost is None:
-            self.flops += entry.times * FREE_FORWARD.get(entry.name, 0) * elements(result)
+            if entry.name == ADDS_ROWS:
+                self.flops += entry.times * gradient("rows", elements(result))[1]
             return
-        is_elementwise = entry.name in ELEMENTWISE
-        beside = backward_flops(
-            entry.name, entry.cost, shape_of(entry.used[0]), shape_of(result), len(needing), is_elementwise
-        )
+        beside = backward_flops(entry.name, entry.cost, shape_of(entry.used[0]), shape_of(result), len(needing))
         if beside is None:
             self.uncovered[f"{PREFIX}{entry.name} backward"] += entry.times
             return
         macs = entry.cost[0] * (2 if entry.name == ATTENTION else len(needing) if entry.name in PRODUCTS else 0)
-        summed = sum(elements(result) for tensor in needing if is_elementwise and elements(tensor) < elements(result))
+        summed = 0  # the gradient of an operand that was broadcast
+        if entry.name in ELEMENTWISE_RULES:
+            summed = sum(elements(result) for tensor in needing if elements(tensor) < elements(result))
         self.macs += entry.times * macs
         self.flops += entry.times * (2 * macs + beside + summed)
 
@@ -160,7 +162,7 @@ def _needing(tape: list[TapeEntry]) -> set[int]:
     found: set[int] = set()
     for entry in tape:
         if entry.name not in _BLOCKS and (any(entry.learns) or any(id(tensor) in found for tensor in entry.used)):
-            found.update(id(tensor) for tensor in entry.made if arithmetic(tensor))
+            found.update(id(tensor) for tensor in entry.made if numbers_of(tensor) is not INTEGER)
     return found
 
 

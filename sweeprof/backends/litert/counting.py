@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from sweeprof.backends.litert.costs import TfliteCost, cost_of
+from sweeprof.backends.litert.costs import TfliteCall, cost_of
 from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.litert.graph import Tensor, TfliteGraph, TfliteOperator, read
 from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
+from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.operators import NOTHING
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, OperatorCount
 
@@ -41,13 +43,11 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTabl
         if operator.outputs[0] in widened:
             continue
         path = _path(operator, graph)
-        cost = _cost(operator, graph)
+        cost = cost_of(TfliteCall(operator, graph))
         if cost is None:
             uncovered[operator.name] += 1
         rows.append(
-            _row(
-                operator, graph, path, calls[path], cost or TfliteCost(), _new_weights(operator, graph, widened, known)
-            )
+            _row(operator, graph, path, calls[path], cost or NOTHING, _new_weights(operator, graph, widened, known))
         )
         calls[path] += 1
         peak.step(position, path)
@@ -71,10 +71,6 @@ def _resized(graph: TfliteGraph, file: TfliteFile, shapes: Sequence[tuple[int, .
 
 def _of(graph: TfliteGraph, indices: Sequence[int | None]) -> list[Tensor | None]:
     return [None if index is None else graph.tensors[index] for index in indices]
-
-
-def _cost(operator: TfliteOperator, graph: TfliteGraph) -> TfliteCost | None:
-    return cost_of(operator, _of(graph, operator.inputs), graph.tensors[operator.outputs[0]])
 
 
 def _widened(graph: TfliteGraph) -> Mapping[int, int]:
@@ -126,16 +122,17 @@ def _scoped(tensors: Sequence[Tensor | None]) -> list[str]:
 
 
 def _row(
-    operator: TfliteOperator, graph: TfliteGraph, path: str, call: int, cost: TfliteCost, weights: list[Tensor]
+    operator: TfliteOperator, graph: TfliteGraph, path: str, call: int, cost: OperatorCost, weights: list[Tensor]
 ) -> LayerRow:
+    macs, flops, ops = cost
     given = [tensor for tensor in _of(graph, operator.inputs) if tensor is not None and not tensor.is_constant]
     made = [graph.tensors[index] for index in operator.outputs]
-    params = sum(tensor.numel for tensor in weights)
+    params = sum(tensor.elements for tensor in weights)
     types: Counter[str] = Counter()
     for tensor in weights:
-        types[tensor.type.lower()] += tensor.numel
+        types[tensor.type.lower()] += tensor.elements
     bytes_out = sum(tensor.bytes for tensor in made)
-    inputs = given[0].numel if given else 0
+    inputs = given[0].elements if given else 0
     return LayerRow(
         path=path,
         type=operator.name,
@@ -147,9 +144,9 @@ def _row(
         buffers=0,
         dtypes=dict(types),
         params_bytes=_whole(sum(tensor.bytes for tensor in weights)),
-        macs=cost.macs,
-        flops=cost.flops,
-        ops=cost.ops,
+        macs=macs,
+        flops=flops,
+        ops=ops,
         input_shapes=tuple(tensor.shape for tensor in given),
         output_shapes=tuple(tensor.shape for tensor in made),
         act_bytes=_whole(bytes_out),
@@ -157,7 +154,7 @@ def _row(
         output_bytes=_whole(bytes_out),
         input_dtypes=tuple(tensor.type.lower() for tensor in given),
         output_dtypes=tuple(tensor.type.lower() for tensor in made),
-        operators=(OperatorCount(operator.name, 1, *cost, inputs, made[0].numel),),
+        operators=(OperatorCount(operator.name, 1, *cost, inputs, made[0].elements),),
     )
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
+
+from sweeprof.counting.operators import INTEGER, REAL, Numbers
 
 BITS = {
     **dict.fromkeys(("FLOAT64", "INT64", "UINT64", "COMPLEX64"), 64),
@@ -40,16 +43,24 @@ class Tensor:
     is_quantized: bool
 
     @property
-    def numel(self) -> int:
-        size = 1
-        for length in self.shape:
-            size *= length
-        return size
+    def sizes(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.shape
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def numbers(self) -> Numbers:
+        """The kind of numbers that the elements represent."""
+        return REAL if self.is_real else INTEGER
 
     @property
     def bytes(self) -> float:
         """The bytes of its elements, fractional if they are smaller than a byte; zero for strings and handles."""
-        return self.numel * BITS.get(self.type, 0) / 8
+        return self.elements * BITS.get(self.type, 0) / 8
 
     @property
     def is_real(self) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from sweeprof.backends.onnxruntime.costs import COSTS, FREE, NOTHING
+from sweeprof.backends.onnxruntime.costs import COSTS, FREE
 from sweeprof.backends.onnxruntime.files import Exported, WeightRole
 from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, OnnxValue, read
 from sweeprof.counting.formulas import Formulas, OperatorCost, cost_by_formula
+from sweeprof.counting.operators import NOTHING
 from sweeprof.counting.parameters import added
 from sweeprof.results.layer_times import ROOT, above
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, OperatorCount, Shapes, Weights
@@ -59,9 +59,6 @@ def _held(graph: OnnxGraph) -> dict[OnnxValue, OnnxValue]:
             held[node.outputs[0]] = held.get(source, source)
     return held
 
-
-if TYPE_CHECKING:
-    pass
 
 NEVER_CALLED = ("ModuleList", "ModuleDict")
 """Modules that only hold others."""

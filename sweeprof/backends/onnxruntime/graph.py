@@ -27,6 +27,7 @@ from onnxscript.optimizer import fold_constants_ir
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.onnxruntime.files import Exported
+from sweeprof.counting.operators import COMPLEX, INTEGER, REAL, Numbers
 from sweeprof.results.layer_times import ROOT
 
 
@@ -45,17 +46,27 @@ class OnnxValue:
     """True if it is an initializer, or computed from initializers only."""
 
     @property
-    def elements(self) -> int:
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a value whose shape is known."""
         assert self.shape is not None
-        return math.prod(self.shape)
+        return self.shape
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.sizes)
 
     @property
     def nbytes(self) -> int:
         return self.elements * itemsize(self.dtype)
 
     @property
+    def numbers(self) -> Numbers:
+        """The kind of numbers of the elements."""
+        return REAL if "float" in self.dtype else COMPLEX if "complex" in self.dtype else INTEGER
+
+    @property
     def is_floating(self) -> bool:
-        return "float" in self.dtype or "complex" in self.dtype
+        return self.numbers is not INTEGER
 
     @property
     def is_constant(self) -> bool:
@@ -80,6 +91,17 @@ class OnnxNode:
     def input(self, position: int) -> OnnxValue | None:
         """Return the input at a position, or None if it is omitted."""
         return self.inputs[position] if len(self.inputs) > position else None
+
+    def operand(self, position: int) -> OnnxValue:
+        """Return an input that every node of the operator has."""
+        value = self.input(position)
+        assert value is not None
+        return value
+
+    @property
+    def result(self) -> OnnxValue:
+        """The first output."""
+        return self.outputs[0]
 
     @property
     def qualified(self) -> str:

@@ -1,38 +1,43 @@
-"""The cost of each operator of a TensorFlow graph, by the definitions of docs/counting.md."""
+"""Maps the operators of TensorFlow graphs to the definitions of :mod:`sweeprof.counting.operators`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log2, prod
+from math import prod
 from typing import TYPE_CHECKING
 
-from sweeprof.backends.keras.costs import (
-    NOTHING,
-    arithmetic,
-    batch_normalised,
-    each_of,
-    einsum,
-    elements,
-    parts,
-    pointwise,
-    product,
-    softmaxed,
-)
+from sweeprof.counting import mapping, operators
 from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.operators import COMPLEX, INTEGER, REAL, Numbers
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-TensorflowRule = Callable[["tf.Operation"], OperatorCost]
-
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """Shape and data type of a tensor, as the formulas of Keras's operations read them."""
+    """Shape and data type of a tensor."""
 
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.shape
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def numbers(self) -> Numbers:
+        """The kind of numbers of the elements."""
+        if self.dtype.startswith("complex"):
+            return COMPLEX
+        return REAL if self.dtype.startswith(("float", "bfloat")) else INTEGER
 
 
 def sized(tensor: tf.Tensor) -> Sized:
@@ -40,158 +45,119 @@ def sized(tensor: tf.Tensor) -> Sized:
     return Sized(tuple(int(size) for size in tensor.shape), tensor.dtype.name)
 
 
-def _made(operator: tf.Operation) -> Sized:
-    return sized(operator.outputs[0])
+@dataclass(frozen=True, slots=True)
+class TensorflowCall:
+    """An operator of a graph."""
+
+    operator: tf.Operation
+
+    def operand(self, position: int) -> Sized:
+        """Return an input."""
+        return sized(self.operator.inputs[position])
+
+    @property
+    def result(self) -> Sized:
+        """The first output."""
+        return sized(self.operator.outputs[0])
 
 
-def _given(operator: tf.Operation, position: int = 0) -> Sized:
-    return sized(operator.inputs[position])
+TensorflowRule = Callable[[TensorflowCall], OperatorCost]
 
 
-def _positions(operator: tf.Operation) -> Sized:
-    """Result of a convolution; a dilated one computes padding between SpaceToBatchND and BatchToSpaceND, which is cut."""
-    consumers = operator.outputs[0].consumers()
-    while len(consumers) == 1 and consumers[0].type == "Squeeze":
-        consumers = consumers[0].outputs[0].consumers()
-    is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
-    return _made(consumers[0] if is_cut else operator)
-
-
-def _convolution(operator: tf.Operation) -> OperatorCost:
-    """Kernel ``(*space, in/groups, out)``: each output element is a sum over space and in/groups."""
-    made = _positions(operator)
-    return product(elements(made) * prod(_given(operator, 1).shape[:-1]), elements(made), made)
-
-
-def _depthwise(operator: tf.Operation) -> OperatorCost:
-    """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
-    made = _positions(operator)
-    return product(elements(made) * prod(_given(operator, 1).shape[:2]), elements(made), made)
-
-
-def _transposed(operator: tf.Operation) -> OperatorCost:
-    """Inputs are (output shape, kernel ``(*space, out, in)``, values): each value is spread over space and out."""
-    made = _made(operator)
-    return product(elements(_given(operator, 2)) * prod(_given(operator, 1).shape[:-1]), elements(made), made)
-
-
-def _matmul(operator: tf.Operation) -> OperatorCost:
-    left, made = _given(operator), _made(operator)
-    transposed = operator.get_attr("transpose_a" if operator.type == "MatMul" else "adj_x")
-    return product(elements(made) * left.shape[-2 if transposed else -1], elements(made), made)
-
-
-def _einsum(operator: tf.Operation) -> OperatorCost:
-    return einsum(
-        operator.get_attr("equation").decode(), [sized(tensor).shape for tensor in operator.inputs], _made(operator)
-    )
-
-
-def _elementwise(flops: int, ops: int) -> TensorflowRule:
-    rule = pointwise(flops, ops)
-    return lambda operator: rule(None, (), {}, _made(operator))
-
-
-def _sum_of_all(operator: tf.Operation) -> OperatorCost:
-    """``AddN``."""
-    made = _made(operator)
-    work = (len(operator.inputs) - 1) * elements(made)
-    return (0, work, work) if arithmetic(made) else NOTHING
-
-
-def _folded(each: int, rest: int) -> TensorflowRule:
-    """So many operations for each input and ``rest`` for each output."""
-
-    def rule(operator: tf.Operation) -> OperatorCost:
-        given, made = _given(operator), _made(operator)
-        work = each * elements(given) * parts(given)
-        return (0, work, max(0, work + rest * elements(made) * parts(given))) if arithmetic(made) else NOTHING
-
-    return rule
-
-
-def _fourier(axes: int, each: float) -> TensorflowRule:
-    """``5 n log₂ n`` for a complex transform over n points, half of it where one side is real."""
-
-    def rule(operator: tf.Operation) -> OperatorCost:
-        larger = max(_given(operator).shape, _made(operator).shape, key=prod)
-        points = prod(larger[-axes:])
-        work = round(each * prod(larger) * log2(points)) if points > 1 else 0
-        return 0, work, work
-
-    return rule
-
-
-def _softmax(operator: tf.Operation) -> OperatorCost:
-    return softmaxed(elements(_given(operator)), _given(operator).shape[-1])
-
-
-def _log_softmax(operator: tf.Operation) -> OperatorCost:
-    return 0, elements(_given(operator)), 4 * elements(_given(operator))
-
-
-def _average_pool(operator: tf.Operation) -> OperatorCost:
-    return 0, elements(_given(operator)), elements(_made(operator)) * prod(operator.get_attr("ksize"))
-
-
-def _max_pool(operator: tf.Operation) -> OperatorCost:
-    return 0, elements(_given(operator)), elements(_made(operator))
-
-
-def _batch_norm(operator: tf.Operation) -> OperatorCost:
-    training = operator.get_attr("is_training")
-    return batch_normalised(elements(_given(operator)), elements(_given(operator, 1)), affine=True, training=training)
-
-
-_SAME_AS = """
-Add AddV2 BiasAdd: add
-Sub: subtract
-Mul: multiply
-RealDiv Div DivNoNan FloorDiv FloorMod Mod Xdivy Xlogy: divide
-Maximum Minimum ClipByValue: maximum
-Neg Abs Sign Square Pow Exp Expm1 Log Log1p Sqrt Sin Cos Tan Erf Erfc Floor Ceil Round Rint Reciprocal Inv Sinh Cosh: exp
-Asin Acos Atan Atan2 Asinh Acosh Atanh: exp
-Rsqrt: rsqrt
-Tanh: tanh
-Sigmoid: sigmoid
-Relu6: relu6
-LeakyRelu: leaky_relu
-Elu: elu
-Selu: selu
-Softplus: softplus
-Softsign: softsign
+_ELEMENTWISE = """
+arithmetic: Add AddV2 BiasAdd Sub DivNoNan FloorDiv FloorMod Mod Xdivy Xlogy Maximum Minimum ClipByValue
+arithmetic: Neg Abs Sign Square Pow Floor Ceil Round Rint
+multiply: Mul
+divide: RealDiv Div
+function: Exp Expm1 Log Log1p Sqrt Sin Cos Tan Erf Erfc Reciprocal Inv Sinh Cosh Asin Acos Atan Atan2 Asinh Acosh Atanh
+relu: Relu
+rsqrt: Rsqrt
+tanh: Tanh
+sigmoid: Sigmoid
+hardtanh: Relu6
+leaky_relu: LeakyRelu
+elu: Elu
+selu: Selu
+softplus: Softplus
+softsign: Softsign
+squared_difference: SquaredDifference
+bilinear: ResizeBilinear
+bicubic: ResizeBicubic
 """
 
 
-def _elementwise_rules() -> dict[str, TensorflowRule]:
-    each = each_of()
-    lines = (line.partition(": ") for line in _SAME_AS.strip().split("\n"))
-    return {name: _elementwise(*each[known]) for names, _, known in lines for name in names.split()}
+def _positions(call: TensorflowCall) -> Sized:
+    """Return the result of a convolution; a dilated one computes padding too, which a BatchToSpaceND after it cuts off."""
+    consumers = call.operator.outputs[0].consumers()
+    while len(consumers) == 1 and consumers[0].type == "Squeeze":
+        consumers = consumers[0].outputs[0].consumers()
+    is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
+    return sized(consumers[0].outputs[0]) if is_cut else call.result
+
+
+def _convolution(call: TensorflowCall) -> OperatorCost:
+    """Kernel ``(*space, in/groups, out)``."""
+    made = _positions(call)
+    return operators.convolution(made.elements, prod(call.operand(1).sizes[:-1]), made.numbers)
+
+
+def _depthwise(call: TensorflowCall) -> OperatorCost:
+    """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
+    made = _positions(call)
+    return operators.convolution(made.elements, prod(call.operand(1).sizes[:2]), made.numbers)
+
+
+def _transposed(call: TensorflowCall) -> OperatorCost:
+    """Inputs are (output shape, kernel ``(*space, out, in)``, values)."""
+    window, made = prod(call.operand(1).sizes[:-1]), call.result
+    return operators.transposed_convolution(call.operand(2).elements, window, made.elements, made.numbers)
+
+
+def _matmul(call: TensorflowCall) -> OperatorCost:
+    transposed = call.operator.get_attr("transpose_a" if call.operator.type == "MatMul" else "adj_x")
+    inner = call.operand(0).sizes[-2 if transposed else -1]
+    return operators.matmul(call.result.elements, inner, call.result.numbers)
+
+
+def _einsum(call: TensorflowCall) -> OperatorCost:
+    shapes = [sized(tensor).shape for tensor in call.operator.inputs]
+    equation = call.operator.get_attr("equation").decode()
+    return operators.einsum(equation, shapes, call.result.elements, call.result.numbers)
+
+
+def _sum_of_all(call: TensorflowCall) -> OperatorCost:
+    """``AddN``."""
+    return operators.sum_of_tensors(len(call.operator.inputs), call.result.elements, call.result.numbers)
+
+
+def _average_pool(call: TensorflowCall) -> OperatorCost:
+    window = prod(call.operator.get_attr("ksize"))
+    return operators.average_pool(call.operand(0).elements, call.result.elements, window)
+
+
+def _batch_norm(call: TensorflowCall) -> OperatorCost:
+    training = call.operator.get_attr("is_training")
+    return operators.batch_norm(call.operand(0).elements, call.operand(1).elements, affine=True, training=training)
 
 
 COSTS: dict[str, TensorflowRule] = {
-    **_elementwise_rules(),
-    "Relu": _elementwise(1, 1),
-    "SquaredDifference": _elementwise(2, 2),
+    **mapping.elementwise_rules(_ELEMENTWISE),
     "AddN": _sum_of_all,
-    **dict.fromkeys(("Sum", "Prod", "Max", "Min"), _folded(1, -1)),
-    **dict.fromkeys(("Mean", "Cumsum", "Cumprod"), _folded(1, 0)),
-    "L2Loss": _folded(2, 0),
-    "EuclideanNorm": _folded(2, 0),
-    "Softmax": _softmax,
-    "LogSoftmax": _log_softmax,
-    **dict.fromkeys(("AvgPool", "AvgPool3D"), _average_pool),
-    **dict.fromkeys(("MaxPool", "MaxPoolV2", "MaxPool3D"), _max_pool),
-    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _batch_norm),
-    **dict.fromkeys(("RFFT", "IRFFT"), _fourier(1, 2.5)),
-    **dict.fromkeys(("FFT", "IFFT"), _fourier(1, 5)),
-    **dict.fromkeys(("FFT2D", "IFFT2D"), _fourier(2, 5)),
-    "ResizeBilinear": _elementwise(7, 7),
-    "ResizeBicubic": _elementwise(31, 31),
-    **dict.fromkeys(("Conv2D", "Conv3D"), _convolution),
+    **mapping.named(mapping.reduction("sum"), "Sum Prod Max Min"),
+    **mapping.named(mapping.reduction("mean"), "Mean Cumsum Cumprod"),
+    **mapping.named(mapping.reduction("norm"), "L2Loss EuclideanNorm"),
+    "Softmax": mapping.softmax,
+    "LogSoftmax": mapping.log_softmax,
+    **mapping.named(_average_pool, "AvgPool AvgPool3D"),
+    **mapping.named(mapping.max_pool, "MaxPool MaxPoolV2 MaxPool3D"),
+    **mapping.named(_batch_norm, "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"),
+    **mapping.named(mapping.fourier(1, is_real=True), "RFFT IRFFT"),
+    **mapping.named(mapping.fourier(1, is_real=False), "FFT IFFT"),
+    **mapping.named(mapping.fourier(2, is_real=False), "FFT2D IFFT2D"),
+    **mapping.named(_convolution, "Conv2D Conv3D"),
     "DepthwiseConv2dNative": _depthwise,
-    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _transposed),
-    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _matmul),
+    **mapping.named(_transposed, "Conv2DBackpropInput Conv3DBackpropInputV2"),
+    **mapping.named(_matmul, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"),
     "Einsum": _einsum,
 }
 """Rule by type of operator."""
@@ -212,3 +178,4 @@ FREE = frozenset(
     RandomUniform RandomStandardNormal StatelessRandomUniformV2 StatelessRandomNormalV2 MatrixBandPart MatrixDiagV3 EnsureShape
     """.split()
 )
+"""Operators that move, choose, compare or make data."""

@@ -22,7 +22,7 @@ from sweeprof.backends.keras import training as training_of_keras
 from sweeprof.backends.keras.calls import as_called
 from sweeprof.backends.keras.symbolic_trace import replaced
 from sweeprof.backends.keras.tensors import symbolic
-from sweeprof.backends.tensorflow.costs import COSTS, FREE, sized
+from sweeprof.backends.tensorflow.costs import COSTS, FREE, TensorflowCall, sized
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -192,7 +192,7 @@ def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
             name, written(given, {}, made[0] if len(made) == 1 else made), given[:1], made[:1], trace.times
         )
     elif is_known and rule is not None:
-        trace.current.count(name, rule(operator), given[:1], made[:1], trace.times)
+        trace.current.count(name, rule(TensorflowCall(operator)), given[:1], made[:1], trace.times)
     else:
         trace.current.miss(name, trace.times)
 

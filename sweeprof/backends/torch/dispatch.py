@@ -30,10 +30,14 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from sweeprof.backends.torch.callsites import CallSites, tensors_in
-from sweeprof.backends.torch.costs import COSTS, backward, products
-from sweeprof.backends.torch.costs.free import does_no_arithmetic
-from sweeprof.backends.torch.costs.pointwise import ONE_EACH
-from sweeprof.backends.torch.costs.rule import TorchRule
+from sweeprof.backends.torch.costs import (
+    COSTS,
+    ONE_EACH,
+    TorchRule,
+    attention,
+    attention_backward,
+    does_no_arithmetic,
+)
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, Shortcut
 from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
@@ -49,12 +53,12 @@ def _flex_attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
 
     A block mask saves nothing, as a causal mask does not; what the score function does is counted as it runs.
     """
-    return products.attention(args[:3], {}, output)
+    return attention(args[:3], {}, output)
 
 
 def _flex_attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(query, key, value, out, logsumexp, grad_out, ...)``."""
-    return backward.attention((args[5], *args[:3]), {}, output)
+    return attention_backward((args[5], *args[:3]), {}, output)
 
 
 HIGHER_ORDER_COSTS: dict[str, TorchRule] = {

@@ -184,6 +184,11 @@ def test_an_outer_product_adds_nothing_up(function: Callable[[Any], Any]) -> Non
     assert (table.macs, table.flops, table.ops) == (0, elements, elements)
 
 
+def test_an_einsum_of_one_operand_adds_up_what_the_result_does_not_have() -> None:
+    table = count_layers(layers.Lambda(lambda x: ops.einsum("bi->b", x)), Inputs((TensorSpec((2, 8)),)))
+    assert (table.macs, table.flops, table.ops) == (0, 16, 14)
+
+
 @pytest.mark.parametrize("size", [(4, 5), (8, 5), (9, 4)])
 def test_what_is_smaller_than_its_crop_is_resized(size: tuple[int, int]) -> None:
     layer = layers.CenterCrop(*size)

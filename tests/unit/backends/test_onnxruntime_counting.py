@@ -139,6 +139,7 @@ OTHERS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[int, int]]] = [
     ("Gelu", {}, {}, (N, 5 * N)),
     ("Gelu", {}, {"approximate": "tanh"}, (N, 15 * N)),
     ("HardSwish", {}, {}, (N, 5 * N)),
+    ("Softsign", {}, {}, (3 * N, 3 * N)),
     ("Softmax", {}, {"axis": 1}, (N, 4 * N - 32)),
     ("LogSoftmax", {}, {"axis": 1}, (N, 4 * N)),
     ("AveragePool", {}, {"kernel_shape": [2, 2], "strides": [2, 2]}, (N, N)),

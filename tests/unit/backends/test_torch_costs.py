@@ -16,11 +16,10 @@ from torch import nn
 from torch.nn import functional
 
 from support.torch_modules import Functional, counted, figures
-from sweeprof.backends.torch.costs import COSTS
-from sweeprof.backends.torch.costs.free import FREE, does_no_arithmetic
-from sweeprof.backends.torch.costs.rule import product
+from sweeprof.backends.torch.costs import COSTS, FREE, does_no_arithmetic, numbers_of
 from sweeprof.backends.torch.dispatch import functional_of, known_operator
 from sweeprof.backends.torch.training import count_training
+from sweeprof.counting.operators import sums_of_products
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import Training
 
@@ -85,7 +84,7 @@ def test_a_sum_of_products_counted_one_by_one(factor: int, length: int, sums: in
             ops += multiplication + (addition if index or bias else 0)
     tensor = torch.empty(1, dtype=torch.float32 if factor == 1 else torch.complex64)
     flops = 2 * factor * length * sums + (sums * addition if bias else 0)
-    assert product(length * sums, sums, tensor, bias=bias) == (length * sums, flops, ops)
+    assert sums_of_products(length * sums, sums, numbers_of(tensor), bias=bias) == (length * sums, flops, ops)
 
 
 # Overloads

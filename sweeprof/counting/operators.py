@@ -1,0 +1,707 @@
+"""The cost of every operator, defined once for all frameworks.
+
+A definition takes sizes (numbers of elements, lengths of axes) and returns multiply-accumulates, floating-point operations and
+textbook operations, for the whole batch:
+
+* MACs: the multiply-accumulates of matrix products, convolutions, attention and the gates of recurrent networks, nothing else.
+* FLOPs: two for each multiply-accumulate, one for each bias, and those of elementwise operators, norms, pooling and softmax.
+  Only operators on floating-point (or complex) numbers have FLOPs: index arithmetic has none.
+* Operations: multiplications and additions separately (a sum of n products has n - 1 additions); ``exp`` and similar functions one.
+
+A backend maps each of its operators to a definition; an operator without a mapping is listed as uncovered. ``docs/cost_tables.py``
+makes the tables of docs/counting.md from this file and from :mod:`sweeprof.counting.gradients`: it reads the first line of each
+docstring, and its lines that begin with MACs, FLOPs, Operations, Backward and Source. In them o is the elements of the result, n
+those of the input, K the product of the kernel's sizes, g the groups, C the channels, r the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from math import ceil, log2, prod
+
+from sweeprof.counting.formulas import OperatorCost
+
+NOTHING: OperatorCost = (0, 0, 0)
+
+
+class Numbers(IntEnum):
+    """The kind of numbers that an operator computes with; the value is how many real numbers an element has."""
+
+    INTEGER = 0
+    """Operations on integers are no FLOPs; textbook operations of products they are."""
+    REAL = 1
+    COMPLEX = 2
+
+
+INTEGER, REAL, COMPLEX = Numbers
+_COMPLEX_MAC = 4
+"""A complex multiplication and addition are 8 real operations, where a real pair is 2."""
+_COMPLEX_PRODUCT = 6
+"""Four multiplications and two additions."""
+_COMPLEX_QUOTIENT = 11
+"""A product with the conjugate (6), ``c² + d²`` (3) and two divisions."""
+
+
+def added(*costs: OperatorCost) -> OperatorCost:
+    """Return the sum of some costs."""
+    return sum(cost[0] for cost in costs), sum(cost[1] for cost in costs), sum(cost[2] for cost in costs)
+
+
+# Products
+
+
+def sums_of_products(macs: int, sums: int, numbers: Numbers, *, bias: bool = False) -> OperatorCost:
+    """Return the cost of ``sums`` sums that have ``macs`` products together, each begun by its bias if there is one.
+
+    A sum of n products has n - 1 additions, with a bias n. Empty sums are zero, and are not computed.
+    """
+    if not macs:
+        return 0, sums if bias and numbers is not INTEGER else 0, 0
+    if numbers is COMPLEX:
+        work, sums = 2 * macs * _COMPLEX_MAC, 2 * sums
+    else:
+        work = 2 * macs
+    flops = 0 if numbers is INTEGER else work + sums if bias else work
+    return macs, flops, work if bias else work - sums
+
+
+def matmul(outputs: int, inner: int, numbers: Numbers, *, bias: bool = False) -> OperatorCost:
+    """Matrix product: every output is a sum over the inner axis, whatever is broadcast; what is added counts as a bias.
+
+    MACs: o · inner size, with broadcast dimensions
+    FLOPs: 2 MACs + o with a bias
+    Operations: 2 MACs, − o without a bias
+    Backward: as many MACs for the gradient of each operand; a bias o
+    """
+    return sums_of_products(outputs * inner, outputs, numbers, bias=bias)
+
+
+def outer(elements: int, numbers: Numbers, *, addend: bool = False) -> OperatorCost:
+    """Outer product: one multiplication for each element and no accumulation, so that there is no multiply-accumulate.
+
+    MACs: 0
+    FLOPs: o, 2 o with an addend
+    Operations: the same
+    Source: torch computes it with ``mul`` (https://docs.pytorch.org/docs/stable/generated/torch.outer.html)
+    """
+    each = _COMPLEX_PRODUCT if numbers is COMPLEX else 1
+    work = (each + (max(numbers, 1) if addend else 0)) * elements
+    return 0, 0 if numbers is INTEGER else work, work
+
+
+def convolution(outputs: int, window: int, numbers: Numbers, *, bias: bool = False) -> OperatorCost:
+    """Convolution: every output is a sum over the kernel and the input channels of its group. Products with padding count.
+
+    MACs: o · K · in channels / g
+    FLOPs: 2 MACs + o with a bias
+    Operations: 2 MACs, − o without a bias
+    Backward: as many MACs for the gradient of the input and for that of the weight; a bias o
+
+    Args:
+        outputs: elements of the result.
+        window: products per output, K · in channels / g.
+        numbers: of the result.
+        bias: whether there is one.
+    """
+    return sums_of_products(outputs * window, outputs, numbers, bias=bias)
+
+
+def transposed_convolution(
+    inputs: int, window: int, outputs: int, numbers: Numbers, *, bias: bool = False
+) -> OperatorCost:
+    """Transposed convolution: every input is spread over the kernel and the output channels of its group.
+
+    MACs: n · K · out channels / g
+    FLOPs: 2 MACs + o with a bias
+    Operations: 2 MACs, − o without a bias
+    Backward: as many MACs for the gradient of the input and for that of the weight; a bias o
+
+    Args:
+        inputs: elements of the input.
+        window: products per input, K · out channels / g.
+        outputs: elements of the result.
+        numbers: of the result.
+        bias: whether there is one.
+    """
+    return sums_of_products(inputs * window, outputs, numbers, bias=bias)
+
+
+def attention(
+    rows: int, keys: int, width: int, value_width: int, numbers: Numbers, *, masks: int = 0, capped: bool = False
+) -> OperatorCost:
+    """Attention in one kernel, ``softmax(q kᵀ / √d + mask) v`` of L queries and S keys of widths E and V.
+
+    With grouped queries the heads of q count. A causal mask saves nothing: the textbook's formula computes what it hides, and only
+    some kernels skip it.
+
+    MACs: L · S · (E + V) per head
+    FLOPs: 2 MACs + 2 per score, 3 with a mask; a soft cap 3 more
+    Operations: the products, scaling, mask, and a softmax of 4 S − 1 per row
+    Backward: twice the MACs, for the gradients of v, the scores, q and k; 4 per score. What a kernel computes again is not counted
+
+    Args:
+        rows: of the scores: batch · heads of q · L.
+        keys: S.
+        width: of queries and keys, E.
+        value_width: of values, V.
+        numbers: of the queries.
+        masks: tensors that are added to the scores, or choose among them.
+        capped: scores are limited by ``c · tanh(s / c)``.
+    """
+    scores = rows * keys
+    macs, flops, ops = sums_of_products(scores * (width + value_width), scores + rows * value_width, numbers)
+    beside = (masks + (3 if capped else 0)) * scores
+    return macs, flops + 2 * scores + beside, ops + scores + beside + rows * max(0, 4 * keys - 1)
+
+
+def attention_with_projections(batch: int, length: int, source: int, width: int, heads: int) -> OperatorCost:
+    """Attention with the projections of q, k, v and the result in one kernel (torch's fast path of an encoder layer).
+
+    MACs: 2 (L + S) · E² + 2 · L · S · E per sample
+    FLOPs: 2 MACs + biases + 2 per score
+    Operations: 2 MACs − o + 4 per score
+    """
+    projected = batch * (2 * length + 2 * source) * width
+    scores = batch * heads * length * source
+    macs = projected * width + 2 * batch * length * source * width
+    return macs, 2 * macs + projected + 2 * scores, 2 * macs - batch * length * width + 4 * scores
+
+
+def bilinear(outputs: int, first: int, second: int, numbers: Numbers, *, bias: bool = False) -> OperatorCost:
+    """Bilinear form ``yₖ = x₁ᵀ Aₖ x₂ + bₖ`` of widths I₁ and I₂, contracted over x₁ first.
+
+    MACs: o · (I₁ + 1) · I₂
+    FLOPs: 2 MACs + o with a bias
+    Operations: 2 MACs, − o · (I₂ + 1), + o with a bias
+    Backward: as many MACs for the gradient of each operand
+    """
+    macs, flops, ops = sums_of_products(outputs * second * (first + 1), outputs * second + outputs, numbers)
+    biases = outputs * max(numbers, 1) if bias else 0
+    return macs, flops + biases, ops + biases
+
+
+def triangular_solve(outputs: int, size: int, numbers: Numbers, *, divides: bool) -> OperatorCost:
+    """Solution of a triangular system ``A X = B`` with A (n, n) by substitution.
+
+    Row i is B minus the products with the i rows before it, divided by the diagonal unless that is one.
+
+    MACs: o · (n − 1) / 2
+    FLOPs: 2 MACs + o
+    Operations: the same
+    """
+    _, work, _ = sums_of_products(outputs * max(0, size - 1) // 2, 0, numbers)
+    divisions = outputs * (_COMPLEX_PRODUCT if numbers is COMPLEX else 1) if divides else 0
+    return outputs * max(0, size - 1) // 2, work + divisions, work + divisions
+
+
+def distances(pairs: int, width: int) -> OperatorCost:
+    """Distances between points: a subtraction, a power and an addition for each coordinate of each pair.
+
+    MACs: 0
+    FLOPs: 3 · pairs · width
+    Operations: the same
+    Backward: 3 · pairs · width
+    """
+    return 0, 3 * pairs * width, 3 * pairs * width
+
+
+def embedding_bag(rows: int, outputs: int, numbers: Numbers, *, weighted: bool, mean: bool) -> OperatorCost:
+    """Sums of the rows of a table in each bag; with weights per sample every row is multiplied first.
+
+    MACs: rows · width with weights, else 0
+    FLOPs: rows · width, with weights 2 MACs; a mean o more
+    Operations: the same − o
+    Backward: rows · width
+
+    Args:
+        rows: looked up, times the width of the table.
+        outputs: elements of the result.
+        numbers: of the table.
+        weighted: whether there are weights.
+        mean: whether each sum is divided.
+    """
+    if weighted:
+        return sums_of_products(rows, outputs, numbers)
+    divisions = outputs if mean else 0
+    return 0, rows + divisions, max(0, rows - outputs) + divisions
+
+
+def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], result: int, numbers: Numbers) -> OperatorCost:
+    """Einstein summation: two operands at a time from the left; what neither the others nor the result need is summed on the way.
+
+    MACs: product of the sizes of all indices of the two, 0 if nothing is summed
+    FLOPs: 2 MACs; one per element if nothing is summed
+    Operations: 2 MACs − o of each product
+
+    Args:
+        subscripts: as ``numpy.einsum`` reads them.
+        shapes: of the operands.
+        result: elements of the result.
+        numbers: of the result.
+    """
+    labels, wanted = _labels(subscripts, shapes)
+    sizes: dict[str, int] = {}
+    for names, shape in zip(labels, shapes, strict=True):
+        for label, size in zip(names, shape, strict=True):
+            sizes[label] = max(sizes.get(label, 1), size)  # one that is 1 is broadcast
+    if len(labels) == 1:  # an operand by itself is turned, or summed over what the result has not
+        elements = prod(shapes[0])
+        return reduction("sum", elements, result) if result < elements and numbers is not INTEGER else NOTHING
+    total = NOTHING
+    current = labels[0]
+    for position in range(1, len(labels)):
+        joint = dict.fromkeys([*current, *labels[position]])
+        needed = {*wanted, *(label for names in labels[position + 1 :] for label in names)}
+        current = [label for label in joint if label in needed]
+        outputs = prod(sizes[label] for label in current)
+        if len(current) == len(joint):
+            total = added(total, outer(outputs, numbers))
+        else:
+            total = added(total, sums_of_products(prod(sizes[label] for label in joint), outputs, numbers))
+    return total
+
+
+def _labels(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[list[str]], list[str]]:
+    """Return the labels of every operand and of the result; an ellipsis has labels of its own, numbered from the last axis."""
+    given, arrow, result = subscripts.replace(" ", "").partition("->")
+    widest = 0
+    spelled = []
+    for names, shape in zip(given.split(","), shapes, strict=True):
+        extra = len(shape) - len(names.replace("...", ""))
+        widest = max(widest, extra if "..." in names else 0)
+        spelled.append(_spelled(names, extra))
+    if arrow:
+        return spelled, _spelled(result, widest)
+    every = [label for names in spelled for label in names]
+    return spelled, [label for label in every if len(label) > 1 or every.count(label) == 1]
+
+
+def _spelled(names: str, extra: int) -> list[str]:
+    before, dots, behind = names.partition("...")
+    return [*before, *(f"...{extra - i}" for i in range(extra if dots else 0)), *behind]
+
+
+# Recurrent networks
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentCell:
+    """The cost of one cell for each hidden unit, apart from its matrix products and biases."""
+
+    gates: int
+    flops: int
+    """With every nonlinearity one."""
+    ops: int
+
+
+TANH = RecurrentCell(1, 1 + 1, 1 + 7)
+"""One gate: an addition and a tanh."""
+RELU = RecurrentCell(1, 1 + 1, 1 + 1)
+GRU = RecurrentCell(3, 3 + 3 + 1 + 4, 3 + 2 * 3 + 7 + 1 + 4)
+"""``n = tanh(W x + r·(U h))`` multiplies once more; ``h' = (1 - z)·n + z·h`` takes 4."""
+LSTM = RecurrentCell(4, 4 + 4 + 3 + 2, 4 + 3 * 3 + 7 + 3 + 8)
+"""``c' = f·c + i·g`` takes 3, ``h' = o·tanh(c')`` 8 operations."""
+
+
+def recurrent(  # noqa: PLR0913  # the sizes of a cell
+    cell: RecurrentCell,
+    steps: int,
+    inputs: int,
+    hidden: int,
+    projected: int,
+    biases: int,
+    *,
+    peepholes: bool = False,
+    is_quantized: bool = False,
+) -> OperatorCost:
+    """RNN, GRU, LSTM and their cells: per step and sample a gate is ``W x + b``, ``U h + b'``, their sum and a nonlinearity.
+
+    With a projection to P the state has size P, and ``W h'`` is added. Fused kernels hide the matrix products, which are counted.
+
+    MACs: steps · gates · H · (I + H), each layer and direction
+    FLOPs: 2 MACs + biases + 2, 11 or 13 H per step (RNN, GRU, LSTM)
+    Operations: 2 MACs − sums + biases + 8 H (tanh; relu 2), 21 or 31 H per step
+    Backward: twice the forward
+
+    Args:
+        cell: which.
+        steps: time steps times samples.
+        inputs: I.
+        hidden: H.
+        projected: P, or ``hidden`` without a projection.
+        biases: vectors added per gate: 0, 1 or 2.
+        peepholes: the LSTM's gates also see the state: a multiplication and an addition for each of three.
+        is_quantized: the products are of integers and no FLOPs; the rest is done in floating point.
+    """
+    outputs = steps * cell.gates * hidden
+    macs = outputs * (inputs + projected)
+    sums = 2 * outputs
+    if projected != hidden:
+        macs += steps * hidden * projected
+        sums += steps * projected
+    added_biases = biases * outputs
+    units = steps * hidden
+    seen = 2 * 3 * units if peepholes else 0
+    flops = units * cell.flops + seen + (0 if is_quantized else 2 * macs + added_biases)
+    return macs, flops, 2 * macs - sums + added_biases + units * cell.ops + seen
+
+
+# Elementwise operators
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """The cost of an operator for each element of its result."""
+
+    flops: int
+    ops: int
+    definition: str
+    complex_factor: int = 2
+    """How many times as much an operator does for a complex element."""
+
+
+ELEMENTWISE = {
+    "arithmetic": Elementwise(
+        1, 1, "add, subtract, power, remainder, negate, absolute value, sign, round, clamp, maximum, minimum"
+    ),
+    "multiply": Elementwise(1, 1, "x · y", _COMPLEX_PRODUCT),
+    "divide": Elementwise(1, 1, "x / y", _COMPLEX_QUOTIENT),
+    "function": Elementwise(1, 1, "exp, log, sqrt, erf, trigonometric and hyperbolic functions, reciprocal"),
+    "relu": Elementwise(1, 1, "max(x, 0)"),
+    "sigmoid": Elementwise(1, 3, "1 / (1 + exp(−x))"),
+    "tanh": Elementwise(1, 7, "(eˣ − e⁻ˣ) / (eˣ + e⁻ˣ)"),
+    "leaky_relu": Elementwise(1, 4, "max(x, 0) + a · min(x, 0); also prelu, rrelu"),
+    "elu": Elementwise(1, 3, "x or a · (exp(x) − 1); also celu"),
+    "selu": Elementwise(1, 7, "s · (max(x, 0) + min(0, a · (exp(x) − 1)))"),
+    "softplus": Elementwise(1, 5, "log(1 + exp(βx)) / β"),
+    "gelu": Elementwise(1, 5, "x / 2 · (1 + erf(x / √2))"),
+    "gelu_tanh": Elementwise(1, 15, "x / 2 · (1 + tanh(√(2/π) · (x + 0.0447 x³)))"),
+    "silu": Elementwise(1, 4, "x · sigmoid(x)"),
+    "mish": Elementwise(1, 13, "x · tanh(softplus(x))"),
+    "hardtanh": Elementwise(1, 2, "min(max(x, a), b); also relu6, hardshrink, softshrink, threshold"),
+    "hardsigmoid": Elementwise(1, 4, "min(max(x + 3, 0), 6) / 6"),
+    "hardswish": Elementwise(1, 5, "x · hardsigmoid(x)"),
+    "log_sigmoid": Elementwise(1, 4, "log(sigmoid(x))"),
+    "glu": Elementwise(1, 4, "a · sigmoid(b)"),
+    "softsign": Elementwise(3, 3, "x / (1 + |x|)"),
+    "tanhshrink": Elementwise(2, 8, "x − tanh(x)"),
+    "squareplus": Elementwise(5, 5, "(x + √(x² + b)) / 2"),
+    "sparsemax": Elementwise(7, 7, "as Keras computes it"),
+    "rsqrt": Elementwise(1, 2, "1 / √x"),
+    "logit": Elementwise(1, 3, "log(x / (1 − x))"),
+    "hypot": Elementwise(1, 4, "√(x² + y²)"),
+    "logaddexp": Elementwise(1, 5, "log(eˣ + eʸ)"),
+    "squared_difference": Elementwise(2, 2, "(x − y)²"),
+    "lerp": Elementwise(3, 3, "x + w · (y − x); also addcmul, addcdiv"),
+    "cross": Elementwise(3, 3, "two multiplications and a subtraction for each component"),
+    "polar": Elementwise(2, 2, "sine, cosine and two multiplications for each complex number"),
+    "grayscale": Elementwise(5, 5, "r · R + g · G + b · B"),
+    "nearest": Elementwise(0, 0, "nearest neighbour: it is read"),
+    "linear": Elementwise(3, 3, "2 neighbours are weighed: as many multiplications, one addition less"),
+    "bilinear": Elementwise(7, 7, "4 neighbours"),
+    "trilinear": Elementwise(15, 15, "8 neighbours"),
+    "bicubic": Elementwise(31, 31, "16 neighbours"),
+    "lanczos3": Elementwise(71, 71, "36 neighbours"),
+    "lanczos5": Elementwise(199, 199, "100 neighbours"),
+}
+"""Cost by name. ``multiply`` and ``divide`` take 6 and 11 times as much for complex numbers, the others twice."""
+LINEAR_BY_AXES = ("linear", "bilinear", "trilinear")
+"""Linear interpolation along one axis, two or three."""
+
+
+def elementwise(name: str, elements: int, numbers: Numbers) -> OperatorCost:
+    """Return the cost of an operator of :data:`ELEMENTWISE` for so many elements; nothing for integers."""
+    if numbers is INTEGER:
+        return NOTHING
+    known = ELEMENTWISE[name]
+    count = elements * known.complex_factor if numbers is COMPLEX else elements
+    return 0, known.flops * count, known.ops * count
+
+
+def sum_of_tensors(tensors: int, elements: int, numbers: Numbers, *, mean: bool = False) -> OperatorCost:
+    """Sum, maximum or mean of several tensors, element by element.
+
+    FLOPs: (tensors − 1) · o, a mean o more
+    Operations: the same
+    """
+    work = 0 if numbers is INTEGER else (tensors - (0 if mean else 1)) * elements
+    return 0, work, work
+
+
+# Norms and softmax
+
+
+def batch_norm(elements: int, channels: int, *, affine: bool, training: bool) -> OperatorCost:
+    """Batch norm. In inference mean and deviation are constants: a scale and a shift.
+
+    FLOPs: inference 2 n, without an affine transform n; training 5 n, without 4 n
+    Operations: inference 4 n + 2 C, without 2 n + 2 C; training 7 n + 4 C, without 5 n + 4 C
+    Backward: 8 n; 4 n with constant statistics
+    """
+    if training:
+        return 0, (5 if affine else 4) * elements, (7 if affine else 5) * elements + 4 * channels
+    return 0, (2 if affine else 1) * elements, (4 if affine else 2) * elements + 2 * channels
+
+
+def batch_norm_statistics(elements: int, channels: int) -> OperatorCost:
+    """Mean and variance of a batch norm in training, where they are an operator of their own.
+
+    FLOPs: 3 n
+    Operations: 3 n + 2 C
+    """
+    return 0, 3 * elements, 3 * elements + 2 * channels
+
+
+def normalisation(elements: int, rows: int, *, weight: bool, bias: bool) -> OperatorCost:
+    """Layer, group and instance norm: rows are normalised by their own mean and variance.
+
+    FLOPs: 5 n, without a weight 4 n
+    Operations: (5 + weight + bias) n + 4 r
+    Backward: 8 n
+    """
+    return 0, (5 if weight else 4) * elements, (5 + weight + bias) * elements + 4 * rows
+
+
+def rms_norm(elements: int, rows: int, *, weight: bool) -> OperatorCost:
+    """RMS norm: squares, their mean, a root, a division, a multiplication by the weight.
+
+    FLOPs: 4 n, without a weight 3 n
+    Operations: (3 + weight) n + 2 r
+    Backward: 8 n
+    """
+    return 0, (3 + weight) * elements, (3 + weight) * elements + 2 * rows
+
+
+def unit_norm(elements: int, rows: int) -> OperatorCost:
+    """Division of rows by their norm, which is not less than an epsilon.
+
+    FLOPs: 3 n + r
+    Operations: the same
+    Backward: 4 n
+    """
+    return 0, 3 * elements + rows, 3 * elements + rows
+
+
+def weight_norm(elements: int, rows: int) -> OperatorCost:
+    """Weight norm ``v · (g / ‖v‖)``: squares, sums, a root and a division for each row, a multiplication.
+
+    FLOPs: 3 n + 2 r
+    Operations: 3 n + r
+    Backward: 5 n
+    """
+    return 0, 3 * elements + 2 * rows, 3 * elements + rows
+
+
+def softmax(elements: int, length: int) -> OperatorCost:
+    """Softmax of rows of S: subtract the maximum, exponentiate, S − 1 additions, divide.
+
+    FLOPs: n
+    Operations: 4 n − r
+    Backward: 4 n
+    """
+    rows = elements // length if length else 0
+    return 0, elements, rows * (4 * length - 1)
+
+
+def log_softmax(elements: int) -> OperatorCost:
+    """Log-softmax: a logarithm for each row more than a softmax.
+
+    FLOPs: n
+    Operations: 4 n
+    Backward: 4 n
+    """
+    return 0, elements, 4 * elements
+
+
+def logsumexp(elements: int, rows: int) -> OperatorCost:
+    """Logarithm of a sum of exponentials: subtract the maximum, exponentiate, add up, a logarithm, add the maximum.
+
+    FLOPs: n
+    Operations: 3 n + o
+    Backward: 4 n
+    """
+    return 0, elements, 3 * elements + rows
+
+
+# Pooling
+
+
+def average_pool(inputs: int, outputs: int, window: int) -> OperatorCost:
+    """Average pooling: every output sums its window and divides.
+
+    FLOPs: n
+    Operations: o · window
+    Backward: n
+    """
+    return 0, inputs, outputs * window
+
+
+def adaptive_average_pool(inputs: Sequence[int], outputs: Sequence[int], channels: int) -> OperatorCost:
+    """Adaptive average pooling: windows are ``floor(i·in/out) .. ceil((i+1)·in/out)`` along each axis.
+
+    FLOPs: n
+    Operations: sum of the windows
+    Backward: n
+
+    Args:
+        inputs: sizes of the axes that are pooled.
+        outputs: theirs in the result.
+        channels: samples times channels.
+    """
+    windows = [
+        sum(ceil((i + 1) * size / made) - i * size // made for i in range(made))
+        for size, made in zip(inputs, outputs, strict=True)
+    ]
+    return 0, channels * prod(inputs), channels * prod(windows)
+
+
+def max_pool(inputs: int, outputs: int) -> OperatorCost:
+    """Max pooling: every input is touched once, and finding a window's maximum is one operation.
+
+    FLOPs: n
+    Operations: o
+    Backward: n
+    """
+    return 0, inputs, outputs
+
+
+# Reductions, scans and transforms
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The cost of an operator that reduces axes."""
+
+    each: int
+    """Operations for each input."""
+    rest: int
+    """Operations more (or, negative, less) for each output."""
+    definition: str
+
+
+REDUCTIONS = {
+    "sum": Reduction(1, -1, "sum, product, maximum, minimum"),
+    "mean": Reduction(1, 0, "sum and a division; also a norm's maximum"),
+    "weighted_mean": Reduction(3, 0, "every element is multiplied, and the weights are summed too"),
+    "variance": Reduction(4, 0, "variance, deviation: mean, differences, squares, sum, division"),
+    "norm": Reduction(2, 0, "norm of a vector: squares, sum, root"),
+    "sum_of_squares": Reduction(2, -1, "also a sum of absolute values"),
+    "log_sum": Reduction(1, 1, "sum and a logarithm"),
+}
+"""Cost by name; FLOPs are those of the inputs."""
+
+
+def reduction(name: str, inputs: int, outputs: int) -> OperatorCost:
+    """Return the cost of an operator of :data:`REDUCTIONS` of floating-point numbers, twice the elements if complex."""
+    known = REDUCTIONS[name]
+    work = known.each * inputs
+    return 0, work, max(0, work + known.rest * outputs)
+
+
+def trace(length: int, traces: int = 1) -> OperatorCost:
+    """Trace of a matrix.
+
+    FLOPs: length of the diagonal
+    Operations: one less
+    """
+    return 0, traces * length, max(0, traces * (length - 1))
+
+
+def scan(elements: int) -> OperatorCost:
+    """Cumulative sum, product or maximum; sums into given places (scatter, index and segment sums, folding).
+
+    FLOPs: one for each element that is added
+    Operations: the same
+    Backward: none for a cumulative sum, else 2 n
+    """
+    return 0, elements, elements
+
+
+def renormalised(elements: int) -> OperatorCost:
+    """Rows that are cut to a largest norm: squares, sums and a multiplication, as if each were too long.
+
+    FLOPs: 3 n
+    Operations: the same
+    """
+    return 0, 3 * elements, 3 * elements
+
+
+def fourier(elements: int, points: int, *, is_real: bool) -> OperatorCost:
+    """Fourier transform over p points, half of a complex one where one side is real.
+
+    FLOPs: 5 n log₂ p; half of it where one side is real
+    Operations: the same
+    Source: Cooley and Tukey, 1965
+
+    Args:
+        elements: of the larger side.
+        points: of one transform.
+        is_real: one side is.
+    """
+    work = round(elements * (2.5 if is_real else 5) * log2(points)) if points > 1 else 0
+    return 0, work, work
+
+
+def short_time_fourier(frames: int, points: int, length: int) -> OperatorCost:
+    """Short-time Fourier transform: every frame is multiplied by a window of ``length`` and transformed.
+
+    FLOPs: frames · (2.5 p log₂ p + length)
+    Operations: the same
+    """
+    work = round(frames * points * 2.5 * log2(points)) + frames * length
+    return 0, work, work
+
+
+# Losses
+
+
+LOSSES = {
+    "squared_error": 2,
+    "absolute_error": 2,
+    "huber": 4,
+    "soft_margin": 5,
+    "binary_cross_entropy": 8,
+    "binary_cross_entropy_with_logits": 9,
+    "negative_log_likelihood": 1,
+    "margin": 4,
+}
+"""FLOPs and operations for each element.
+
+``-(t·log x + (1 - t)·log(1 - x))`` takes 8; ``max(x, 0) - x·t + log(1 + exp(-|x|))`` 9; ``max(0, m - x_y + x_j)`` and a sum 4.
+"""
+
+
+def loss(each: int, elements: int, reduced_by: str | None) -> OperatorCost:
+    """Losses: so many operations for each element, and one to add it up; a mean's division stands for the first addition.
+
+    FLOPs: squared and absolute error 2 n, huber 4 n, binary cross-entropy 8 n (of logits 9 n); the sum n more
+    Operations: the same, a sum one less
+    Backward: 2 n, of a binary cross-entropy 6 n
+
+    Args:
+        each: of :data:`LOSSES`, one more for a weight.
+        elements: that have it.
+        reduced_by: ``mean``, ``sum`` or None.
+    """
+    work = each * elements
+    if reduced_by is None:
+        return 0, work, work
+    return 0, work + elements, work + (elements if reduced_by == "mean" else max(0, elements - 1))
+
+
+def cross_entropy(
+    elements: int, rows: int, reduced_by: str | None, *, weighted: bool, of_probabilities: bool, smoothed: bool
+) -> OperatorCost:
+    """Cross-entropy: a log-softmax over the classes and a negative log-likelihood.
+
+    Of probabilities it is the sum over all classes. Smoothed labels sum over the classes too, and combine the two.
+
+    FLOPs: n, the likelihoods and their sum
+    Operations: 4 n, the likelihoods and their sum
+    Backward: 4 n
+    """
+    picked = (2 + weighted) * elements if of_probabilities else weighted * rows
+    smoothing = elements + 3 * rows if smoothed else 0
+    return added(log_softmax(elements), (0, picked + smoothing, picked + smoothing), loss(1, rows, reduced_by))
