@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from sweeprof.backends.onnxruntime.graph import OnnxNode, OnnxValue
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.graph import GraphNode, GraphValue
 from sweeprof.counting.operators import GRU, INTEGER, LINEAR_BY_AXES, LSTM, NOTHING, RELU, TANH, RecurrentCell
 
-OnnxRule = Callable[[OnnxNode], OperatorCost]
+OnnxRule = Callable[[GraphNode], OperatorCost]
 
 
-def is_added(bias: OnnxValue | None) -> bool:
+def is_added(bias: GraphValue | None) -> bool:
     """Return True if there is a bias; torch's exporter puts constant zeros where a convolution has none."""
     return bias is not None and (bias.data is None or bool(bias.data.any()))
 
@@ -39,57 +39,57 @@ hardtanh: ThresholdedRelu Shrink
 """
 
 
-def _gelu(node: OnnxNode) -> OperatorCost:
+def _gelu(node: GraphNode) -> OperatorCost:
     is_tanh = node.attributes.get("approximate") == b"tanh"
     return operators.elementwise("gelu_tanh" if is_tanh else "gelu", node.result.elements, node.result.numbers)
 
 
-def _several(node: OnnxNode) -> OperatorCost:
+def _several(node: GraphNode) -> OperatorCost:
     """``Sum``, ``Max``, ``Min`` of any number of tensors."""
     return operators.sum_of_tensors(len(node.inputs), node.result.elements, node.result.numbers)
 
 
-def _mean(node: OnnxNode) -> OperatorCost:
+def _mean(node: GraphNode) -> OperatorCost:
     return operators.sum_of_tensors(len(node.inputs), node.result.elements, node.result.numbers, mean=True)
 
 
-def _interpolated(mode: bytes, axes: int, result: OnnxValue) -> OperatorCost:
+def _interpolated(mode: bytes, axes: int, result: GraphValue) -> OperatorCost:
     kinds = {b"nearest": ("nearest",) * 3, b"linear": LINEAR_BY_AXES, b"cubic": ("bicubic",) * 3}[mode]
     return operators.elementwise(kinds[min(axes, 3) - 1], result.elements, result.numbers)
 
 
-def _resize(node: OnnxNode) -> OperatorCost:
+def _resize(node: GraphNode) -> OperatorCost:
     changed = sum(a != b for a, b in zip(node.operand(0).sizes, node.result.sizes, strict=True))
     return _interpolated(node.attributes.get("mode", b"nearest"), changed, node.result) if changed else NOTHING
 
 
-def _grid_sample(node: OnnxNode) -> OperatorCost:
+def _grid_sample(node: GraphNode) -> OperatorCost:
     """As a Resize with the same interpolation mode."""
     mode = node.attributes.get("mode", b"linear").replace(b"bi", b"")
     return _interpolated(mode, len(node.result.sizes) - 2, node.result)
 
 
-def _gemm(node: OnnxNode) -> OperatorCost:
+def _gemm(node: GraphNode) -> OperatorCost:
     """``Y = A B + C``; the scalars alpha and beta are left out."""
     inner = node.operand(0).sizes[0 if node.attributes.get("transA") else 1]
     return operators.matmul(node.result.elements, inner, node.result.numbers, bias=is_added(node.input(2)))
 
 
-def _matmul(node: OnnxNode) -> OperatorCost:
+def _matmul(node: GraphNode) -> OperatorCost:
     return operators.matmul(node.result.elements, node.operand(0).sizes[-1], node.result.numbers)
 
 
 def _convolution(weight: int, bias: int) -> OnnxRule:
     """Return the rule of a convolution with its weight ``(out, in/groups, *kernel)`` and bias at these positions."""
 
-    def rule(node: OnnxNode) -> OperatorCost:
+    def rule(node: GraphNode) -> OperatorCost:
         window, result = prod(node.operand(weight).sizes[1:]), node.result
         return operators.convolution(result.elements, window, result.numbers, bias=is_added(node.input(bias)))
 
     return rule
 
 
-def _transposed(node: OnnxNode) -> OperatorCost:
+def _transposed(node: GraphNode) -> OperatorCost:
     """Weight ``(in, out/groups, *kernel)``."""
     inputs, window = node.operand(0).elements, prod(node.operand(1).sizes[1:])
     result = node.result
@@ -97,12 +97,12 @@ def _transposed(node: OnnxNode) -> OperatorCost:
     return operators.transposed_convolution(inputs, window, result.elements, result.numbers, bias=bias)
 
 
-def _einsum(node: OnnxNode) -> OperatorCost:
+def _einsum(node: GraphNode) -> OperatorCost:
     shapes = [value.sizes for value in node.inputs if value is not None]
     return operators.einsum(node.attributes["equation"].decode(), shapes, node.result.elements, node.result.numbers)
 
 
-def _attention(node: OnnxNode) -> OperatorCost:
+def _attention(node: GraphNode) -> OperatorCost:
     """``(batch, heads, L, E)``, or ``(batch, L, heads · E)`` with the heads as attributes; keys of the past are further keys."""
     query, key, value = (node.operand(position).sizes for position in range(3))
     heads = query[1] if len(query) == 4 else int(node.attributes["q_num_heads"])
@@ -121,54 +121,54 @@ def _attention(node: OnnxNode) -> OperatorCost:
     )
 
 
-def _batch_norm(node: OnnxNode) -> OperatorCost:
+def _batch_norm(node: GraphNode) -> OperatorCost:
     """``(X, scale, B, mean, variance)``."""
     is_training = bool(node.attributes.get("training_mode"))
     return operators.batch_norm(node.operand(0).elements, node.operand(1).elements, affine=True, training=is_training)
 
 
-def _rows(node: OnnxNode) -> int:
+def _rows(node: GraphNode) -> int:
     """Return the rows of an input that is normalised from an axis on."""
     sizes = node.operand(0).sizes
     return prod(sizes[: node.attributes.get("axis", -1) % len(sizes)])
 
 
-def _layer_norm(node: OnnxNode) -> OperatorCost:
+def _layer_norm(node: GraphNode) -> OperatorCost:
     return operators.normalisation(node.operand(0).elements, _rows(node), weight=True, bias=is_added(node.input(2)))
 
 
-def _rms_norm(node: OnnxNode) -> OperatorCost:
+def _rms_norm(node: GraphNode) -> OperatorCost:
     return operators.rms_norm(node.operand(0).elements, _rows(node), weight=True)
 
 
-def _instance_norm(node: OnnxNode) -> OperatorCost:
+def _instance_norm(node: GraphNode) -> OperatorCost:
     given = node.operand(0)
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
 
 
-def _group_norm(node: OnnxNode) -> OperatorCost:
+def _group_norm(node: GraphNode) -> OperatorCost:
     given = node.operand(0)
     rows = given.sizes[0] * int(node.attributes["num_groups"])
     return operators.normalisation(given.elements, rows, weight=True, bias=True)
 
 
-def _softmax(node: OnnxNode) -> OperatorCost:
+def _softmax(node: GraphNode) -> OperatorCost:
     return mapping.softmax(node, [node.attributes.get("axis", -1)])
 
 
-def _average_pool(node: OnnxNode) -> OperatorCost:
+def _average_pool(node: GraphNode) -> OperatorCost:
     window = prod(node.attributes["kernel_shape"])
     return operators.average_pool(node.operand(0).elements, node.result.elements, window)
 
 
-def _scatter(node: OnnxNode) -> OperatorCost:
+def _scatter(node: GraphNode) -> OperatorCost:
     """Only moves, unless it is to reduce."""
     updates = node.operand(2)
     reduces = node.attributes.get("reduction", b"none") != b"none"
     return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
 
 
-def _fourier(node: OnnxNode) -> OperatorCost:
+def _fourier(node: GraphNode) -> OperatorCost:
     """The last axis has the real and the imaginary parts."""
     sizes = node.result.sizes
     axis = node.input(2)
@@ -176,7 +176,7 @@ def _fourier(node: OnnxNode) -> OperatorCost:
     return operators.fourier(prod(sizes[:-1]), points, is_real=node.operand(0).sizes[-1] != 2)
 
 
-def _network(cell: RecurrentCell, node: OnnxNode) -> OperatorCost:
+def _network(cell: RecurrentCell, node: GraphNode) -> OperatorCost:
     """``X (steps, batch, I)``, ``W (directions, gates·H, I)``, ``R (directions, gates·H, H)``, ``B`` of both products."""
     directions, rows, size = node.operand(1).sizes
     given, hidden = node.operand(0), rows // cell.gates
@@ -191,16 +191,16 @@ def _network(cell: RecurrentCell, node: OnnxNode) -> OperatorCost:
     )
 
 
-def _rnn(node: OnnxNode) -> OperatorCost:
+def _rnn(node: GraphNode) -> OperatorCost:
     activation = node.attributes.get("activations", [b"Tanh"])[0]
     return _network(RELU if activation == b"Relu" else TANH, node)
 
 
-def _gru(node: OnnxNode) -> OperatorCost:
+def _gru(node: GraphNode) -> OperatorCost:
     return _network(GRU, node)
 
 
-def _lstm(node: OnnxNode) -> OperatorCost:
+def _lstm(node: GraphNode) -> OperatorCost:
     return _network(LSTM, node)
 
 

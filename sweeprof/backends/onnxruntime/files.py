@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sweeprof.counting.graph import WeightRole
 from sweeprof.results.files import read_json, write_json
 
 Channels = Literal["first", "last"]
-WeightRole = Literal["parameter", "frozen", "buffer"]
-"""What an initializer is: a parameter that would learn, one that would not, or state that no optimizer sees."""
 
 MODEL, FACTS = "model.onnx", "facts.json"
 """The files of an export, in a folder of its own."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,119 +25,8 @@ from onnxscript.optimizer import fold_constants_ir
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.counting.operators import COMPLEX, INTEGER, REAL, Numbers
+from sweeprof.counting.graph import GraphNode, GraphValue, OperatorGraph
 from sweeprof.results.layer_times import ROOT
-
-
-@dataclass(slots=True, eq=False)
-class OnnxValue:
-    """A tensor of the graph."""
-
-    name: str
-    shape: tuple[int, ...] | None
-    """None where it is not known."""
-    dtype: str
-    """As numpy calls it; ``""`` where it is not known."""
-    data: Any = None
-    """The array, of what is constant and small."""
-    is_fixed: bool = False
-    """True if it is an initializer, or computed from initializers only."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The shape of a value whose shape is known."""
-        assert self.shape is not None
-        return self.shape
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.sizes)
-
-    @property
-    def nbytes(self) -> int:
-        return self.elements * itemsize(self.dtype)
-
-    @property
-    def numbers(self) -> Numbers:
-        """The kind of numbers of the elements."""
-        return REAL if "float" in self.dtype else COMPLEX if "complex" in self.dtype else INTEGER
-
-    @property
-    def is_floating(self) -> bool:
-        return self.numbers is not INTEGER
-
-    @property
-    def is_constant(self) -> bool:
-        """True if the value depends on no input."""
-        return self.is_fixed or self.data is not None
-
-
-@dataclass(slots=True, eq=False)
-class OnnxNode:
-    """An operator of the graph."""
-
-    name: str
-    domain: str
-    op: str
-    path: str
-    """Of its module."""
-    inputs: tuple[OnnxValue | None, ...]
-    """None for an optional one that is not given."""
-    outputs: tuple[OnnxValue, ...]
-    attributes: Mapping[str, Any]
-
-    def input(self, position: int) -> OnnxValue | None:
-        """Return the input at a position, or None if it is omitted."""
-        return self.inputs[position] if len(self.inputs) > position else None
-
-    def operand(self, position: int) -> OnnxValue:
-        """Return an input that every node of the operator has."""
-        value = self.input(position)
-        assert value is not None
-        return value
-
-    @property
-    def result(self) -> OnnxValue:
-        """The first output."""
-        return self.outputs[0]
-
-    @property
-    def qualified(self) -> str:
-        """``onnx::Conv`` for what the standard has."""
-        return f"{self.domain or 'onnx'}::{self.op}"
-
-    @property
-    def is_known(self) -> bool:
-        """True if the shapes of all inputs and outputs are known."""
-        return all(value is None or value.shape is not None for value in (*self.inputs, *self.outputs))
-
-
-@dataclass(frozen=True)
-class OnnxGraph:
-    """Nodes in the order in which they run."""
-
-    nodes: tuple[OnnxNode, ...]
-    inputs: tuple[OnnxValue, ...]
-    outputs: tuple[OnnxValue, ...]
-    weights: tuple[OnnxValue, ...]
-    """Initializers."""
-
-    @cached_property
-    def consumers(self) -> dict[OnnxValue, list[OnnxNode]]:
-        """The nodes that read each value."""
-        found: dict[OnnxValue, list[OnnxNode]] = {}
-        for node in self.nodes:
-            for value in node.inputs:
-                if value is not None:
-                    found.setdefault(value, []).append(node)
-        return found
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of an element; 0 for texts."""
-    if dtype in ("", "object"):
-        return 0
-    return int(np.dtype(onnx_dtype(dtype)).itemsize)
 
 
 def onnx_dtype(name: str) -> Any:
@@ -223,7 +110,7 @@ def constant(node: onnx.NodeProto) -> Any:
 
 
 def computed(
-    node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
+    node: onnx.NodeProto, inputs: Sequence[GraphValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
 ) -> Sequence[AnyArray] | None:
     """The results, where they depend on small constants alone, or on a known shape; None where they do not."""
     first = inputs[0] if inputs else None
@@ -237,7 +124,7 @@ def computed(
     return _evaluated(node, inputs, opsets) if _may_be(node, inputs) else None
 
 
-def _may_be(node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> bool:
+def _may_be(node: onnx.NodeProto, inputs: Sequence[GraphValue | None]) -> bool:
     """True if all inputs are constants, and they and the results computed from them are small."""
     given = [value for value in inputs if value is not None]
     has_body = any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute)
@@ -249,7 +136,7 @@ def _may_be(node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> bool:
 
 
 def _evaluated(
-    node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
+    node: onnx.NodeProto, inputs: Sequence[GraphValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
 ) -> Sequence[AnyArray] | None:
     feeds = {name: value.data for name, value in zip(node.input, inputs, strict=True) if value is not None}
     given = [numpy_helper.from_array(data, name) for name, data in feeds.items()]
@@ -269,7 +156,7 @@ SETTINGS_ELEMENTS = 16
 """Initializers of floating-point numbers up to this size may be settings, such as the scales of a Resize."""
 
 
-def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OperatorGraph:
     """The graph of a file for inputs of these shapes: in their order, and by name.
 
     Raises:
@@ -288,10 +175,10 @@ class _GraphReader:
     def __init__(self, model: onnx.ModelProto, file: Exported) -> None:
         self._model, self._file = model, file
         self._opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self._values: dict[str, OnnxValue] = {}
+        self._values: dict[str, GraphValue] = {}
         self._types: dict[str, onnx.TypeProto] = {}
 
-    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OperatorGraph:
         graph = self._model.graph
         weights = tuple(self._weight(tensor) for tensor in graph.initializer)
         given = [value for value in graph.input if value.name not in self._values]
@@ -299,43 +186,43 @@ class _GraphReader:
         inputs = tuple(self._input(value, sized[value.name]) for value in given)
         nodes = tuple(self._node(node) for node in graph.node if node.op_type != "Constant" or self._constant(node))
         outputs = tuple(self._values[value.name] for value in graph.output)
-        return OnnxGraph(nodes, inputs, outputs, weights)
+        return OperatorGraph(nodes, inputs, outputs, weights)
 
-    def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
+    def _weight(self, tensor: onnx.TensorProto) -> GraphValue:
         shape = tuple(tensor.dims)
-        value = OnnxValue(tensor.name, shape, _dtype_name(tensor.data_type), is_fixed=True)
+        value = GraphValue(tensor.name, shape, _dtype_name(tensor.data_type), is_fixed=True)
         most = SETTINGS_ELEMENTS if value.is_floating else CONSTANT_ELEMENTS
         if tensor.name not in self._file.weights and math.prod(shape) <= most:
             base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
             value.data = numpy_helper.to_array(tensor, base)
         return self._know(value, helper.make_tensor_type_proto(tensor.data_type, shape))
 
-    def _input(self, given: onnx.ValueInfoProto, shape: tuple[int, ...]) -> OnnxValue:
+    def _input(self, given: onnx.ValueInfoProto, shape: tuple[int, ...]) -> GraphValue:
         kind = given.type.tensor_type.elem_type
-        return self._know(OnnxValue(given.name, shape, _dtype_name(kind)), helper.make_tensor_type_proto(kind, shape))
+        return self._know(GraphValue(given.name, shape, _dtype_name(kind)), helper.make_tensor_type_proto(kind, shape))
 
     def _constant(self, node: onnx.NodeProto) -> bool:
         """Take note of a constant, which is no operator; false, so that it is none of the nodes."""
         self._know_array(node.output[0], constant(node))
         return False
 
-    def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
+    def _know_array(self, name: str, data: AnyArray) -> GraphValue:
         kind = helper.np_dtype_to_tensor_dtype(data.dtype)
         kept = data if data.size <= CONSTANT_ELEMENTS else None
-        value = OnnxValue(name, tuple(data.shape), _dtype_name(kind), kept, is_fixed=True)
+        value = GraphValue(name, tuple(data.shape), _dtype_name(kind), kept, is_fixed=True)
         return self._know(value, helper.make_tensor_type_proto(kind, data.shape))
 
-    def _know(self, value: OnnxValue, kind: onnx.TypeProto) -> OnnxValue:
+    def _know(self, value: GraphValue, kind: onnx.TypeProto) -> GraphValue:
         self._values[value.name], self._types[value.name] = value, kind
         return value
 
-    def _node(self, node: onnx.NodeProto) -> OnnxNode:
+    def _node(self, node: onnx.NodeProto) -> GraphNode:
         inputs = tuple(self._values[name] if name else None for name in node.input)
         outputs = tuple(self._outputs(node, inputs))
         paths = self._file.paths
-        return OnnxNode(
+        return GraphNode(
             name=node.name,
-            domain="" if node.domain == "ai.onnx" else node.domain,
+            namespace="onnx" if node.domain in ("", "ai.onnx") else node.domain,
             op=node.op_type,
             path=path_of(node) if paths is None else paths.get(node.name, ROOT),
             inputs=inputs,
@@ -343,7 +230,7 @@ class _GraphReader:
             attributes={a.name: helper.get_attribute_value(a) for a in node.attribute},
         )
 
-    def _outputs(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> Iterator[OnnxValue]:
+    def _outputs(self, node: onnx.NodeProto, inputs: Sequence[GraphValue | None]) -> Iterator[GraphValue]:
         results = computed(node, inputs, self._model.opset_import)
         if results is not None:
             for name, data in zip(node.output, results, strict=False):
@@ -353,10 +240,10 @@ class _GraphReader:
         is_fixed = all(value is None or value.is_constant for value in inputs) and node.op_type not in RANDOM
         for name in node.output:
             kind = inferred.get(name, onnx.TypeProto())
-            value = OnnxValue(name, _shape(kind), _dtype_name(kind.tensor_type.elem_type), is_fixed=is_fixed)
+            value = GraphValue(name, _shape(kind), _dtype_name(kind.tensor_type.elem_type), is_fixed=is_fixed)
             yield self._know(value, kind)
 
-    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> Mapping[str, onnx.TypeProto]:
+    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[GraphValue | None]) -> Mapping[str, onnx.TypeProto]:
         given = [(name, value) for name, value in zip(node.input, inputs, strict=True) if value is not None]
         if any(value.shape is None for _, value in given):
             return {}

@@ -10,10 +10,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from sweeprof.backends.onnxruntime.counting import NEVER_CALLED, ordered
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
 from sweeprof.backends.onnxruntime.profiler import NodeRun, Profiled, ProfilerOverhead, calibrated, profiled
+from sweeprof.counting.graph import NEVER_CALLED, ordered
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, bounded
 from sweeprof.measuring.timing import Clock, without_collection

@@ -33,10 +33,11 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from sweeprof.backends.onnxruntime.benchmarks import IR_VERSION, OPSET
-from sweeprof.backends.onnxruntime.counting import cost_of
-from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, read
+from sweeprof.backends.onnxruntime.costs import COSTS, FREE
+from sweeprof.backends.onnxruntime.graph import read
 from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed
 from sweeprof.counting.formulas import DEFAULTS
+from sweeprof.counting.graph import GraphNode, OperatorGraph, cost_by
 from sweeprof.measuring.layer_timing import seconds_added
 from sweeprof.measuring.timing import Clock
 from sweeprof.results.layer_times import ROOT
@@ -153,7 +154,7 @@ class Origin:
     """Of all that it stands for; None where that is not known, or it does none."""
 
 
-def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, Origin]:
+def origins(graph: OperatorGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, Origin]:
     """Return the origin of each node of the optimised graph, by the node's name.
 
     Args:
@@ -162,7 +163,7 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
     """
     returned = {name: fused.name for fused in optimised for name in _returns(fused)}
     makers = {value.name: node for node in graph.nodes for value in node.outputs}
-    owner: dict[OnnxNode, str] = {}
+    owner: dict[GraphNode, str] = {}
     for fused in optimised:
         for name in _returns(fused):
             for member in _behind(makers.get(name), returned, makers):
@@ -172,7 +173,7 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
         found = next((owner[maker] for maker in readable if maker in owner), None)
         if node not in owner and found is not None:
             owner[node] = found
-    members: dict[str, list[OnnxNode]] = {}
+    members: dict[str, list[GraphNode]] = {}
     for node, name in owner.items():
         members.setdefault(name, []).append(node)
     known = {name: _origin(nodes) for name, nodes in members.items()}
@@ -187,7 +188,9 @@ def _returns(node: onnx.NodeProto) -> Iterator[str]:
         yield node.name.removesuffix(BLOCKED)
 
 
-def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> Iterator[OnnxNode]:
+def _behind(
+    node: GraphNode | None, returned: Mapping[str, str], makers: Mapping[str, GraphNode]
+) -> Iterator[GraphNode]:
     """A node, and what it is made of, as far back as to what is returned by others."""
     waiting = [] if node is None else [node]
     seen = set(waiting)
@@ -201,8 +204,8 @@ def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[
                 waiting.append(maker)
 
 
-def _origin(nodes: Sequence[OnnxNode]) -> Origin:
-    costs = [cost_of(node, DEFAULTS) for node in nodes]
+def _origin(nodes: Sequence[GraphNode]) -> Origin:
+    costs = [cost_by(node, DEFAULTS, COSTS, FREE) for node in nodes]
     known = [cost for cost in costs if cost is not None]
     heaviest = max(range(len(nodes)), key=lambda index: costs[index] or (0, 0, 0))
     flops = sum(cost[1] for cost in known) if len(known) == len(costs) else 0

@@ -20,7 +20,8 @@ from onnx import numpy_helper
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.model_files import ChildFailure, ChildRequest, answer
-from sweeprof.backends.onnxruntime.files import MODEL, Exported, WeightRole
+from sweeprof.backends.onnxruntime.files import MODEL, Exported
+from sweeprof.counting.graph import WeightRole
 from sweeprof.errors import Unsupported
 from sweeprof.results.layer_times import ROOT
 

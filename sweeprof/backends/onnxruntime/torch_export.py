@@ -18,8 +18,9 @@ import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
 
 from sweeprof.backends.call_signature import CallSignature, is_tensor
-from sweeprof.backends.onnxruntime.files import MODEL, Exported, WeightRole
+from sweeprof.backends.onnxruntime.files import MODEL, Exported
 from sweeprof.backends.onnxruntime.graph import tidy
+from sweeprof.counting.graph import WeightRole
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
 
