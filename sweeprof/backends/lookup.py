@@ -15,6 +15,7 @@ _HOMES = {
     "onnxruntime": ("sweeprof.backends.onnxruntime.adapter", "OnnxruntimeBackend"),
     "jax": ("sweeprof.backends.jax.adapter", "JaxBackend"),
     "litert": ("sweeprof.backends.litert.adapter", "LitertBackend"),
+    "openvino": ("sweeprof.backends.openvino.adapter", "OpenvinoBackend"),
     "fake": ("sweeprof.backends.fake", "FakeBackend"),
 }
 TARGETS = tuple(dict.fromkeys(f"{module}.{kind}" for module, kind in _HOMES.values()))
@@ -25,6 +26,7 @@ _PACKAGES = {
     "tensorflow": "tensorflow",
     "sweeprof.backends.onnxruntime": "onnxruntime",
     "sweeprof.backends.litert": "litert",
+    "sweeprof.backends.openvino": "openvino",
     "sweeprof.backends.fake": "fake",
 }
 

@@ -130,6 +130,7 @@ FRAMEWORK_EXTRAS = {
     "jax": Extra("jax", "jax"),
     "onnx": Extra("onnxruntime", "onnxruntime"),
     "litert": Extra("ai_edge_litert", "litert"),
+    "openvino": Extra("openvino", "openvino"),
 }
 """By the framework of a backend."""
 

@@ -225,10 +225,22 @@ def _name_layers(graph: openvino.Model, model: Any) -> dict[str, Any]:
         named = [part for part in reversed(parts) if part in layers]
         before = [places[s.get_friendly_name()] for s in sources if s.get_friendly_name() in places]
         place = next(iter([*read, *named, *before]), None)
+        if place is not None:
+            for source in constants:
+                _name_constant(source, place, roles)
         if place is not None and node.get_type_name() not in ("Parameter", "Result"):
             node.set_friendly_name(f"{MODULE}.{place}/{name}")
             places[node.get_friendly_name()] = place
     return roles
+
+
+def _name_constant(node: openvino.Node, place: str, roles: dict[str, Any]) -> None:
+    """Name an array that OpenVINO computed from variables, such as the scale of a batch norm, after the layer that reads it."""
+    name = node.get_friendly_name()
+    is_array = node.get_type_name() == "Constant" and node.get_element_type().is_real() and node.data.size > 1
+    if is_array and not name.startswith(WEIGHT):
+        node.set_friendly_name(f"{WEIGHT}{place}.{name}")
+        roles[f"{place}.{name}"] = "parameter"
 
 
 def _content(array: Any) -> bytes:
