@@ -84,8 +84,11 @@ def counters(device: str) -> list[Counter]:
     Raises:
         Unsupported: the host does not provide one of them, with the reason.
     """
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise Unsupported(f"{device}: only the energy of CPUs and of NVIDIA GPUs is read")
     processors = rapl_counters(Path(os.environ.get(POWERCAP) or "/sys/class/powercap"))
-    return processors if not device.startswith("cuda") else [*processors, gpu_counter(device)]
+    return processors if kind == "cpu" else [*processors, gpu_counter(device)]
 
 
 def rapl_counters(powercap: Path) -> list[Counter]:

@@ -51,16 +51,17 @@ def carry_out(request: ChildRequest) -> ChildFailure | None:
     except Exception as error:  # builders, tracers and NNCF may raise anything
         if stage == "build":
             return ChildFailure.of(stage, error)
-        return ChildFailure(stage, type(error).__name__, _reason(error))
+        return ChildFailure(stage, type(error).__name__, reason(error))
     return None
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """Return what the tracer raised, or the end of OpenVINO's summary, which names the operators that it does not know."""
     if error.__cause__ is not None:
         return message_of(error.__cause__)
     lines = [line.removeprefix("-- ").strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:LONGEST] if lines else ""
+    unknown = [line for line in lines if line.startswith("No conversion rule")]
+    return [*lines, *unknown, ""][-2][:LONGEST]
 
 
 def _built(node: Mapping[str, object], seed: int) -> Any:

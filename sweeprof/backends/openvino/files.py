@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -131,50 +132,38 @@ class Converter:
 
     def _plain(self, build: Build, inputs: Inputs, temporary: Path) -> Converted:
         signature, node = signature_of(inputs), described(build)
+        # A file is described without a framework.
+        model = build() if node is None or str(node["_target_"]).startswith("sweeprof.backends.") else None
+        if isinstance(model, ModelFile):
+            path = Path(model.path).expanduser().absolute()
+            if not path.is_file():
+                raise FileNotFoundError(f"there is no file {model.path}")
+            if path.suffix == ".xml":
+                return Converted(str(path), channels=model.channels)
         if node is None:
-            node = self._described(build(), temporary)
-            return self._made(node, signature, temporary / "live")
-        if str(node["_target_"]).startswith("sweeprof.backends."):  # a file, which needs no framework to be described
-            model = build()
-            if isinstance(model, ModelFile) and Path(model.path).suffix == ".xml":
-                return Converted(str(_existing(model.path)), channels=model.channels)
+            return _of_caller(model, signature, temporary, self.seed)
         folder = cache_folder("openvino", self.cache) or temporary
         key = (CONVERTERS, FORMAT, self.seed)
         varying = signature.varying()
         folder_for_any = folder / key_of(node, *key, varying.described())
         if not (folder_for_any / REFUSED).exists():
             try:
-                found = self._made(node, varying, folder_for_any)
+                found = _converted(node, varying, folder_for_any, self.seed)
                 if found.batch in (None, signature.batch):
                     return found
             except Unsupported as error:
                 if varying == signature:
                     raise
                 (folder_for_any / REFUSED).write_text(str(error), encoding="utf-8")
-        return self._made(node, signature, folder / key_of(node, *key, signature.described()))
-
-    def _described(self, model: Any, temporary: Path) -> Mapping[str, object]:
-        """Return a description of a model in a caller's hands, which another process can read."""
-        if isinstance(model, ModelFile):
-            return {"_target_": f"{__name__}.OpenvinoFile", "path": model.path, "channels": model.channels}
-        keras, torch = sys.modules.get("keras"), sys.modules.get("torch")
-        if keras is not None and isinstance(model, keras.Layer):
-            model.save(temporary / "model.keras")
-            return {"_target_": "keras.saving.load_model", "filepath": str(temporary / "model.keras")}
-        if torch is not None and isinstance(model, torch.nn.Module):
-            torch.save(copy.deepcopy(model).cpu(), temporary / "model.pt")
-            return {"_target_": "torch.load", "f": str(temporary / "model.pt"), "weights_only": False}
-        raise TypeError(not_a_model(model))
-
-    def _made(self, node: Mapping[str, object], signature: CallSignature, folder: Path) -> Converted:
-        request = {"stage": "convert", "node": dict(node), "signature": signature.described(), "seed": self.seed}
-        return _in_folder(folder, request)
+        return _converted(node, signature, folder / key_of(node, *key, signature.described()), self.seed)
 
     def _compressed(self, file: Converted, axis: int | None, temporary: Path) -> Converted:
         """The file with fewer bits; it is kept beside the other one, a user's in ``temporary``."""
         given: list[AnyArray] = []
         names: list[str] = []
         if self.storage == "int8":
+            if find_spec("nncf") is None:
+                raise Unsupported("precision=int8 needs NNCF: pip install 'sweeprof[nncf]'")
             if self.samples is None:
                 raise Unsupported("precision_method=static takes its ranges from samples, and there are none")
             positional, named = arrays(self.samples)
@@ -192,16 +181,34 @@ class Converter:
         return _in_folder(above / f"{self.storage}-{key}", request)
 
 
+def _of_caller(model: Any, signature: CallSignature, folder: Path, seed: int) -> Converted:
+    """Return the file of a model in a caller's hands, which has no description; a module is converted in this process."""
+    keras, torch = sys.modules.get("keras"), sys.modules.get("torch")
+    if isinstance(model, ModelFile):
+        node = {"_target_": f"{__name__}.OpenvinoFile", "path": model.path, "channels": model.channels}
+    elif keras is not None and isinstance(model, keras.Layer):
+        model.save(folder / "model.keras")
+        node = {"_target_": "keras.saving.load_model", "filepath": str(folder / "model.keras")}
+    elif torch is not None and isinstance(model, torch.nn.Module):
+        from sweeprof.backends.openvino.convert import converted, reason
+
+        try:
+            return converted(copy.deepcopy(model).cpu(), signature, folder)
+        except Exception as error:  # the tracer may raise anything
+            raise Unsupported(f"OpenVINO cannot convert the model: {type(error).__name__}: {reason(error)}") from error
+    else:
+        raise TypeError(not_a_model(model))
+    return _converted(node, signature, folder / "converted", seed)
+
+
+def _converted(node: Mapping[str, object], signature: CallSignature, folder: Path, seed: int) -> Converted:
+    request = {"stage": "convert", "node": dict(node), "signature": signature.described(), "seed": seed}
+    return _in_folder(folder, request)
+
+
 def not_a_model(model: object) -> str:
     """Return the message for what is no model."""
     return f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or a file"
-
-
-def _existing(path: str) -> Path:
-    found = Path(path).expanduser().absolute()
-    if not found.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    return found
 
 
 def _in_folder(folder: Path, request: ChildRequest) -> Converted:

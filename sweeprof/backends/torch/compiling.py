@@ -58,7 +58,7 @@ def _prepare_openvino() -> None:
     """Let OpenVINO's compiler raise where it would only note in its log, at level DEBUG, that something else runs the model."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends statistics of use to a server
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of torch, about a setting that OpenVINO changes
+        warnings.simplefilter("ignore")  # of torch, about what it and OpenVINO import
         torch._dynamo.lookup_backend("openvino")
     for module in ("backend", "execute"):
         logger = logging.getLogger(f"openvino.frontend.pytorch.torchdynamo.{module}")
