@@ -29,6 +29,7 @@ _SUFFIXES = {
 _FIXED: dict[str, tuple[str, float]] = {
     "s": ("ms", 1e3),
     "B": ("mib", 1 / 2**20),
+    "J": ("mj", 1e3),
     "MAC": ("m", 1e-6),
     "FLOP": ("m", 1e-6),
     "FLOP/s": ("g", 1e-9),
@@ -39,6 +40,7 @@ _FIXED: dict[str, tuple[str, float]] = {
 FIXED_NAMES = {
     "s": "ms",
     "B": "MiB",
+    "J": "mJ",
     "MAC": "MMAC",
     "FLOP": "MFLOP",
     "FLOP/s": "GFLOP/s",

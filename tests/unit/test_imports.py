@@ -45,6 +45,7 @@ WRITES_ENVIRONMENT = {
     "backends/jax/runtime.py",
 }
 READS_PROC = {
+    "measuring/energy.py",
     "results/environment.py",
     "measuring/process_memory.py",
     "measuring/interference.py",
