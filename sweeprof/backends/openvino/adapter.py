@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import openvino
 
 from sweeprof.backends import Build, Gap
-from sweeprof.backends.openvino.files import Converter
+from sweeprof.backends.openvino.converting import Converter
 from sweeprof.backends.openvino.model import CompileSettings, Feed, Hint, OpenvinoModel
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas

@@ -14,8 +14,9 @@ import openvino
 
 from sweeprof.backends import Build
 from sweeprof.backends.call_signature import by_name, shapes_of
+from sweeprof.backends.openvino.converting import Converter
 from sweeprof.backends.openvino.costs import COSTS, FREE
-from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, Converter
+from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
 from sweeprof.counting.formulas import Formulas, OperatorCost
 from sweeprof.counting.graph import GraphFacts, GraphNode, GraphValue, OperatorGraph, cost_by, layer_table
