@@ -18,7 +18,7 @@ LENGTH = 500
 """Characters of a message in a reason; the traceback has all of it."""
 LIBRARIES = (
     *("torch", "keras", "tensorflow", "tf_keras", "jax", "jaxlib", "flax", "numpy", "onnx", "onnxruntime"),
-    *("ai_edge_litert", "hydra", "omegaconf"),
+    *("ai_edge_litert", "openvino", "nncf", "hydra", "omegaconf"),
 )
 """Packages that the user's code calls. A frame in another installed package is shown where there is none in the user's files."""
 _OWN = Path(__file__).resolve().parent

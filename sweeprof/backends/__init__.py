@@ -137,6 +137,14 @@ class Quantizes(Protocol):
 
 
 @runtime_checkable
+class RunsRequests(Protocol):
+    """A backend whose run-time takes several requests at the same time, and computes them side by side or in turns."""
+
+    def concurrently(self, model: LoadedModel, batch: Any, seconds: float) -> tuple[int, int, float]:
+        """Run forwards of ``batch`` for so long; return the requests in flight, the forwards completed, and their seconds."""
+
+
+@runtime_checkable
 class SelectsModules(Protocol):
     """A backend that neither counts nor times modules outside the selection of the formulas, the work or the training hooks."""
 

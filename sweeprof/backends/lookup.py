@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 
 from sweeprof.backends import Backend
 from sweeprof.errors import Problem, UserError, choice_problem
 
-_HOMES = {
-    "torch": ("sweeprof.backends.torch.adapter", "TorchBackend"),
-    "keras": ("sweeprof.backends.tensorflow.adapter", "TensorflowBackend"),
-    "tensorflow": ("sweeprof.backends.tensorflow.adapter", "TensorflowBackend"),
-    "onnxruntime": ("sweeprof.backends.onnxruntime.adapter", "OnnxruntimeBackend"),
-    "jax": ("sweeprof.backends.jax.adapter", "JaxBackend"),
-    "litert": ("sweeprof.backends.litert.adapter", "LitertBackend"),
-    "fake": ("sweeprof.backends.fake", "FakeBackend"),
+
+@dataclass(frozen=True, slots=True)
+class BackendHome:
+    """One of sweeprof's own backends: where it is, and what it needs."""
+
+    module: str
+    kind: str
+    """Name of its class."""
+    framework: str
+    """Name of the model's builder that it runs first."""
+    package: str | None = None
+    """The package that it needs, as it is imported; None: none."""
+    extra: str = ""
+    """The extra of sweeprof that installs the package."""
+
+
+_TENSORFLOW = BackendHome(
+    "sweeprof.backends.tensorflow.adapter", "TensorflowBackend", "tensorflow", "tensorflow", "tensorflow"
+)
+HOMES = {
+    "torch": BackendHome("sweeprof.backends.torch.adapter", "TorchBackend", "torch", "torch", "torch"),
+    "keras": _TENSORFLOW,
+    "tensorflow": _TENSORFLOW,
+    "onnxruntime": BackendHome(
+        "sweeprof.backends.onnxruntime.adapter", "OnnxruntimeBackend", "onnx", "onnxruntime", "onnxruntime"
+    ),
+    "jax": BackendHome("sweeprof.backends.jax.adapter", "JaxBackend", "jax", "jax", "jax"),
+    "litert": BackendHome("sweeprof.backends.litert.adapter", "LitertBackend", "litert", "ai_edge_litert", "litert"),
+    "openvino": BackendHome(
+        "sweeprof.backends.openvino.adapter", "OpenvinoBackend", "openvino", "openvino", "openvino"
+    ),
+    "fake": BackendHome("sweeprof.backends.fake", "FakeBackend", "fake"),
 }
-TARGETS = tuple(dict.fromkeys(f"{module}.{kind}" for module, kind in _HOMES.values()))
+"""By the name that a caller gives."""
+TARGETS = tuple(dict.fromkeys(f"{home.module}.{home.kind}" for home in HOMES.values()))
 """The dotted names of sweeprof's own backends."""
 _PACKAGES = {
     "torch": "torch",
@@ -25,6 +51,7 @@ _PACKAGES = {
     "tensorflow": "tensorflow",
     "sweeprof.backends.onnxruntime": "onnxruntime",
     "sweeprof.backends.litert": "litert",
+    "sweeprof.backends.openvino": "openvino",
     "sweeprof.backends.fake": "fake",
 }
 
@@ -35,10 +62,9 @@ def backend_named(name: str) -> Backend:
     Raises:
         UserError: there is none.
     """
-    if name not in _HOMES:
-        raise UserError([choice_problem("backend", name, "backend", _HOMES)])
-    module, kind = _HOMES[name]
-    made: Backend = getattr(import_module(module), kind)()
+    if name not in HOMES:
+        raise UserError([choice_problem("backend", name, "backend", HOMES)])
+    made: Backend = getattr(import_module(HOMES[name].module), HOMES[name].kind)()
     return made
 
 
@@ -52,7 +78,7 @@ def backend_of(model: object) -> Backend:
         for package, name in _PACKAGES.items():
             if kind.__module__ == package or kind.__module__.startswith(f"{package}."):
                 return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
-    allowed = f"is no model of a framework that sweeprof knows ({', '.join(_HOMES)}); say which backend runs it."
+    allowed = f"is no model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])
 
 

@@ -105,6 +105,16 @@ def _is_folder(value: object) -> bool:
     return isinstance(value, str) and value.startswith("/") and (Path(value).is_dir() or not Path(value).exists())
 
 
+def boolean_or(noun: str, choices: Sequence[str]) -> Constraint:
+    """Accept true, false and some names."""
+    names = tuple(choices)
+    return Constraint(
+        lambda value: isinstance(value, bool) or value in names,
+        f"is not true, false or a {noun}. Known: {', '.join(names)}.",
+        names,
+    )
+
+
 BOOLEAN = Constraint(lambda value: isinstance(value, bool), "is not true or false.")
 DURATION = number("is not a duration: seconds of at least 0.")
 NAME_OR_NULL = optional(matching("(?s).", "is not a name."))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, get_args
 
+from sweeprof.backends.compilers import Compiler
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import Constraint
@@ -159,7 +160,11 @@ class BackendSettings:
         c.optional(c.choice("method of a precision", get_args(PrecisionMethod))),
     )
     channels_last: bool = _key(False, "true: store images with the channels as the last dimension.", c.BOOLEAN)
-    compile: bool = _key(False, "true: compile the model, as torch.compile does.", c.BOOLEAN)
+    compile: bool | str = _key(
+        False,
+        "true: compile the model by torch.compile with inductor, or the name of another of its compilers, such as openvino.",
+        c.boolean_or("compiler", get_args(Compiler)),
+    )
 
 
 @dataclass

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+from sweeprof.backends.lookup import HOMES
 from sweeprof.config import samplers
 from sweeprof.config.constraints import METRICS
 from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
@@ -131,11 +132,7 @@ class Extra:
 
 
 FRAMEWORK_EXTRAS = {
-    "torch": Extra("torch", "torch"),
-    "tensorflow": Extra("tensorflow", "tensorflow"),
-    "jax": Extra("jax", "jax"),
-    "onnx": Extra("onnxruntime", "onnxruntime"),
-    "litert": Extra("ai_edge_litert", "litert"),
+    home.framework: Extra(home.package, home.extra) for home in HOMES.values() if home.package is not None
 }
 """By the framework of a backend."""
 

@@ -5,18 +5,22 @@ A format's reader makes the graph, and a format's costs tell what each operator 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.formulas import Formulas, OperatorCost, cost_by_formula
 from sweeprof.counting.liveness import OperatorRun, peak_of
-from sweeprof.counting.operators import REAL, Numbers
-from sweeprof.counting.parameters import added, whole
+from sweeprof.counting.operators import INTEGER, NOTHING, REAL, Numbers
+from sweeprof.counting.parameters import Variable, added, summed, whole
 from sweeprof.results.layer_times import ROOT, above
-from sweeprof.results.layers import Bytes, LayerRow, Liveness, OperatorCount, Weights
+from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Liveness, OperatorCount, Weights
+
+WeightRole = Literal["parameter", "frozen", "buffer"]
+"""What a weight is: a parameter that would learn, one that would not, or state that no optimizer sees."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +38,8 @@ class FileTensor:
     """The kind of numbers that the elements represent."""
     is_constant: bool = False
     """True if the tensor depends on no input of the model."""
+    data: Any = None
+    """The array, of what is constant and small."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -67,6 +73,15 @@ class FileOperator(Generic[Tensor]):
     """None for an optional one that is not given."""
     outputs: tuple[Tensor, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    """The name that the file gives to this operator."""
+    namespace: str = ""
+    """Of the format, or of who added the operator to it."""
+
+    @property
+    def qualified(self) -> str:
+        """E.g. ``onnx::Conv``."""
+        return f"{self.namespace}::{self.op}"
 
     def input(self, position: int) -> Tensor | None:
         """Return the input at a position, or None if it is omitted."""
@@ -137,6 +152,120 @@ class OwnCounts:
         count.calls += 1
         count.macs, count.flops, count.ops = count.macs + macs, count.flops + flops, count.ops + ops
         count.inputs, count.outputs = count.inputs + inputs, count.outputs + outputs
+
+
+def cost_by(
+    operator: Operator,
+    formulas: Formulas,
+    rules: Mapping[str, Callable[[Operator], OperatorCost]],
+    free: Collection[str],
+) -> OperatorCost | None:
+    """Return the cost of an operator, or None if it is unknown. A user's formula receives inputs, attributes and outputs.
+
+    Args:
+        operator: of a graph.
+        formulas: the user's, which come first.
+        rules: by qualified name.
+        free: qualified names of operators that do no arithmetic.
+    """
+    written = formulas.of_operator(operator.qualified)
+    if written is not None:
+        message = cost_by_formula(written, operator.inputs, operator.attributes, operator.outputs)
+        macs = message.macs or 0
+        flops = 2 * macs if message.flops is None else message.flops
+        return macs, flops, flops if message.ops is None else message.ops
+    if operator.qualified in free:
+        return NOTHING
+    rule = rules.get(operator.qualified)
+    return rule(operator) if rule is not None and operator.is_known else None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFacts:
+    """What is known of a graph beside its operators."""
+
+    types: Mapping[str, str]
+    """Class name by path of all modules, ``""`` for the root; empty if that is not known."""
+    roles: Mapping[str, WeightRole]
+    """Role by weight; one that is the same tensor as another has none. Empty: they are guessed."""
+    sizes: Mapping[str, int]
+    """Bytes by the weight of the unquantized model, of what a quantized one stores in its place."""
+    views: Collection[str]
+    """Operators whose result has the memory of their first input."""
+    batch_norms: Collection[str]
+    """Operators whose fourth and fifth input are a moving mean and variance."""
+
+
+def module_table(
+    graph: FileGraph[Operator, Any],
+    facts: GraphFacts,
+    cost_of: Callable[[Operator], OperatorCost | None],
+    standard: str,
+) -> LayerTable:
+    """Return the layers of a graph, one row for each module. There is no silent zero.
+
+    Args:
+        graph: the graph.
+        facts: what is known of it.
+        cost_of: returns the cost of an operator; None lists it as uncovered.
+        standard: the namespace that uncovered operators are listed without.
+    """
+    counts: dict[str, OwnCounts] = {}
+    uncovered: Counter[str] = Counter()
+    calls = 0
+    for operator in graph.operators:
+        if all(value.data is not None for value in operator.outputs):  # a constant, which no step computes
+            continue
+        calls += 1
+        cost = cost_of(operator)
+        if cost is None:
+            uncovered[operator.op if operator.namespace == standard else operator.qualified] += 1
+        elif cost != NOTHING:
+            first, made = (
+                0 if value is None or value.shape is None else value.elements
+                for value in (operator.input(0), operator.result)
+            )
+            counts.setdefault(operator.path, OwnCounts()).add(operator.op, cost, first, made)
+    rows = module_rows(graph, facts.types, _weights(graph, facts), counts)
+    return LayerTable(rows, dict(uncovered), operator_calls=calls, liveness=liveness(graph, facts.views))
+
+
+def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights]:
+    """Return weights by the path of the module that holds them: told by the weight's name, else the first that reads it."""
+    roles = facts.roles or _guessed(graph, facts.batch_norms)
+    readers: dict[FileTensor, str] = {}
+    for operator in graph.operators:
+        for value in operator.inputs:
+            if value is not None:
+                readers.setdefault(value, operator.path)
+    found: dict[str, list[Variable]] = {}
+    for weight in graph.weights:
+        role = roles.get(weight.name)
+        if role is not None:
+            path = weight.name.rpartition(".")[0] if facts.roles else readers.get(weight, ROOT)
+            found.setdefault(path or ROOT, []).append(_variable(weight, role, facts.sizes.get(weight.name)))
+    return {path: summed(variables) for path, variables in found.items()}
+
+
+STATISTICS = (3, 4)
+QUANTISED = ("int8", "uint8", "int4", "uint4")
+
+
+def _guessed(graph: FileGraph[Any, Any], batch_norms: Collection[str]) -> dict[str, WeightRole]:
+    """Return the roles in a file without roles: arrays that are no settings; a batch norm's statistics are no parameters."""
+    norms = [operator for operator in graph.operators if operator.op in batch_norms]
+    statistics = {operator.input(position) for operator in norms for position in STATISTICS}
+    candidates = [v for v in graph.weights if v.shape and (v.numbers is not INTEGER or v.dtype in QUANTISED)]
+    return {value.name: "buffer" if value in statistics else "parameter" for value in candidates}
+
+
+def _variable(value: FileTensor, role: WeightRole, quantised_bytes: int | None) -> Variable:
+    """Return a weight with the bytes that the quantised file stores instead of it, if there is one."""
+    itemsize: float = value.itemsize
+    dtype = value.dtype
+    if quantised_bytes is not None and role != "buffer":
+        itemsize, dtype = quantised_bytes / value.elements, "int8"
+    return Variable(value, value.elements, itemsize, dtype, role == "parameter", role == "buffer")
 
 
 def layer_row(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import compute
 from sweeprof.metrics.metric import Estimate, Missing, metric
+from sweeprof.passes.concurrent import Concurrent
 from sweeprof.passes.quality import Quality
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes, PhaseName, Seconds
 from sweeprof.results.layers import LayerTable, Training
@@ -130,6 +131,16 @@ def throughput(timing: Rounds, batch_size: int) -> Estimate:
     With mode=generation it is a whole generation, and a sample a sequence.
     """
     return over_rounds(timing, lambda seconds: batch_size / seconds)
+
+
+@metric(name="throughput/concurrent", unit="samples/s", better="higher")
+def concurrent_throughput(concurrent: Concurrent, batch_size: int) -> Estimate:
+    """Samples per second with several requests in flight; the median of the samples."""
+    rates = [
+        batch_size * number / seconds for number, seconds in zip(concurrent.forwards, concurrent.seconds, strict=True)
+    ]
+    detail = {"requests": concurrent.requests, **described_samples(rates)}
+    return Estimate(statistics.median(rates), "median", median_interval(rates), detail)
 
 
 @metric(name="throughput/units_per_s", unit="units/s", better="higher")

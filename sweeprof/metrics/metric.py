@@ -34,7 +34,7 @@ from sweeprof.text import stored
 if TYPE_CHECKING:
     from sweeprof.report.display.view import View
 
-FAMILIES = ("compute", "latency", "generation", "memory", "quality", "compat", "loading")
+FAMILIES = ("compute", "latency", "generation", "memory", "quality", "compat", "loading", "energy")
 """Modules of this package with the metrics that sweeprof ships."""
 
 BATCH_SIZE = "batch_size"

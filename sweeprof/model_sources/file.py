@@ -1,4 +1,4 @@
-"""Models in files: ``model=file model.path=net.onnx``, ``.keras``, ``.tflite`` or ``.pt2`` (``torch.export``)."""
+"""Models in files: ``model=file model.path=net.onnx``, ``.keras``, ``.tflite``, ``.xml``, or ``.pt2`` (``torch.export``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import keras
     import torch
 
-SUFFIXES = (".onnx", ".keras", ".tflite", ".pt2")
+SUFFIXES = (".onnx", ".keras", ".tflite", ".xml", ".pt2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,13 @@ def inputs(path: str, sizes: Mapping[str, Any]) -> ModelInputs:
     Whole numbers are below the number of rows of the table in which the model looks them up; masks are ones.
     """
     file = _existing(path)
-    readers = {".onnx": _onnx_inputs, ".keras": _keras_inputs, ".tflite": _tflite_inputs, ".pt2": _exported_inputs}
+    readers = {
+        ".onnx": _onnx_inputs,
+        ".keras": _keras_inputs,
+        ".tflite": _tflite_inputs,
+        ".xml": _openvino_inputs,
+        ".pt2": _exported_inputs,
+    }
     return readers[file.suffix](file, sizes)
 
 
@@ -119,6 +125,15 @@ def _tflite_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
         shape = [f"size_{axis}" if side == -1 else int(side) for axis, side in enumerate(detail["shape_signature"])]
         arrays[detail["name"]] = _Array(shape, detail["dtype"].__name__)
     return _described(arrays, sizes)
+
+
+def _openvino_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
+    graph = package("openvino", "openvino").Core().read_model(str(file))
+    arrays = {}
+    for slot in graph.inputs:
+        shape = [f"size_{axis}" if side.is_dynamic else int(side) for axis, side in enumerate(slot.partial_shape)]
+        arrays[slot.get_any_name()] = _Array(shape, str(slot.element_type.to_dtype()))
+    return _described(arrays, sizes, has_fixed_batch=True)
 
 
 def _exported_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:

@@ -59,7 +59,7 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
         loaded = meter.rss()
         highest = meter.rss_peak()
         meter.reset_peak()
-        with _whole_step(session, model, work) as step, session.timed("measure"):
+        with whole_step(session, model, work) as step, session.timed("measure"):
             for _ in range(MEMORY_STEPS):
                 step()
         stepping = meter.rss_peak()
@@ -97,7 +97,7 @@ def _peak_of_steps(session: Session, inputs: Inputs, meter: MemoryMeter) -> int:
     """Return the most that this process takes in the steps after the first, without programs and libraries."""
     with session.loaded() as model:
         work = session.work(model, inputs)
-        with _whole_step(session, model, work) as step:
+        with whole_step(session, model, work) as step:
             step()
             meter.reset_peak()
             for _ in range(MEMORY_STEPS):
@@ -106,7 +106,7 @@ def _peak_of_steps(session: Session, inputs: Inputs, meter: MemoryMeter) -> int:
 
 
 @contextmanager
-def _whole_step(session: Session, model: LoadedModel, work: Work) -> Iterator[Callable[[], object]]:
+def whole_step(session: Session, model: LoadedModel, work: Work) -> Iterator[Callable[[], object]]:
     """Within the context: a function that runs one forward, one whole training step or one whole generation."""
     if work.generation is not None:
         with session.generation_step(model, work) as generation:

@@ -31,6 +31,8 @@ _HEADLINE: dict[str, tuple[str, int]] = {
     "loading/samples_per_s": ("loaded samples", 1),
     "loading/first_batch": ("first batch", 2),
     "throughput/samples_per_s": ("throughput", 4),
+    "throughput/concurrent": ("concurrent throughput", 5),
+    "energy/per_sample": ("energy/sample", 5),
     "rate/mfu": ("share of peak FLOP/s", 8),
     "rate/mfu_train": ("training share of peak FLOP/s", 8),
     "layers/slowest_self_s": ("slowest layer", 8),
@@ -60,6 +62,8 @@ _TITLES = {
     "latency/compile": "compilation",
     "latency/h2d": "host to device",
     "latency/d2h": "device to host",
+    "energy/power": "power",
+    "energy/idle_power": "idle power",
     "latency/total": "latency with transfers",
     "latency/evaluate": "evaluation",
     "rate/mfu_prefill": "prefill share of peak FLOP/s",
@@ -95,7 +99,7 @@ _TITLES = {
 _FEW, _FILLING_RANK = 4, 7
 _RATIO_RANK, _USER_RANK, _WITHOUT_VALUES_RANK = 2, 5, 11
 _BUILT_IN = (
-    *("params", "size", "compute", "latency", "throughput", "rate", "layers"),
+    *("params", "size", "compute", "latency", "throughput", "rate", "layers", "energy"),
     *("operators", "memory", "lines", "quality"),
 )
 """Families of which the headline metrics are shown; a user's own metric always is."""

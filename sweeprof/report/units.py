@@ -10,6 +10,7 @@ from sweeprof.results.measurement import Number
 
 _SI = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_ENERGY = ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
 MOST_EXACT = 10**15
@@ -28,6 +29,7 @@ _SUFFIXES = {
 _FIXED: dict[str, tuple[str, float]] = {
     "s": ("ms", 1e3),
     "B": ("mib", 1 / 2**20),
+    "J": ("mj", 1e3),
     "MAC": ("m", 1e-6),
     "FLOP": ("m", 1e-6),
     "FLOP/s": ("g", 1e-9),
@@ -38,6 +40,7 @@ _FIXED: dict[str, tuple[str, float]] = {
 FIXED_NAMES = {
     "s": "ms",
     "B": "MiB",
+    "J": "mJ",
     "MAC": "MMAC",
     "FLOP": "MFLOP",
     "FLOP/s": "GFLOP/s",
@@ -60,6 +63,8 @@ def scaled(value: Number, unit: str) -> str:
         return _with_prefix(value, _SECONDS)
     if unit == "B":
         return _with_prefix(value, _BYTES)
+    if unit == "J":
+        return _with_prefix(value, _ENERGY)
     if unit in _SUFFIXES:
         suffix = _SUFFIXES[unit]
         return _with_prefix(value, tuple((factor, prefix + suffix) for factor, prefix in _SI))
@@ -74,8 +79,9 @@ def column_scale(values: Sequence[Number], unit: str) -> tuple[float, str]:
         return 0.01, "%"
     if unit in _SUFFIXES:
         prefixes = tuple((factor, prefix + _SUFFIXES[unit]) for factor, prefix in _SI)
-    elif unit in ("s", "B"):
-        prefixes = _SECONDS if unit == "s" else tuple((float(factor), name) for factor, name in _BYTES)
+    elif unit in ("s", "B", "J"):
+        scales = {"s": _SECONDS, "B": tuple((float(factor), name) for factor, name in _BYTES), "J": _ENERGY}
+        prefixes = scales[unit]
     else:
         return 1.0, "" if unit in ("ratio", "abs") else unit
     middle = statistics.median(map(abs, values)) if values else 1.0

@@ -160,6 +160,7 @@ PACKAGES = (
         "jax",
         "onnxruntime",
         "ai-edge-litert",
+        "openvino",
         "numpy",
         "hydra-core",
         "mlflow",

@@ -101,6 +101,13 @@ BACKENDS = {
     "litert": Case(
         "litert", ("mlp", "lenet5"), mark="slow", mistaken=("timing",)
     ),  # a file has batch normalisation in the weights before it
+    "openvino": Case(
+        "openvino",
+        exhaust="[ov.Tensor(ov.Type.f32, ov.Shape([2**44])) for ov in [__import__('openvino')]]",
+        mark="slow",  # each model is converted by a process of its own
+        mistaken=("timing",),
+        refuses={"trained_layers": "makes no sense: OpenVINO runs models, and trains none"},
+    ),
     "numpy": Case("numpy", ("perceptron",), exhaust="__import__('numpy').ones(2**50)"),
     "fake": Case("fake", ("fake",)),
 }

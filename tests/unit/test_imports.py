@@ -23,7 +23,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 PLUGINS = sorted((ROOT / "hydra_plugins").rglob("*.py"))
 
 FRAMEWORKS = (
-    *("torch", "tensorflow", "keras", "jax", "onnx", "onnxruntime", "ai_edge_litert"),
+    *("torch", "tensorflow", "keras", "jax", "onnx", "onnxruntime", "ai_edge_litert", "openvino"),
     *("mlflow", "hydra", "omegaconf"),
 )
 NOT_AT_START = {*FRAMEWORKS, "pandas"} - {"omegaconf"}
@@ -45,6 +45,7 @@ WRITES_ENVIRONMENT = {
     "backends/jax/adapter.py",
 }
 READS_PROC = {
+    "measuring/energy.py",
     "results/environment.py",
     "measuring/process_memory.py",
     "measuring/interference.py",
@@ -138,6 +139,7 @@ FRAMEWORKS_BY_FOLDER = {
     "backends/jax/": {"jax", "keras"},
     "backends/onnxruntime/": {"onnx", "onnxruntime", "torch", "keras"},
     "backends/litert/": {"ai_edge_litert", "tensorflow", "keras"},
+    "backends/openvino/": {"openvino", "torch"},
     "zoo/": {"torch", "tensorflow", "keras"},
     "tracking/": {"mlflow"},
     "datasets/user_code.py": {"hydra"},

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import onnxruntime
 
 from sweeprof.backends import Build, Gap
-from sweeprof.backends.call_signature import shapes_of
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings, kernel, peaks
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
@@ -120,6 +119,7 @@ class OnnxruntimeBackend:
         return model
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        from sweeprof.backends.call_signature import shapes_of
         from sweeprof.backends.onnxruntime.counting import count_file
 
         exporter = self._exporter()

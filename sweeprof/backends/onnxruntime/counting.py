@@ -7,26 +7,20 @@ standard's rules do not tell is uncovered too.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from sweeprof.backends.onnxruntime.files import Exported, WeightRole
-from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, OnnxValue, read
+from sweeprof.backends.onnxruntime.files import Exported
+from sweeprof.backends.onnxruntime.graph import OnnxNode, OnnxValue, read
 from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import OwnCounts, liveness, module_rows
-from sweeprof.counting.formulas import Formulas, OperatorCost, cost_by_formula
+from sweeprof.counting.file_graph import GraphFacts, cost_by, module_table
+from sweeprof.counting.formulas import Formulas, OperatorCost
 from sweeprof.counting.operators import GRU, INTEGER, LINEAR_BY_AXES, LSTM, NOTHING, RELU, TANH, RecurrentCell
-from sweeprof.counting.parameters import Variable, summed
-from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerTable, Weights
+from sweeprof.results.layers import LayerTable
 
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 """Operators whose result is their input under another shape: no memory of its own."""
-STATISTICS = (3, 4)
-"""Inputs of a BatchNormalization that are its moving mean and variance."""
-QUANTISED = ("int8", "uint8", "int4", "uint4")
 
 
 def count_file(
@@ -37,72 +31,13 @@ def count_file(
     Raises:
         Exception: it is no ONNX file.
     """
-    graph = read(file, shapes, named)
-    counts: dict[str, OwnCounts] = {}
-    uncovered: Counter[str] = Counter()
-    calls = 0
-    for node in graph.operators:
-        if all(value.data is not None for value in node.outputs):  # a constant, which no step computes
-            continue
-        calls += 1
-        cost = cost_of(node, formulas)
-        if cost is None:
-            uncovered[node.op if not node.domain else node.qualified] += 1
-        elif cost != NOTHING:
-            sizes = [
-                0 if value is None or value.shape is None else value.elements for value in (node.input(0), node.result)
-            ]
-            counts.setdefault(node.path, OwnCounts()).add(node.op, cost, *sizes)
-    rows = module_rows(graph, file.types, _weights(graph, file), counts)
-    return LayerTable(rows, dict(uncovered), operator_calls=calls, liveness=liveness(graph, VIEWS))
+    facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, ("BatchNormalization",))
+    return module_table(read(file, shapes, named), facts, partial(cost_of, formulas=formulas), "onnx")
 
 
 def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
-    """Return the cost of a node, or None if it is unknown. A user's formula receives inputs, attributes and outputs."""
-    written = formulas.of_operator(node.qualified)
-    if written is not None:
-        message = cost_by_formula(written, node.inputs, node.attributes, node.outputs)
-        macs = message.macs or 0
-        flops = 2 * macs if message.flops is None else message.flops
-        return macs, flops, flops if message.ops is None else message.ops
-    if node.qualified in FREE:
-        return NOTHING
-    rule = COSTS.get(node.qualified)
-    return rule(node) if rule is not None and node.is_known else None
-
-
-def _weights(graph: OnnxGraph, file: Exported) -> dict[str, Weights]:
-    """Weights by the path of the module that holds them: told by an initializer's name, else the first that reads it."""
-    roles = file.weights or _guessed(graph)
-    readers: dict[OnnxValue, str] = {}
-    for node in graph.operators:
-        for read_value in node.inputs:
-            if read_value is not None:
-                readers.setdefault(read_value, node.path)
-    found: dict[str, list[Variable]] = {}
-    for value in graph.weights:
-        role = roles.get(value.name)
-        if role is not None:
-            path = value.name.rpartition(".")[0] if file.weights else readers.get(value, ROOT)
-            found.setdefault(path or ROOT, []).append(_variable(value, role, file.sizes.get(value.name)))
-    return {path: summed(variables) for path, variables in found.items()}
-
-
-def _guessed(graph: OnnxGraph) -> dict[str, WeightRole]:
-    """Return the roles in a file without roles: arrays that are no settings; a batch norm's statistics are no parameters."""
-    norms = [node for node in graph.operators if node.op == "BatchNormalization"]
-    statistics = {node.input(position) for node in norms for position in STATISTICS}
-    candidates = [v for v in graph.weights if v.shape and (v.numbers is not INTEGER or v.dtype in QUANTISED)]
-    return {value.name: "buffer" if value in statistics else "parameter" for value in candidates}
-
-
-def _variable(value: OnnxValue, role: WeightRole, quantised_bytes: int | None) -> Variable:
-    """The weight with the bytes that the quantised file stores instead of it, if there is one."""
-    itemsize: float = value.itemsize
-    dtype = value.dtype
-    if quantised_bytes is not None and role != "buffer":
-        itemsize, dtype = quantised_bytes / value.elements, "int8"
-    return Variable(value, value.elements, itemsize, dtype, role == "parameter", role == "buffer")
+    """Return the cost of a node, or None if it is unknown."""
+    return cost_by(node, formulas, COSTS, FREE)
 
 
 OnnxRule = Callable[[OnnxNode], OperatorCost]

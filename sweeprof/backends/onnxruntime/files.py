@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from sweeprof.backends.model_files import MadeFile
+from sweeprof.counting.file_graph import WeightRole
 
 Channels = Literal["first", "last"]
-WeightRole = Literal["parameter", "frozen", "buffer"]
-"""What an initializer is: a parameter that would learn, one that would not, or state that no optimizer sees."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import ast
 import math
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,28 +29,8 @@ from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor
 from sweeprof.counting.operators import COMPLEX, INTEGER, REAL, Numbers
 from sweeprof.results.layer_times import ROOT
 
-
-@dataclass(slots=True, eq=False)
-class OnnxValue(FileTensor):
-    """A tensor of the graph."""
-
-    data: Any = None
-    """The array, of what is constant and small."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class OnnxNode(FileOperator[OnnxValue]):
-    """An operator of the graph."""
-
-    domain: str
-    """Of the operator; empty for the standard."""
-
-    @property
-    def qualified(self) -> str:
-        """``onnx::Conv`` for what the standard has."""
-        return f"{self.domain or 'onnx'}::{self.op}"
-
-
+OnnxValue = FileTensor
+OnnxNode = FileOperator[FileTensor]
 OnnxGraph = FileGraph[OnnxNode, OnnxValue]
 
 
@@ -270,7 +249,8 @@ class _GraphReader:
                 ("attributes", attributes),
                 lambda: {a.name: helper.get_attribute_value(a) for a in node.attribute},
             ),
-            domain="" if node.domain == "ai.onnx" else node.domain,
+            namespace=node.domain if node.domain not in ("", "ai.onnx") else "onnx",
+            name=node.name,
         )
 
     def _content(self, value: OnnxValue) -> object:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from sweeprof.backends import Build, DeviceCheck, Gap
+from sweeprof.backends.compilers import Compiler
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.counting import count_built, in_inference, own_counts, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
@@ -72,8 +73,8 @@ class TorchBackend:
     quantized by torchao where it is installed."""
     channels_last: bool = False
     """True: images are stored with their channels last."""
-    compile: bool = False
-    """True: ``torch.compile`` generates kernels (inductor)."""
+    compile: bool | Compiler = False
+    """What ``torch.compile`` generates kernels with; true: inductor; false: the model is not compiled."""
 
     def configure(self, seed: int) -> None:
         torch.set_num_threads(self.threads)
@@ -133,7 +134,8 @@ class TorchBackend:
         if self.precision_method is None and self.precision == "int8":
             method = None  # the model decides
         precision = "int8" if self.precision == EARLIER_INT8 else self.precision
-        return TorchVariant(precision, self.channels_last, self.compile, method)
+        compiler: Compiler | None = "inductor" if self.compile is True else self.compile or None
+        return TorchVariant(precision, self.channels_last, compiler, method)
 
     def _counted(self, build: Build, inputs: Inputs) -> tuple[Build, Inputs]:
         """Return what is counted: compiling, quantizing and autocast change the kernels, not the computation."""
@@ -144,7 +146,7 @@ class TorchBackend:
 
     def _as_held(self, table: LayerTable, build: Build) -> LayerTable:
         """Return the table with the parameters as they are held: those of the quantized model, if it is."""
-        variant = replace(self._variant(), compile=False)
+        variant = replace(self._variant(), compiler=None)
         if not variant.is_quantized:
             return table
         return with_quantized_weights(table, weights_alone(partial(_made, variant, build), "quantized"))

@@ -9,9 +9,6 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import os
-import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,8 +26,10 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.backends import Build
+from sweeprof.backends.compilers import Compiler
 from sweeprof.backends.outputs import HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
+from sweeprof.backends.torch.compiling import compiled
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
 from sweeprof.backends.torch.state import WrappedForward, any_lazy, is_compiled, masks_of, modules_of, tensors_of
@@ -104,8 +103,8 @@ class TorchVariant:
     """One of :data:`PRECISIONS`; None: as the module is."""
     channels_last: bool = False
     """True: images are stored with their channels last."""
-    compile: bool = False
-    """True: ``torch.compile`` generates kernels."""
+    compiler: Compiler | None = None
+    """What ``torch.compile`` generates kernels with; None: it is not compiled."""
     method: str | None = None
     """``autocast``: parameters stay in 32 bits; ``torchao`` or ``torch_ao``: what quantizes; None: parameters are converted, and
     quantized by torchao where it is installed."""
@@ -149,7 +148,7 @@ class TorchVariant:
             module = quantized(module, self.method)
         if self.method == "autocast" and self.precision is not None:
             _autocast(module, PRECISIONS[self.precision])
-        return _compiled(module) if self.compile else module
+        return compiled(module, self.compiler) if self.compiler is not None else module
 
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
@@ -184,16 +183,6 @@ def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
             return forward(*args, **kwargs)
 
     module.__dict__["forward"] = WrappedForward.of(forward, within_autocast)
-
-
-def _compiled(module: torch.nn.Module) -> torch.nn.Module:
-    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    if _device_type(module) == "cpu" and shutil.which(compiler) is None:
-        raise Unsupported(
-            f"torch.compile builds its kernels with a C++ compiler, and there is no {compiler}: install it, or set CXX"
-        )
-    made: torch.nn.Module = torch.compile(module)  # type: ignore[assignment]
-    return made
 
 
 def on_device(inputs: Inputs, device: str | torch.device) -> Inputs:

@@ -270,7 +270,7 @@ def test_under_the_users_own_profiler() -> None:
 
 def test_a_compiled_module_is_one_module() -> None:
     module: Any = torch.compile(nn.Sequential(nn.Tanh(), nn.Tanh()), backend="eager")
-    model = TorchModel(module, torch.device("cpu"), TorchVariant(compile=True))
+    model = TorchModel(module, torch.device("cpu"), TorchVariant(compiler="inductor"))
     seen = TorchBackend().allocations(model, Work(model.put(Inputs((torch.randn(ROWS, WIDTH),)))))
     assert (seen.peak_at, seen.step_peaks_bytes[-1]) == (ROOT, 2 * SIZE)
     assert {layer.path for layer in seen.by_layer} == {OUTSIDE, ROOT}

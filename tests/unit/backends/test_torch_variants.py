@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
+from sweeprof.backends.compilers import Compiler
 from sweeprof.backends.precision import Precision, PrecisionMethod
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
@@ -232,6 +235,40 @@ def test_a_variant_is_counted_like_the_plain_one(precision: str, bytes_each: int
         assert plain.params < found.params_bytes < plain.params_bytes
     else:
         assert found.params_bytes == bytes_each * plain.params
+
+
+@pytest.mark.slow  # importing what compiles takes seconds
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.compile itself
+@pytest.mark.parametrize("compiler", ["aot_eager", "openvino"])
+def test_other_compilers(compiler: Compiler) -> None:
+    """Each captures the graph of the same module, and OpenVINO generates kernels for it, with the threads of the backend."""
+    backend = TorchBackend(compile=compiler)
+    backend.configure(0)
+    images = torch.ones(2, 1, 32, 32)
+    plain, compiled = (one.load(lenet5, "cpu", 1) for one in (TorchBackend(), backend))
+    with plain.stepping(plain.put(Inputs((images,)))) as step:
+        wanted = plain.host_outputs(step())
+    with compiled.stepping(compiled.put(Inputs((images,)))) as step:
+        np.testing.assert_allclose(compiled.host_outputs(step()), wanted, atol=1e-4)
+    assert (plain.compiles, compiled.compiles) == (False, True)
+    if compiler == "openvino":
+        execute: Any = import_module("openvino.frontend.pytorch.torchdynamo.execute")
+        (made,) = execute.compiled_cache.values()
+        assert made.get_property("INFERENCE_NUM_THREADS") == 1
+
+
+def test_a_compiler_that_is_not_installed() -> None:
+    with pytest.raises(Unsupported, match="compile=tvm needs a package: pip install apache-tvm"):
+        TorchBackend(compile="tvm").load(lenet5, "cpu", 1)
+
+
+@pytest.mark.slow  # importing what compiles takes seconds
+def test_what_openvino_does_not_compile_is_not_run_by_another_compiler() -> None:
+    """OpenVINO would run the whole graph by inductor or by PyTorch, and say so in its log only."""
+    TorchBackend(compile="openvino").load(lenet5, "cpu", 1)
+    logger = logging.getLogger("openvino.frontend.pytorch.torchdynamo.execute")
+    with pytest.raises(Unsupported, match=r"torch.compile with OpenVINO: OpenVINO execution failed with no luck"):
+        logger.debug("OpenVINO execution failed with no luck. Falling back to native PyTorch execution.")
 
 
 def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

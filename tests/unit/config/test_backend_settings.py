@@ -211,6 +211,12 @@ def test_a_sweep_file_sets_and_sweeps_them_too(tmp_path: Path) -> None:
             ["backend.precision: 'bf61' is not a precision. Did you mean 'bf16'?"],
         ),
         (
+            ["backend=torch", "backend.compile=inductor,openvin"],
+            [
+                "backend.compile: 'openvin' is not true, false or a compiler. Did you mean 'openvino'? Known: inductor, openvino,"
+            ],
+        ),
+        (
             ["backend=onnxruntime", "backend.opset=new"],
             ["backend.opset: 'new' is not a whole number."],
         ),

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "backend.precision": (["fp32", "bf16", "fp16", "int8", None], ["float16", "int4", 16, True]),
     "backend.precision_method": (["convert", "autocast", "torchao", "static", None], ["torch.ao", "int8", 1, True]),
     "backend.channels_last": ([True, False], [0, "true", "channels_last"]),
-    "backend.compile": ([True, False], [1, "inductor", [True]]),
+    "backend.compile": ([True, False, "inductor", "openvino"], [1.5, "inductro", [True]]),
     "backend.threads": WHOLE_FROM_1,
     "seed.weights": WHOLE_FROM_0,
     "seed.order": WHOLE_FROM_0,

@@ -166,5 +166,5 @@ def test_every_built_in_metric_declares_itself(name: str) -> None:
         {"params", "MAC", "FLOP", "op", "elements", "calls", "operators"},
         {"samples/s", "units/s", "tokens/s", "FLOP/s", "ratio", "abs", "kernels"},
     )
-    assert info.unit in {"s", "B", "bit", "nat"} | counts | rates
+    assert info.unit in {"s", "B", "J", "W", "bit", "nat"} | counts | rates
     assert info.better in ("lower", "higher", None)

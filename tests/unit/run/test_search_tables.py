@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import yaml
 
 from sweeprof.config.schema import LimitSettings

@@ -1,0 +1,285 @@
+"""Converts a model to OpenVINO's format, or a converted one to fewer bits, in a process of its own.
+
+A torch module is traced and a Keras model is exported from TensorFlow; OpenVINO's frontend of the framework converts either. The
+graph is saved before OpenVINO optimizes it, which it does when it loads it too: so operators keep the names of their modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import random
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import openvino
+
+from sweeprof.backends.call_signature import CallSignature, by_name, is_tensor
+from sweeprof.backends.model_files import LONGEST, ChildFailure, ChildRequest, answer
+from sweeprof.backends.openvino.files import MODEL, MODULE, WEIGHT, Converted, ModelFile, not_a_model
+from sweeprof.measuring.instantiate import instantiate
+from sweeprof.nested import named_leaves
+from sweeprof.tracebacks import message_of
+
+OTHER_BATCH = 3
+"""Times the batch size that a model is traced with."""
+BATCH = 32
+"""Samples that are run at a time for their ranges, where the graph takes any number."""
+
+
+def carry_out(request: ChildRequest) -> ChildFailure | None:
+    """Convert or compress as requested; returns what failed."""
+    folder = Path(request["folder"])
+    stage = request["stage"]
+    try:
+        if stage == "convert":
+            stage = "build"
+            model = _built(request["node"], request["seed"])
+            stage = "convert"
+            given = request["signature"]
+            converted(model, CallSignature(tuple(given["args"]), given["kwargs"]), folder).write_facts()
+        else:
+            file = Converted(**request["file"])
+            compressed(file, request["storage"], request["samples"], request["names"], folder).write_facts()
+    except Exception as error:  # builders, tracers and NNCF may raise anything
+        if stage == "build":
+            return ChildFailure.of(stage, error)
+        return ChildFailure(stage, type(error).__name__, reason(error))
+    return None
+
+
+def reason(error: Exception) -> str:
+    """Return what the tracer raised, or the end of OpenVINO's summary, which names the operators that it does not know."""
+    if error.__cause__ is not None:
+        return message_of(error.__cause__)
+    lines = [line.removeprefix("-- ").strip() for line in str(error).splitlines() if line.strip()]
+    unknown = [line for line in lines if line.startswith("No conversion rule")]
+    return [*lines, *unknown, ""][-2][:LONGEST]
+
+
+def _built(node: Mapping[str, object], seed: int) -> Any:
+    random.seed(seed)
+    np.random.seed(seed)  # Keras draws its seeds from Python's generator
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+    model = instantiate(node)
+    if not isinstance(model, ModelFile) and not _is_keras(model) and not _is_module(model):
+        raise TypeError(not_a_model(model))
+    return model
+
+
+def _is_keras(model: object) -> bool:
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(model, keras.Model)
+
+
+def _is_module(model: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def converted(model: Any, signature: CallSignature, folder: Path) -> Converted:
+    """Write the model in 32 bits, or in the data types that its file has.
+
+    Raises:
+        Exception: whatever the tracer or OpenVINO raised.
+    """
+    path = str(folder / MODEL)
+    if isinstance(model, ModelFile):
+        graph = openvino.Core().read_model(Path(model.path).expanduser())
+        file = Converted(path, channels=model.channels)
+    elif _is_keras(model):
+        graph = _exported(model)
+        roles = _name_layers(graph, model)
+        types = {"": type(model).__name__, **{name: type(layer).__name__ for name, layer in _layers(model)}}
+        names = [tensor.name for tensor in model.inputs]
+        file = Converted(path, None, "last", types, roles, tuple(names))
+    else:
+        types = {name: type(inner).__name__ for name, inner in model.named_modules()}
+        graph, outputs = _traced(model.eval(), signature)
+        file = Converted(path, _only_batch(graph, signature), "first", types, _roles(model), outputs=outputs)
+    openvino.save_model(graph, path, compress_to_fp16=False)
+    return file
+
+
+def _traced(module: Any, signature: CallSignature) -> tuple[openvino.Model, tuple[str, ...]]:
+    """The graph of a module, its inputs named by their keywords, and the names of its outputs."""
+    import torch
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+
+    given = {str(index): leaf for index, leaf in enumerate(signature.args)} | dict(signature.kwargs)
+    tensors = {name: leaf for name, leaf in given.items() if is_tensor(leaf)}
+    outputs: list[str] = []
+
+    class Call(torch.nn.Module):
+        """The module as a function of tensors alone; constants are part of it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = module
+
+        def forward(self, *values: torch.Tensor) -> Any:
+            filled = {**given, **dict(zip(tensors, values, strict=True))}
+            args = [filled[str(index)] for index in range(len(signature.args))]
+            results = named_leaves(self.model(*args, **{name: filled[name] for name in signature.kwargs}))
+            found = {name: value for name, value in results.items() if isinstance(value, torch.Tensor)}
+            outputs[:] = found
+            return tuple(found.values())
+
+    examples = tuple(torch.zeros(leaf["shape"], dtype=getattr(torch, leaf["dtype"])) for leaf in tensors.values())
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the tracer, about Python values
+        decoder = TorchScriptPythonDecoder(Call(), example_input=examples)
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        graph = frontend.convert(frontend.load(decoder))
+    for slot, (name, leaf) in zip(graph.inputs, tensors.items(), strict=True):
+        slot.get_tensor().set_names({name if name in signature.kwargs else f"input_{name}"})
+        shape = leaf["shape"]
+        is_batch = bool(shape) and shape[0] == signature.batch
+        slot.get_node().set_partial_shape(openvino.PartialShape([-1, *shape[1:]] if is_batch else shape))
+    graph.validate_nodes_and_infer_types()
+    return graph, tuple(outputs)
+
+
+def _only_batch(graph: openvino.Model, signature: CallSignature) -> int | None:
+    """Return the batch size that the tracer made a constant of; None if the outputs grow with the batch."""
+    size = signature.batch
+    if size is None:
+        return None
+    lengths = []
+    try:
+        for batch in (size, OTHER_BATCH * size):
+            sized = graph.clone()
+            sized.reshape({slot: _sized(slot.get_partial_shape(), batch) for slot in sized.inputs})
+            lengths.append([int(slot.shape[0]) if len(slot.shape) else 0 for slot in sized.outputs])
+    except RuntimeError:  # shapes that do not fit
+        return size
+    return None if all(many == OTHER_BATCH * few for few, many in zip(*lengths, strict=True)) else size
+
+
+def _sized(shape: openvino.PartialShape, batch: int) -> openvino.PartialShape:
+    return openvino.PartialShape([batch if side.is_dynamic else side for side in shape])
+
+
+def _roles(module: Any) -> dict[str, Any]:
+    """Return the roles of a module's weights by name; a tensor with several names has a role under the first."""
+    roles = {name: "parameter" if tensor.requires_grad else "frozen" for name, tensor in module.named_parameters()}
+    return roles | {name: "buffer" for name, _ in module.named_buffers()}
+
+
+def _exported(model: Any) -> openvino.Model:
+    """The graph of a Keras model, by way of TensorFlow."""
+    from openvino.frontend import FrontEndManager
+
+    frontend = FrontEndManager().load_by_framework("tf")
+    with TemporaryDirectory(prefix="sweeprof-saved-") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.redirect_stdout(io.StringIO()):
+            model.export(folder, verbose=False)
+        return frontend.convert(frontend.load(folder))
+
+
+def _layers(model: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every layer below ``model`` with its path."""
+    for layer in model._layers:
+        yield above + layer.name, layer
+        yield from _layers(layer, f"{above}{layer.name}.")
+
+
+def _name_layers(graph: openvino.Model, model: Any) -> dict[str, Any]:
+    """Name operators after the layers of a Keras model, and constants after its variables; returns the roles of these.
+
+    OpenVINO drops most names when it moves the channels to where its kernels want them. A constant is the variable with the same
+    values, in any order; an operator belongs to the layer whose variable it reads, to that in its name, or to that of its input.
+    """
+    variables: dict[bytes, list[tuple[str, str, str]]] = {}
+    layers = dict(_layers(model))
+    for path, layer in layers.items():
+        own = [(variable, "parameter") for variable in layer._trainable_variables]
+        own += [(variable, "frozen") for variable in layer._non_trainable_variables]
+        for variable, role in own:
+            known = variables.setdefault(_content(np.asarray(variable)), [])
+            known.append((path, f"{path}.{variable.name}", role))
+    places: dict[str, str] = {}
+    roles: dict[str, Any] = {}
+    for node in graph.get_ordered_ops():
+        name = node.get_friendly_name()
+        if node.get_type_name() == "Constant":
+            found = variables.get(_content(node.data), []) if node.get_element_type().is_real() else []
+            if len(found) == 1:
+                places[name], weight, roles[weight] = found[0]
+                node.set_friendly_name(WEIGHT + weight)
+                places[WEIGHT + weight] = places[name]
+            continue
+        sources = [slot.get_node() for slot in node.input_values()]
+        constants = [source for source in sources if source.get_type_name() in ("Constant", "Convert")]
+        read = [places[source.get_friendly_name()] for source in constants if source.get_friendly_name() in places]
+        parts = [re.sub(r"_\d+$", "", part) if part not in layers else part for part in name.split("/")]
+        named = [part for part in reversed(parts) if part in layers]
+        before = [places[s.get_friendly_name()] for s in sources if s.get_friendly_name() in places]
+        place = next(iter([*read, *named, *before]), None)
+        if place is not None:
+            for source in constants:
+                _name_constant(source, place, roles)
+        if place is not None and node.get_type_name() not in ("Parameter", "Result"):
+            node.set_friendly_name(f"{MODULE}.{place}/{name}")
+            places[node.get_friendly_name()] = place
+    return roles
+
+
+def _name_constant(node: openvino.Node, place: str, roles: dict[str, Any]) -> None:
+    """Name an array that OpenVINO computed from variables, such as the scale of a batch norm, after the layer that reads it."""
+    name = node.get_friendly_name()
+    is_array = node.get_type_name() == "Constant" and node.get_element_type().is_real() and node.data.size > 1
+    if is_array and not name.startswith(WEIGHT):
+        node.set_friendly_name(f"{WEIGHT}{place}.{name}")
+        roles[f"{place}.{name}"] = "parameter"
+
+
+def _content(array: Any) -> bytes:
+    """Return a hash of the values of an array, whatever their order."""
+    return hashlib.sha256(np.sort(np.asarray(array, np.float64), axis=None).tobytes()).digest()
+
+
+def compressed(file: Converted, storage: str, samples: str, names: list[str], folder: Path) -> Converted:
+    """Write a file with weights of 16 bits, or one that computes in 8 bits with ranges from samples.
+
+    Raises:
+        Exception: whatever OpenVINO or NNCF raised.
+    """
+    graph = openvino.Core().read_model(file.path)
+    if storage == "int8":
+        import nncf
+
+        with np.load(samples) as stored:
+            given = [stored[f"arr_{index}"] for index in range(len(stored.files))]
+        positional = given[: len(given) - len(names)]
+        slots = file.input_names(graph)
+        arranged = by_name(slots, positional, dict(zip(names, given[len(positional) :], strict=True)))
+        batches = list(_batches(arranged, file.batch or BATCH))
+        # It draws progress bars on standard output, where the answer goes.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
+    path = str(folder / MODEL)
+    openvino.save_model(graph, path, compress_to_fp16=storage == "fp16")
+    return Converted(path, file.batch, file.channels, file.types, file.weights, file.inputs, file.outputs)
+
+
+def _batches(samples: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    """Every sample in batches of one size, the last one filled up with the first samples."""
+    number = len(next(iter(samples.values())))
+    for begin in range(0, number, size):
+        chosen = np.arange(begin, begin + size) % number
+        yield {name: array[chosen] for name, array in samples.items()}
+
+
+if __name__ == "__main__":
+    answer(carry_out)
