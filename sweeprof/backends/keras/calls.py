@@ -122,12 +122,13 @@ def as_described(inputs: Inputs, channel_axis: int | None, dtype: str | None) ->
     def change(value: Any) -> Any:
         if not is_tensor(value):
             return value
-        shape = shape_of(value)
-        is_moved = channel_axis is not None and len(shape) > max(channel_axis, 1)
-        is_cast = dtype is not None and _is_floating(value)
-        if is_moved:
+        shape, kind = shape_of(value), dtype_of(value)
+        if dtype is not None and _is_floating(value):
+            kind = dtype
+        if channel_axis is not None and len(shape) > max(channel_axis, 1):
             shape = (*shape[:channel_axis], *shape[channel_axis + 1 :], shape[channel_axis])
-        return TensorSpec(shape, dtype if is_cast else dtype_of(value)) if is_moved or is_cast else value
+        is_same = (shape, kind) == (shape_of(value), dtype_of(value))
+        return value if is_same else TensorSpec(shape, kind)
 
     return inputs.map(change)
 

@@ -416,7 +416,7 @@ class _Program:
         self.probes: LayerProbes | None = None
         """Those of the graph, once it is made."""
 
-    def _step(self, *fed: object) -> object:
+    def _step(self, *fed: Any) -> object:
         task, stamps = self._task, Timestamps()
         probes = self.probes = LayerProbes(task.root, stamps, task.parameters)
         with task.taping() as tape, probes.attached(tape) if self._is_probed else nullcontext():

@@ -87,8 +87,10 @@ def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
     elif hasattr(leaf, "detach"):  # one of torch, as its data loaders give
         leaf = leaf.detach().cpu().numpy()
     if isinstance(leaf, np.ndarray | np.generic):
-        is_moved = channel_axis is not None and leaf.ndim > max(channel_axis, 1)
-        leaf = tf.constant(np.moveaxis(leaf, channel_axis, -1) if is_moved else leaf)
+        array: Any = leaf
+        if channel_axis is not None and array.ndim > max(channel_axis, 1):
+            array = np.moveaxis(array, channel_axis, -1)
+        leaf = tf.constant(array)
     if not tf.is_tensor(leaf):
         return leaf
     wanted = leaf.dtype if dtype is None or not leaf.dtype.is_floating else tf.as_dtype(dtype)

@@ -448,7 +448,7 @@ class _Graph:
         self._program = graph_of(self._step, autograph=False)
         self._owners: AttributionByName | None = None
 
-    def _step(self, *fed: object) -> object:
+    def _step(self, *fed: Any) -> object:
         places, results = GraphPositions(), list[tf.Tensor]()
         probes = LayerProbes(self._task.root, places, self._task.parameters)
         turns = _stepped(self._task, fed, probes, places.now, results)
@@ -472,7 +472,7 @@ class _Graph:
 
 def _stepped(
     task: StepPhases,
-    fed: Sequence[object],
+    fed: Sequence[Any],
     probes: LayerProbes,
     now: Callable[[], int],
     results: list[tf.Tensor] | None = None,
