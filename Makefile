@@ -76,7 +76,7 @@ ifneq ($(TAG),)
 endif
 	$(BIN)/python -m build --outdir dist
 
-# On a real Slurm of three nodes, started here for that: as root, after `make slurm`. There is one per machine, hence no workers.
+# On a real Slurm and a real Ray of three nodes, started here for that: as root, after `make slurm ray`. There is one per machine, hence no workers.
 # CI leaves out what is marked `slow`: `make test-cluster CLUSTER="not slow"`.
 CLUSTER := slow or not slow
 test-cluster: $(VENV)/.test-$(STAMP)

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from sweeprof.cluster.scheduler import ClusterError, States, TaskState
+from sweeprof.cluster.scheduler import ClusterError, Scheduler, States, TaskState
 from sweeprof.config.units import parse_size
 from sweeprof.results.files import write_atomically
 from sweeprof.results.record import Json
@@ -27,7 +27,7 @@ KEPT_S = 7 * 24 * 3600
 """How long Kubernetes keeps the Job after its end."""
 
 
-class Kubernetes:
+class Kubernetes(Scheduler):
     """The scheduler of a sweep on Kubernetes.
 
     Args:
@@ -80,10 +80,6 @@ class Kubernetes:
     def _path(self, submission: Submission) -> Path:
         return self._jobs.path / f"{submission.token}.yaml"
 
-    def accounted(self, names: Collection[str], since: float) -> States:
-        """Return nothing: pods leave notes."""
-        return {}
-
     def cancel(self, arrays: Collection[str]) -> None:
         """Stop running tasks after the trial that they run; waiting ones have been revoked."""
         if arrays:
@@ -102,10 +98,6 @@ class Kubernetes:
     def largest_array(self) -> int:
         """Return the largest number of completions of an indexed Job."""
         return 100_000
-
-    def is_limit(self, message: str) -> bool:
-        """Return False: writing a manifest has no limit."""
-        return False
 
 
 def name_of(submission: Submission) -> str:

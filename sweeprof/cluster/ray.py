@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sweeprof.cluster.scheduler import ClusterError, States, TaskState
+from sweeprof.cluster.scheduler import ClusterError, Scheduler, States, TaskState
 from sweeprof.config.units import parse_size
 from sweeprof.errors import UserError, WorkerError
 from sweeprof.processes import Child
@@ -23,7 +23,7 @@ from sweeprof.storage.jobs import Jobs, Submission
 ANSWER_S = 60.0
 
 
-class Ray:
+class Ray(Scheduler):
     """The scheduler of a sweep on Ray.
 
     Args:
@@ -51,7 +51,6 @@ class Ray:
         self._ask(
             {
                 "submit": submission.name,
-                "count": len(submission.shards),
                 "options": actor_options(submission.resources),
                 "script": str(jobs.script(submission.token)),
                 "logs": [str(jobs.log(submission.token, number)) for number in range(len(submission.shards))],
@@ -75,29 +74,13 @@ class Ray:
                 found[name, int(number)] = TaskState(actor, state, reason)
         return found
 
-    def accounted(self, names: Collection[str], since: float) -> States:
-        """Return nothing: Ray has no accounting."""
-        return {}
-
     def cancel(self, arrays: Collection[str]) -> None:
         """Kill the actors of these arrays."""
         self._ask({"cancel": list(arrays)})
 
-    def is_id(self, array: str) -> bool:
-        """Return True: arrays have no other id than their name."""
-        return True
-
     def cancel_command(self, arrays: Collection[str]) -> str:
         """Return a command that ends tasks after the trial that they run; Ray has no command for actors."""
         return f"echo cancelled > {shlex.quote(str(self._jobs.path.parent / 'stop'))}"
-
-    def largest_array(self) -> int:
-        """Return a number that no sweep reaches."""
-        return 2**31
-
-    def is_limit(self, message: str) -> bool:
-        """Return False: Ray queues what does not fit."""
-        return False
 
     def _ask(self, message: Json) -> Json:
         try:

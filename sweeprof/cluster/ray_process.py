@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -72,7 +73,7 @@ class Connected:
         if re.fullmatch(r"[\w.-]+:\d+", address):  # Ray itself tries for more than a minute
             host, port = address.rsplit(":", 1)
             socket.create_connection((host, int(port)), CONNECT_S).close()
-        ray.init(address or "auto", namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING")
+        ray.init(address or "auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING)
         self._handles: dict[str, Any] = {}
 
     def submit(self, message: Json) -> None:

@@ -56,7 +56,7 @@ class ClusterError(SweeprofError):
 
 
 class Scheduler(Protocol):
-    """A scheduler of tasks."""
+    """A scheduler of tasks. The methods with a body are those of one that has neither accounting nor limits."""
 
     title: str
     """Its name in messages."""
@@ -89,6 +89,7 @@ class Scheduler(Protocol):
         Args:
             since: when the first of them was submitted, in seconds since the epoch.
         """
+        return {}
 
     def cancel(self, arrays: Collection[str]) -> None:
         """Cancel arrays by their ids.
@@ -99,15 +100,18 @@ class Scheduler(Protocol):
 
     def is_id(self, array: str) -> bool:
         """Return whether a text is an id of an array, and not the name of one whose id is not known yet."""
+        return True
 
     def cancel_command(self, arrays: Collection[str]) -> str:
         """Return the command by which the user cancels arrays."""
 
     def largest_array(self) -> int:
         """Return the largest number of tasks of an array."""
+        return 2**31
 
     def is_limit(self, message: str) -> bool:
         """Return whether a submission was refused for a temporary reason."""
+        return False
 
 
 def script(

@@ -31,7 +31,7 @@ def lab() -> Iterator[RayLab]:
 
 
 @pytest.fixture
-def sweep(lab: RayLab, tmp_path: Path) -> Iterator[Clustered]:
+def sweep(lab: RayLab, tmp_path: Path) -> Iterator[Clustered[RayLab]]:
     """A sweep that waits, fails and takes memory as files in its folder specify."""
     made = Clustered(lab, tmp_path)
     yield made
@@ -45,7 +45,7 @@ def idle_afterwards(lab: RayLab) -> Iterator[None]:
     lab.revive()
 
 
-def held(sweep: Clustered, *numbers: int, others: Iterable[int] | None = None) -> subprocess.Popen[str]:
+def held(sweep: Clustered[RayLab], *numbers: int, others: Iterable[int] | None = None) -> subprocess.Popen[str]:
     """Start with combinations that wait; return the driver when they do so and others, by default all, are measured."""
     sweep.touch(*(f"hold-{number}" for number in numbers))
     driver = sweep.start()
@@ -54,7 +54,7 @@ def held(sweep: Clustered, *numbers: int, others: Iterable[int] | None = None) -
     return driver
 
 
-def zone_of(lab: RayLab, sweep: Clustered, number: int) -> str:
+def zone_of(lab: RayLab, sweep: Clustered[RayLab], number: int) -> str:
     """Return the zone of the node that runs the task of a combination."""
     name, _, place = sweep.task_of(number).rpartition("_")
     note = sweep.jobs.note(name.rpartition("-")[2], int(place))
@@ -68,15 +68,9 @@ def test_combinations_run_where_they_fit_and_compared_ones_stay_together(lab: Ra
         "{where: {batch_size: 2}, options: {resources: {fast_disk: 1}}},{where: 'batch_size > 2', cpus: 4}]"
     )
     ran = run_command(
-        *(
-            tmp_path,
-            "model=fake",
-            "backend=fake",
-            "dataset=synthetic",
-            "tracking=none",
-            "metrics=static",
-            *lab.arguments,
-        ),
+        tmp_path,
+        *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "metrics=static"),
+        *lab.arguments,
         *("batch_size=1,2,3", "model.fake.params=10,20", "compare.baseline={model.fake.params: 10}", groups),
     )
     assert ran.code == 0, ran.out + ran.err
@@ -95,7 +89,7 @@ def test_combinations_run_where_they_fit_and_compared_ones_stay_together(lab: Ra
     assert "Ray job" in ran.err
 
 
-def test_a_task_that_is_killed(sweep: Clustered, lab: RayLab) -> None:
+def test_a_task_that_is_killed(sweep: Clustered[RayLab], lab: RayLab) -> None:
     driver = held(sweep, HELD)
     task = sweep.task_of(HELD)
     lab.kill_task(task)
@@ -110,7 +104,7 @@ def test_a_task_that_is_killed(sweep: Clustered, lab: RayLab) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_that_is_killed_while_it_waits(sweep: Clustered, lab: RayLab) -> None:
+def test_a_task_that_is_killed_while_it_waits(sweep: Clustered[RayLab], lab: RayLab) -> None:
     sweep.more = ("cluster.options={resources: {fast_disk: 1}}",)
     driver = held(sweep, 0, others=())
     lab.kill_task(sweep.task_of(HELD))
@@ -122,7 +116,7 @@ def test_a_task_that_is_killed_while_it_waits(sweep: Clustered, lab: RayLab) -> 
     assert sweep.flaws() == []
 
 
-def test_the_driver_is_killed_and_started_again_while_tasks_run(sweep: Clustered) -> None:
+def test_the_driver_is_killed_and_started_again_while_tasks_run(sweep: Clustered[RayLab]) -> None:
     driver = held(sweep, HELD)
     driver.kill()
     driver.communicate()
@@ -135,7 +129,7 @@ def test_the_driver_is_killed_and_started_again_while_tasks_run(sweep: Clustered
 
 
 @pytest.mark.slow
-def test_the_driver_and_a_task_are_killed(sweep: Clustered, lab: RayLab) -> None:
+def test_the_driver_and_a_task_are_killed(sweep: Clustered[RayLab], lab: RayLab) -> None:
     driver = held(sweep, 1, HELD)
     driver.kill()
     driver.communicate()
@@ -147,7 +141,7 @@ def test_the_driver_and_a_task_are_killed(sweep: Clustered, lab: RayLab) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [["cluster=none"], ["shards=2"], ["batch_size=2"]])
-def test_tasks_that_run_are_not_resumed_otherwise(sweep: Clustered, more: list[str]) -> None:
+def test_tasks_that_run_are_not_resumed_otherwise(sweep: Clustered[RayLab], more: list[str]) -> None:
     driver = held(sweep, HELD)
     two = sweep.resume()
     assert two.code == 1
@@ -164,7 +158,7 @@ def test_tasks_that_run_are_not_resumed_otherwise(sweep: Clustered, more: list[s
 
 
 @pytest.mark.slow
-def test_ctrl_c_kills_the_tasks(sweep: Clustered) -> None:
+def test_ctrl_c_kills_the_tasks(sweep: Clustered[RayLab]) -> None:
     sweep.more = ("cluster.options={resources: {fast_disk: 1}}",)  # one after the other
     driver = held(sweep, 1, others=[0])
     code, printed = sweep.interrupt(driver)
@@ -178,7 +172,7 @@ def test_ctrl_c_kills_the_tasks(sweep: Clustered) -> None:
 
 
 @pytest.mark.parametrize("restarts", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_a_node_dies(sweep: Clustered, lab: RayLab, restarts: int) -> None:
+def test_a_node_dies(sweep: Clustered[RayLab], lab: RayLab, restarts: int) -> None:
     """Ray starts the actor again; if it may not, the driver submits a further task."""
     sweep.more = (f"cluster.options={{max_restarts: {restarts}}}",)
     driver = held(sweep, HELD)
@@ -194,7 +188,7 @@ def test_a_node_dies(sweep: Clustered, lab: RayLab, restarts: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_dies_without_a_driver(sweep: Clustered, lab: RayLab) -> None:
+def test_a_node_dies_without_a_driver(sweep: Clustered[RayLab], lab: RayLab) -> None:
     driver = held(sweep, HELD)
     driver.kill()
     driver.communicate()
@@ -206,7 +200,7 @@ def test_a_node_dies_without_a_driver(sweep: Clustered, lab: RayLab) -> None:
 
 
 @pytest.mark.slow
-def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep: Clustered) -> None:
+def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep: Clustered[RayLab]) -> None:
     sweep.touch("eat-2")
     ran = sweep.run("limits.memory=200MiB")
     assert ran.code == 2
@@ -217,7 +211,7 @@ def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep
 
 
 @pytest.mark.slow
-def test_a_task_that_cannot_begin(sweep: Clustered) -> None:
+def test_a_task_that_cannot_begin(sweep: Clustered[RayLab]) -> None:
     ran = sweep.run("cluster.setup=['echo no such module >&2; exit 3']")
     assert ran.code == 2
     assert set(sweep.statuses().values()) == {"skipped"}
@@ -226,7 +220,7 @@ def test_a_task_that_cannot_begin(sweep: Clustered) -> None:
 
 
 @pytest.mark.slow
-def test_what_ray_refuses(sweep: Clustered) -> None:
+def test_what_ray_refuses(sweep: Clustered[RayLab]) -> None:
     ran = sweep.run("cluster.options={num_gpus: many}")
     assert ran.code == 2
     assert "Ray: " in ran.err
@@ -235,7 +229,7 @@ def test_what_ray_refuses(sweep: Clustered) -> None:
 
 
 @pytest.mark.slow
-def test_what_fits_no_node_says_so(sweep: Clustered) -> None:
+def test_what_fits_no_node_says_so(sweep: Clustered[RayLab]) -> None:
     sweep.more = ("cluster.cpus=8", "cluster.options={label_selector: {zone: z}}")
     driver = sweep.start()
     sweep.until(lambda: "3 pending (no node has CPU=8, zone=z)" in sweep.jobs.queue(), "the reason")
@@ -244,14 +238,14 @@ def test_what_fits_no_node_says_so(sweep: Clustered) -> None:
 
 
 @pytest.mark.slow
-def test_no_cluster(sweep: Clustered) -> None:
+def test_no_cluster(sweep: Clustered[RayLab]) -> None:
     ran = sweep.run("cluster.address=127.0.0.1:1")
     assert ran.code == 2
     assert "Ray: no cluster answers" in ran.err
 
 
 @pytest.mark.slow
-def test_not_waited_for_and_collected(sweep: Clustered) -> None:
+def test_not_waited_for_and_collected(sweep: Clustered[RayLab]) -> None:
     sweep.touch(f"hold-{HELD}")
     ran = sweep.run("wait_for_jobs=false")
     assert ran.code == 0

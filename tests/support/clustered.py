@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import pandas as pd
+from typing_extensions import TypeVar
 
 from support.command import Ran, environment, run_command, start_command
 from support.ray_lab import RayLab
@@ -39,8 +40,12 @@ METRICS = "metrics.select=[params/total]"
 """One pass, and one that measures nothing of the device, so that tasks need not wait for each other: this is one machine."""
 
 
+L = TypeVar("L", bound="Lab | RayLab", default=Lab)
+"""The kind of cluster; Slurm unless a test says otherwise."""
+
+
 @dataclass
-class Clustered:
+class Clustered(Generic[L]):
     """A sweep over ``count`` combinations, in a folder of its own.
 
     Args:
@@ -49,7 +54,7 @@ class Clustered:
         shards: how many tasks.
     """
 
-    lab: Lab | RayLab
+    lab: L
     cwd: Path
     count: int = 6
     shards: int = 3

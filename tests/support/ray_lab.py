@@ -18,8 +18,8 @@ NODES: dict[str, dict[str, Any]] = {
 }
 """By the value of their label ``zone``."""
 QUIET = {"include_dashboard": False, "object_store_memory": 80 << 20}
-NOTICES = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
-"""A dead node is noticed within seconds."""
+NOTICES = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 10}
+"""A dead node is noticed after 10 s; less, and a busy machine has dead nodes."""
 KILL = "import sys, ray; ray.init(sys.argv[1], namespace='sweeprof', log_to_driver=False); ray.kill(ray.get_actor(sys.argv[2]))"
 
 

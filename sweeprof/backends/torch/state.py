@@ -57,8 +57,8 @@ def unchanged(
     if is_outermost:
         _REMEMBERED[id(module)] = attributes
     try:
-        kind, numbers = _seeded_accelerators()
-        with torch.random.fork_rng(devices=numbers, device_type=kind):
+        accelerator, numbers = _seeded_accelerators()
+        with torch.random.fork_rng(devices=numbers, device_type=accelerator):
             yield changed
     finally:
         if is_outermost:

@@ -108,7 +108,14 @@ def test_a_partition_whose_default_is_too_little_is_asked_for_what_frameworks_ne
 ) -> None:
     slurm = ScriptedSlurm(tmp_path, monkeypatch)
     (slurm.path / "partitions").write_text(PARTITIONS)
-    need = {"memory": None, "needed_memory": 3 * 2**30, "partition": None, "cpus": 1, "options": {}, "exclusive": False}
+    need: dict[str, Any] = {
+        "memory": None,
+        "needed_memory": 3 * 2**30,
+        "partition": None,
+        "cpus": 1,
+        "options": {},
+        "exclusive": False,
+    }
     assert requested_memory(need) == 3 * 2**30
     assert requested_memory({**need, "cpus": 16}) is None  # 4 GiB by default
     assert requested_memory({**need, "partition": "large"}) is None
