@@ -50,7 +50,8 @@ WRONG = {
     "everything at once": (
         ["+sweep=wrong"],
         [
-            "axes.batch_size: 'interval(1,2)' has no discrete values; write range(start,stop,step), doubling(first,last) or choice(a,b).",
+            "axes.batch_size: 'interval(1,2)' has no discrete values; write range(start,stop,step), doubling(first,last) or "
+            "choice(a,b).",
             "quote a string that looks like a number, such as '9e51464034'.",
             "zip[0]: ",
             "ties axes with different numbers of values: backend.threads has 2, backend.slowdown has 1.",

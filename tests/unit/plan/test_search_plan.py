@@ -102,6 +102,8 @@ def test_changes_of_a_resumed_search() -> None:
     search = SearchPlan((Goal("latency/forward", "minimize"),), 5, "TPESampler")
     assert list(change_problems(search, {"search.trials": 9, "limits.timeout_s": 3})) == []
     (problem,) = change_problems(search, {"search.maximize": "throughput"})
-    assert str(problem).startswith("search.maximize: 'throughput' cannot be changed alone: repeat the command of the sweep")
+    assert str(problem).startswith(
+        "search.maximize: 'throughput' cannot be changed alone: repeat the command of the sweep"
+    )
     (problem,) = change_problems(None, {"search.trials": 9})
     assert str(problem) == "search.trials: 9 cannot be set: the sweep that is resumed is not a search."
