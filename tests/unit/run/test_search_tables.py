@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from sweeprof.config.samplers import default_sampler
 from sweeprof.config.schema import LimitSettings
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Goal, Plan, SearchPlan
@@ -40,7 +41,12 @@ QUESTIONS = {
     ),
     "mlp": Question(FASTEST, ("latency < 0.4 ms",)),
     "resnet": Question(FASTEST, ("latency < 20 ms",)),
+    "fitting": Question(Goal("compute/macs", "maximize"), ("memory/footprint_est_bytes < 16 MB",)),
 }
+
+
+FOUND = {"architecture": 10, "fitting": 10, "mlp": 8, "resnet": 10}
+"""In how many of ten searches a sixth of the combinations has one within 2 % of the best of all."""
 
 
 class Table:
@@ -108,3 +114,18 @@ def test_the_tables_are_large() -> None:
 
 def test_a_sixth_of_the_combinations_has_the_best_one() -> None:
     assert Table("architecture", "TPESampler", 0).searched() <= NEAR
+
+
+@pytest.mark.slow
+def test_the_default_sampler_finds_it_in_a_measured_sweep() -> None:
+    assert Table("mlp", default_sampler(), 1).searched() <= NEAR
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_ten_seeds(name: str) -> None:
+    """The seeds with which the default sampler finds a combination that is within 2 % of the best."""
+    differences = [Table(name, default_sampler(), seed).searched() for seed in range(10)]
+    print(name, [f"{100 * difference:.1f} %" for difference in differences])
+    assert sum(difference <= NEAR for difference in differences) >= FOUND[name]
