@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,10 +129,13 @@ def _tflite_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
 
 
 def _openvino_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends statistics of use to a server
     graph = package("openvino", "openvino").Core().read_model(str(file))
     arrays = {}
     for slot in graph.inputs:
-        shape = [f"size_{axis}" if side.is_dynamic else int(side) for axis, side in enumerate(slot.partial_shape)]
+        shape = [
+            f"size_{axis}" if side.is_dynamic else side.get_length() for axis, side in enumerate(slot.partial_shape)
+        ]
         arrays[slot.get_any_name()] = _Array(shape, str(slot.element_type.to_dtype()))
     return _described(arrays, sizes, has_fixed_batch=True)
 

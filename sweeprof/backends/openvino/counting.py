@@ -99,7 +99,7 @@ def _key(slot: Any) -> tuple[str, int]:
 
 
 def _dtype(slot: Any) -> str:
-    name = slot.get_element_type().to_string()
+    name: str = slot.get_element_type().to_string()
     return DTYPES.get(name, name.replace("i", "int", 1) if name.startswith("i") else name.replace("u", "uint", 1))
 
 
@@ -132,7 +132,7 @@ def stored_bytes(graph: OpenvinoGraph) -> dict[str, int]:
     for value in graph.weights:
         for reader in _readers(value, graph):
             if reader.op != "FakeQuantize":
-                found[reader.name] = found.get(reader.name, 0) + value.nbytes
+                found[reader.name] = found.get(reader.name, 0) + int(value.nbytes)
                 quantized |= {reader.name} if value.dtype in EIGHT_BITS and value.elements > 1 else set()
     return {name: size for name, size in found.items() if name in quantized}
 

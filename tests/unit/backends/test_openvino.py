@@ -261,6 +261,19 @@ def test_bfloat16_needs_a_processor_that_has_it(tmp_path: Path) -> None:
             backend.load(partial(product, tmp_path), "cpu", None)
 
 
+def test_the_inputs_of_a_file_are_described(tmp_path: Path) -> None:
+    """As model=file needs them; what the file leaves open is a size by name."""
+    from sweeprof.datasets.auto import ArraySpec
+    from sweeprof.model_sources.file import inputs
+
+    x, ids = slot(-1, 8), ops.parameter([-1, -1], np.int64, name="ids")
+    ids.output(0).get_tensor().set_names({"ids"})
+    path = tmp_path / "model.xml"
+    openvino.save_model(openvino.Model([ops.relu(x), ops.add(ids, np.int64(1))], [x, ids]), path)
+    found = inputs(str(path), {"size_1": 5})
+    assert found.inputs == {"x": ArraySpec((8,), "float32"), "ids": ArraySpec((5,), "int64", high=2)}
+
+
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no file missing\.xml"):
         loaded(OpenvinoFile("missing.xml"), array(1, 8))

@@ -144,6 +144,7 @@ def test_models_in_a_callers_hands() -> None:
     assert module.training
     with torch.inference_mode():
         wanted = module(x, 2.0)
+    assert isinstance(found, dict)
     assert set(found) == {"scaled", "plain"}
     for name in found:
         np.testing.assert_allclose(found[name], wanted[name].numpy(), rtol=1e-5)
