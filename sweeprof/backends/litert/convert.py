@@ -159,14 +159,15 @@ def converted(
         Exception: whatever the converter raised.
     """
     import tensorflow as tf
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    from sweeprof.backends.litert.private import with_constants
 
     leaves: list[Any] = []
     _with_tensors(signature, leaves.append)
     specs = [tf.TensorSpec(leaf["shape"], leaf["dtype"], name=f"input_{i}") for i, leaf in enumerate(leaves)]
     names: list[str] = []
     traced = tf.function(_called(model, signature, names), input_signature=specs).get_concrete_function()
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([convert_variables_to_constants_v2(traced)])
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([with_constants(traced)])
     if quantization != "none":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if quantization == "float16":

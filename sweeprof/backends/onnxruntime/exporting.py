@@ -260,10 +260,10 @@ def exported_file(request: ChildRequest) -> ChildFailure | None:
         return ChildFailure.of("build", error)
     signature = CallSignature(tuple(given["args"]), given["kwargs"])
     try:
-        if is_module(model):
-            file = exported_module(model, signature, folder, request["opset"])
-        else:
+        if is_keras(model):  # on torch it is a module, too
             file = exported_keras(model, signature, request["channel_axis"], folder, request["opset"])
+        else:
+            file = exported_module(model, signature, folder, request["opset"])
         file.write_facts()
     except Exception as error:  # and so may the exporter
         kind, _, message = message_of(error).partition(": ")

@@ -234,7 +234,9 @@ def _channels_last(leaf: Any, axis: int | None) -> Any:
 
 def _layers(model: keras.Layer, above: str = "") -> Iterator[tuple[str, keras.Layer]]:
     """Every layer below ``model`` with its path; one that is held twice comes with the first."""
-    for layer in model._layers:
+    from sweeprof.backends.keras.private import children_of
+
+    for layer in children_of(model):
         name = layer.name.replace(".", "_")
         yield above + name, layer
         yield from _layers(layer, f"{above}{name}.")
@@ -279,13 +281,15 @@ def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
 
 def _named(program: torch.onnx.ONNXProgram, model: keras.Model) -> dict[str, WeightRole]:
     """Give the initializers that are variables of Keras the variables' names, and tell what they are."""
+    from sweeprof.backends.keras.private import own_parameters, own_state
+
     initializers = program.model.graph.initializers
     constants = program.exported_program.constants  # type: ignore[union-attr]
     by_place = {tensor.data_ptr(): name for name, tensor in constants.items() if isinstance(tensor, torch.Tensor)}
     trainable = {id(variable) for variable in model.trainable_variables}
     found: dict[str, WeightRole] = {}
     for path, layer in [("", model), *_layers(model)]:
-        for variables, role in ((layer._trainable_variables, "parameter"), (layer._non_trainable_variables, "buffer")):
+        for variables, role in ((own_parameters(layer), "parameter"), (own_state(layer), "buffer")):
             for variable in variables:
                 old = by_place.pop(variable.value.data_ptr(), None)
                 if old is None or old not in initializers:
