@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import yaml
 
 from sweeprof.config.samplers import default_sampler
