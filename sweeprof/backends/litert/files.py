@@ -116,7 +116,7 @@ def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Tfli
 
 
 def _is_stored(buffer: Any) -> bool:
-    return buffer.DataLength() > 0 or buffer.Size() > 0
+    return bool(buffer.DataLength() or buffer.Size())
 
 
 @cache

@@ -11,7 +11,7 @@ import ast
 import math
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -117,7 +117,9 @@ def without_weights(path: str) -> onnx.ModelProto:
     """
     try:
         with Path(path).open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return onnx.ModelProto.FromString(_without(content, 0, len(content), (GRAPH_FIELD, INITIALIZER_FIELD)))
+            model = onnx.ModelProto()
+            model.ParseFromString(_without(content, 0, len(content), (GRAPH_FIELD, INITIALIZER_FIELD)))
+            return model
     except (ValueError, LookupError):  # it is empty, or no protobuf
         return onnx.load(path, load_external_data=False)
 
@@ -195,7 +197,7 @@ class _GraphReader:
         nodes = []
         for node in graph.node:
             if node.op_type == "Constant":
-                self._know_array(node.output[0], self._once(_attributes_key(node), lambda node=node: constant(node)))
+                self._know_array(node.output[0], self._once(_attributes_key(node), partial(constant, node)))
             else:
                 nodes.append(self._node(node))
         outputs = tuple(self._values[value.name] for value in graph.output)
