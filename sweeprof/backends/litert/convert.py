@@ -82,9 +82,9 @@ class Converter:
             if self.quantization != "none":
                 raise Unsupported("a .tflite file runs with the data types that it was converted to")
             return model.found()
-        checked(model)
+        known = checked(model)
         try:
-            return converted(model, signature_of(inputs, axis), self.quantization, self._arranged(axis), folder)
+            return converted(known, signature_of(inputs, axis), self.quantization, self._arranged(axis), folder)
         except Unsupported:
             raise
         except Exception as error:  # the converter may raise anything
@@ -134,7 +134,8 @@ def checked(model: Any) -> Callable[..., object]:
     """
     if not callable(model):
         raise TypeError(f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile")
-    return model
+    found: Callable[..., object] = model
+    return found
 
 
 def converted(

@@ -43,7 +43,8 @@ from sweeprof.backends.model_files import (
     made_once,
     stored_arrays,
 )
-from sweeprof.backends.onnxruntime.files import Exported, OnnxFile, WeightRole
+from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
+from sweeprof.counting.file_graph import WeightRole
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.paths import cache_folder

@@ -67,7 +67,8 @@ def test_a_file_runs_and_is_counted(tmp_path: Path) -> None:
     model, batch = loaded(file, given := array(3, 8))
     weights, bias = (node.data for node in model.graph.get_ordered_ops() if node.get_type_name() == "Constant")
     with model.stepping(batch) as step:
-        np.testing.assert_allclose(model.host_outputs(step()), np.maximum(given @ weights + bias, 0), rtol=1e-5)
+        found: Any = model.host_outputs(step())
+    np.testing.assert_allclose(found, np.maximum(given @ weights + bias, 0), rtol=1e-5)
     table = counted(file, (3, 8))
     assert (table.macs, table.flops, table.ops) == (3 * 8 * 4, 2 * 96 + 12 + 12, 2 * 96 - 12 + 12 + 12)
     assert (table.params, table.params_bytes, table.uncovered) == (36, 144, {})
@@ -213,6 +214,7 @@ def test_requests_at_the_same_time(tmp_path: Path) -> None:
     result = sweeprof.profile(product(tmp_path), (4, 8), names, protocol=SHORT)
     found = result["throughput/concurrent"]
     assert found.detail["requests"] >= 1
+    assert found.value is not None
     assert found.value > 0
     assert found.detail["n"] == SHORT.min_samples
     file = tmp_path / "model.xml"

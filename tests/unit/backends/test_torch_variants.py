@@ -247,9 +247,10 @@ def test_other_compilers(compiler: Compiler) -> None:
     images = torch.ones(2, 1, 32, 32)
     plain, compiled = (one.load(lenet5, "cpu", 1) for one in (TorchBackend(), backend))
     with plain.stepping(plain.put(Inputs((images,)))) as step:
-        wanted = plain.host_outputs(step())
+        wanted: Any = plain.host_outputs(step())
     with compiled.stepping(compiled.put(Inputs((images,)))) as step:
-        np.testing.assert_allclose(compiled.host_outputs(step()), wanted, atol=1e-4)
+        found: Any = compiled.host_outputs(step())
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
     assert (plain.compiles, compiled.compiles) == (False, True)
     if compiler == "openvino":
         execute: Any = import_module("openvino.frontend.pytorch.torchdynamo.execute")
