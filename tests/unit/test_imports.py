@@ -49,6 +49,8 @@ READS_PROC = {
     "results/environment.py",
     "measuring/process_memory.py",
     "measuring/interference.py",
+    # What a task gets on a cluster: the file system of the folder that is shared.
+    "doctor/task.py",
 }
 
 
@@ -141,6 +143,7 @@ FRAMEWORKS_BY_FOLDER = {
     "backends/litert/": {"ai_edge_litert", "tensorflow", "keras"},
     "backends/openvino/": {"openvino", "torch"},
     "zoo/": {"torch", "tensorflow", "keras"},
+    "doctor/conformance.py": {"torch"},
     "tracking/": {"mlflow"},
     "datasets/user_code.py": {"hydra"},
     "cli/run.py": {"hydra", "omegaconf"},
@@ -205,7 +208,7 @@ def test_the_environment_is_left_alone(file: Path) -> None:
 
 
 @of_every(FILES)
-def test_the_systems_files_are_read_in_two_places(file: Path) -> None:
+def test_the_systems_files_are_read_in_few_places(file: Path) -> None:
     strings = [n.value for n in ast.walk(parsed(file)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     found = [text for text in strings if re.match(r"/(proc|sys)(/|$)", text)]
     assert not found or relative(file) in READS_PROC

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from sweeprof.backends.compilers import Compiler
+from sweeprof.backends.torch import private
 from sweeprof.errors import Unsupported
 
 PACKAGES = {
@@ -59,7 +60,7 @@ def _prepare_openvino() -> None:
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends statistics of use to a server
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about what it and OpenVINO import
-        torch._dynamo.lookup_backend("openvino")
+        private.find_compiler("openvino")
     for module in ("backend", "execute"):
         logger = logging.getLogger(f"openvino.frontend.pytorch.torchdynamo.{module}")
         logger.setLevel(logging.DEBUG)

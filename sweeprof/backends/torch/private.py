@@ -72,6 +72,11 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 """Private attributes that the files read from objects of torch, by the kind of object."""
 
 
+def find_compiler(name: str) -> object:
+    """Return a compiler of ``torch.compile`` by its name; the modules that provide it are imported."""
+    return torch._dynamo.lookup_backend(name)
+
+
 def inductor_settings() -> str:
     """Return inductor's settings that are not at their defaults, as lines of Python; nothing until something has compiled.
 

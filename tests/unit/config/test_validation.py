@@ -76,6 +76,17 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "retry_statuses": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
     "protocol.interleave": (["rounds", "samples", "duel"], ["round", None, True]),
     "budget": ([None, "90s", "10min", "1.5h"], ["10", 10, "0s", "soon", True]),
+    **{
+        f"search.{goal}": ([None, "throughput", ["latency", "accuracy"]], [1, True, [1]])
+        for goal in ("maximize", "minimize")
+    },
+    "search.subject_to": (
+        [[]],
+        ["latency < 5 ms", [1], {"a": "b"}],
+    ),  # conditions need a goal: tests/unit/plan/test_search_plan.py
+    "search.trials": ([None], [0, 1.5, "40", True]),
+    "search.sampler": ([None, "TPESampler"], [1, True, ["TPESampler"]]),
+    "search.seed": WHOLE_FROM_0,
     "protocol.decide": (
         [None],
         ["base", True, ["best"]],
@@ -101,7 +112,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "cluster.poll_s": ([0.1, 5], [0, "5", None]),
     **{
         f"cluster.{key}": ([None, "gpu"], ["", 3, True])
-        for key in ("partition", "account", "qos", "constraint", "python")
+        for key in ("partition", "account", "qos", "constraint", "python", "address")
     },
 }
 

@@ -230,6 +230,8 @@ OF_TRAINING = {
     *("layers/backward_covered", "layers/slowest_backward_self_s"),
 }
 OF_OTHER_TARGETS = {"quality/miou", "quality/mse", "quality/mae", "quality/r2"}
+ELSEWHERE = {"throughput/concurrent", "energy/per_sample", "energy/power", "energy/idle_power"}
+"""Of backends that take several requests, and of hosts with counters of energy."""
 OF_GENERATION = [
     *(name for name in builtin_metrics() if name.startswith("generation/")),
     *("compute/macs_prefill", "compute/macs_decode", "rate/mfu_prefill", "rate/mbu_decode"),
@@ -238,6 +240,7 @@ NOT_HERE = {
     "inference": OF_A_SWEEP
     | OF_OTHER_TARGETS
     | OF_OTHER_BACKENDS
+    | ELSEWHERE
     | ON_A_DEVICE
     | OF_TRAINING
     | {"latency/trace", "latency/compile", "quality/agreement"},
@@ -245,11 +248,18 @@ NOT_HERE = {
     | OF_OTHER_TARGETS
     | ON_A_DEVICE
     | OF_OTHER_BACKENDS
+    | ELSEWHERE
     | {"latency/trace", "latency/compile", "quality/agreement", "memory/alloc_peak_over_estimate"},
 }
 """What a profiler of an eager model on the host has a reason for, by the mode."""
 
 
+@pytest.fixture
+def without_energy_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPROF_POWERCAP", str(tmp_path))
+
+
+@pytest.mark.usefixtures("without_energy_counters")
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_everything_of_the_full_set_has_a_value_or_a_reason(mode: Mode) -> None:
     data = [(torch.ones(3, 4), torch.tensor([0, 1, 1]))]
@@ -1574,6 +1584,7 @@ def test_every_pass_sees_the_same_batch() -> None:
     assert len({tuple(map(tuple, batch)) for batch in seen}) == 1
 
 
+@pytest.mark.usefixtures("without_energy_counters")
 def test_nothing_is_left_behind() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2)).train()
     model[2].eval()
