@@ -100,7 +100,9 @@ def test_the_pods_of_a_manifest_measure_the_sweep(tmp_path: Path) -> None:
             "SWEEPROF_SCHEDULER": "kubernetes",
             "SWEEPROF_NODE": f"node-{index}",
         }
-        done = subprocess.run(container(data)["command"], env={**os.environ, **variables}, timeout=120, check=False)
+        # A pod is in no session of the driver's.
+        command, environment = container(data)["command"], {**os.environ, **variables}
+        done = subprocess.run(command, env=environment, timeout=120, check=False, start_new_session=True)
         assert done.returncode == 0
     collected = run_command(tmp_path, f"resume={folder}")
     assert collected.code == 0, collected.out + collected.err
