@@ -78,7 +78,7 @@ def backend_of(model: object) -> Backend:
         for package, name in _PACKAGES.items():
             if kind.__module__ == package or kind.__module__.startswith(f"{package}."):
                 return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
-    allowed = f"is no model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
+    allowed = f"is not a model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])
 
 

@@ -231,7 +231,7 @@ def module_table(
 
 
 def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights]:
-    """Return weights by the path of the module that holds them: told by the weight's name, else the first that reads it."""
+    """Return weights by the path of their module: the one in the weight's name, else the first that reads it."""
     roles = facts.roles or _guessed(graph, facts.batch_norms)
     readers: dict[FileTensor, str] = {}
     for operator in graph.operators:

@@ -407,7 +407,7 @@ class GenerationStep(TypingProtocol):
 
 @runtime_checkable
 class FusedGeneration(TypingProtocol):
-    """A :class:`GenerationStep` that is one program: it tells of its last token only."""
+    """A :class:`GenerationStep` that is one program: it reports its last token only."""
 
     def first_token(self) -> object:
         """Run the same program for the first token alone."""

@@ -52,7 +52,7 @@ def by_unit(
     Args:
         infos: of the selected metrics.
         measured: by combination id and metric name.
-        named: names of metrics that are there in any case, because a constraint speaks of them.
+        named: names of metrics that are there in any case, because a constraint uses them.
     """
     selected = {info.name for info in infos}
     found: dict[str, MetricInfo] = {}

@@ -50,7 +50,7 @@ def torch_module(path: str) -> torch.nn.Module:
     """Return the module of a program that ``torch.export.save`` has written."""
     export = package("torch.export", "torch")
     module: torch.nn.Module = export.load(_existing(path)).module()
-    for inner in module.modules():  # it has one mode, that of the export, and refuses to be told of it
+    for inner in module.modules():  # it has the mode of the export only, and its eval() raises
         inner.training = False
     return module
 

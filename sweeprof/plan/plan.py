@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
 from sweeprof.plan.order import pair_key, spread
-from sweeprof.results.compare import Excluded
+from sweeprof.results.compare import Excluded, SearchGoal
 from sweeprof.results.record import MOST_ROUNDS, Json, PassName, check_id, check_version
 from sweeprof.results.validation import damaged, validated
 
@@ -90,19 +90,10 @@ class ComparisonSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """A metric of which a search looks for the best value."""
-
-    metric: str
-    """Its full name."""
-    direction: Literal["maximize", "minimize"]
-
-
-@dataclass(frozen=True, slots=True)
 class SearchPlan:
     """A search: only some of the combinations of a plan are measured, one after the other."""
 
-    goals: tuple[Goal, ...]
+    goals: tuple[SearchGoal, ...]
     """Several have a Pareto front."""
     trials: int
     """Maximum number of combinations to measure."""

@@ -11,8 +11,9 @@ from typing import Literal
 from sweeprof.config.samplers import default_sampler
 from sweeprof.errors import Problem, choice_problem
 from sweeprof.plan.baseline import compare_problems
-from sweeprof.plan.plan import Combination, ComparisonSettings, Goal, Plan, SearchPlan
+from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.selection import metric_names
+from sweeprof.results.compare import SearchGoal
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
 
@@ -91,7 +92,7 @@ def search_plan(search: Json, metrics: Sequence[MetricInfo], combinations: Seque
     names = metric_names(metrics)
     able = sum(combination.unsupported is None for combination in combinations)
     trials = search["trials"] or max(LEAST_TRIALS, math.ceil(SHARE * able))
-    goals = tuple(Goal(names[goal.name], goal.direction) for goal in _given(search))
+    goals = tuple(SearchGoal(names[goal.name], goal.direction) for goal in _given(search))
     return SearchPlan(goals, min(trials, able), search["sampler"] or default_sampler(), search["seed"])
 
 

@@ -29,12 +29,12 @@ CaseDirection = Literal["better", "worse", "equal"]
 NOTICEABLE = 0.1
 """Where a comparison has no threshold, a smaller relative difference is called equal."""
 FACTOR = 1.2
-"""From this ratio on a difference is told as a factor, below it in percent."""
+"""From this ratio on a difference is written as a factor, below it in percent."""
 HOUR_S = 3600.0
 MOST_NAMES = 4
 """Sides that are named where all are equal."""
 MOST_EXCEPTIONS = 2
-"""Cases that are told one by one."""
+"""Cases that are named one by one."""
 STEPS = ("latency/iteration", "latency/forward")
 NOISE = ("spread_high", "spread_severe", "drift")
 """Codes of the warnings that say that a row's times scatter."""

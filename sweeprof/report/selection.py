@@ -82,7 +82,7 @@ def conditions(constraints: Sequence[str], names: Sequence[str]) -> list[Conditi
     """The constraints, taken apart at ``and`` where that changes nothing, so that each part can be told of.
 
     Raises:
-        ValueError: one cannot be read, or speaks of what is not known.
+        ValueError: one cannot be read, or uses what is not known.
     """
     for text in constraints:
         parse(text, names)  # of its parts alone it would be told where the text of a part ends

@@ -288,9 +288,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SearchGoal:
-    """A metric of which a search looked for the best value."""
+    """A metric of which a search looks for the best value."""
 
     metric: str
+    """Its full name."""
     direction: Literal["maximize", "minimize"]
 
 

@@ -74,7 +74,7 @@ class Expression:
     text: str
     """As it was written."""
     names: frozenset[str]
-    """The names that it speaks of."""
+    """The names that it uses."""
     _tree: ast.expr = field(repr=False, compare=False)
     _named: Mapping[str, str] = field(repr=False, compare=False)
     """The name behind each identifier of the tree."""
@@ -90,7 +90,7 @@ class Expression:
         try:
             return _value(self._tree, given)
         except KeyError as missing:
-            raise ValueError(f"speaks of '{self._named[missing.args[0]]}', which has no value here") from None
+            raise ValueError(f"uses '{self._named[missing.args[0]]}', which has no value here") from None
         except ZeroDivisionError:
             raise ValueError("divides by zero") from None
         except OverflowError:
@@ -119,7 +119,7 @@ def parse(text: str, names: Collection[str]) -> Expression:
     """Read an expression over ``names``; where several fit, as ``latency`` and ``latency/forward``, the longest is meant.
 
     Raises:
-        ValueError: it cannot be read, or speaks of what is not known; says what, what is nearest, and what is known.
+        ValueError: it cannot be read, or uses what is not known; says what, what is nearest, and what is known.
     """
     if len(text) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH} characters")
@@ -179,7 +179,7 @@ def _name(text: str, word: re.Match[str], longest_first: list[str]) -> str:
     close = nearest(word[0], longest_first)
     hint = f" Did you mean '{close}'?" if close else ""
     raise ValueError(
-        f"speaks of '{word[0]}', which is not known.{hint} Known: {', '.join(sorted(longest_first))};"
+        f"uses '{word[0]}', which is not known.{hint} Known: {', '.join(sorted(longest_first))};"
         f" a text stands in quotes: '{word[0]}'"
     )
 

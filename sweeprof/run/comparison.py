@@ -20,7 +20,6 @@ from sweeprof.results.compare import (
     Comparison,
     Progress,
     Row,
-    SearchGoal,
     SearchSummary,
     common_and_own,
     compare_rows,
@@ -180,9 +179,8 @@ def _search_summary(plan: Plan, too_large: int) -> SearchSummary | None:
     """Return the search of a plan; ``too_large``: how many combinations it did not measure because a smaller one was too large."""
     if plan.search is None:
         return None
-    goals = tuple(SearchGoal(goal.metric, goal.direction) for goal in plan.search.goals)
     able = sum(c.unsupported is None for c in plan.combinations)
-    return SearchSummary(goals, plan.search.trials, able, too_large)
+    return SearchSummary(plan.search.goals, plan.search.trials, able, too_large)
 
 
 def _environment(folder: Folder, damaged: list[str]) -> Json:

@@ -18,9 +18,9 @@ from sweeprof.metrics.select import select
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import deciding_metric, metric_in_rounds, most_rounds, thresholds_of
 from sweeprof.plan.order import pair_key
-from sweeprof.plan.plan import Combination, Goal, Plan
+from sweeprof.plan.plan import Combination, Plan
 from sweeprof.report.selection import conditions, metric_names
-from sweeprof.results.compare import Row, compared_row, find_baselines, key_of
+from sweeprof.results.compare import Row, SearchGoal, compared_row, find_baselines, key_of
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell
@@ -110,7 +110,7 @@ class SequentialRounds:
         return min(values, key=values.__getitem__) if values else None
 
     @property
-    def _goal(self) -> Goal | None:
+    def _goal(self) -> SearchGoal | None:
         """The goal of a search; None if it has several, which have a front and not a best combination."""
         search = self._plan.search
         return search.goals[0] if search is not None and len(search.goals) == 1 else None

@@ -313,7 +313,7 @@ def test_mlflow_that_is_asked_for_must_be_installed(
         ),
         (
             "axes: {batch_size: [1]}\nexclude:\n- batch_size > 7\n- batchsize > 1",
-            "4: exclude: 'batchsize > 1' speaks of 'batchsize'",
+            "4: exclude: 'batchsize > 1' uses 'batchsize'",
         ),
         ("zip:\n- batch_size: []", "2: zip[0].batch_size: [] has no values."),
         (

@@ -66,7 +66,7 @@ WRONG = {
     ),
     "a slip in a condition": (
         ["+sweep=plain", "exclude=['batchsize > 1']"],
-        ["exclude: 'batchsize > 1' speaks of 'batchsize', which is not known. Did you mean 'batch_size'?"],
+        ["exclude: 'batchsize > 1' uses 'batchsize', which is not known. Did you mean 'batch_size'?"],
     ),
     "a condition without an answer": (["+sweep=plain", "exclude=['model > 1']"], ["compares 'fake' with 1 by '>'"]),
     "nothing is left": (["+sweep=nothing"], ["exclude: ['batch_size > 0'] excludes every combination."]),

@@ -76,9 +76,7 @@ class JaxBackend:
         ),
         "TimesLayers": Gap("not implemented", "XLA fuses layers; its profiler's trace is not taken apart by layer"),
         "TracesOperators": Gap("not implemented", "the trace of JAX's profiler is not read"),
-        "TracksAllocations": Gap(
-            "not possible upstream", "XLA plans one arena per program, and tells of no allocation"
-        ),
+        "TracksAllocations": Gap("not possible upstream", "XLA plans one arena per program, and reports no allocation"),
         "MeasuresPeaks": Gap(
             "not implemented", "there is no benchmark of the machine in JAX; torch's has the same hardware"
         ),

@@ -260,7 +260,7 @@ def _filled(
     Args:
         given: by the names of the graph's inputs.
         slots: these, of which the first tells the batch by its first axis.
-        batch: the only size, where an export told: the graph may still call it by a name.
+        batch: the only size, if the export has only one; the graph may have a name for it.
     """
     opening = slots[0].shape[:1] if slots else []
     size = batch or next((axis for axis in opening if isinstance(axis, int)), None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import random
 import re
 import sys
 import warnings
@@ -22,9 +21,8 @@ import numpy as np
 import openvino
 
 from sweeprof.backends.call_signature import CallSignature, by_name, is_tensor
-from sweeprof.backends.model_files import LONGEST, ChildFailure, ChildRequest, answer
-from sweeprof.backends.openvino.files import MODEL, MODULE, WEIGHT, Converted, ModelFile, not_a_model
-from sweeprof.measuring.instantiate import instantiate
+from sweeprof.backends.model_files import LONGEST, ChildFailure, ChildRequest, answer, batches_of, built, stored_arrays
+from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, ModelFile, not_a_model
 from sweeprof.nested import named_leaves
 from sweeprof.tracebacks import message_of
 
@@ -65,11 +63,7 @@ def reason(error: Exception) -> str:
 
 
 def _built(node: Mapping[str, object], seed: int) -> Any:
-    random.seed(seed)
-    np.random.seed(seed)  # Keras draws its seeds from Python's generator
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
-    model = instantiate(node)
+    model = built(node, seed)
     if not isinstance(model, ModelFile) and not _is_keras(model) and not _is_module(model):
         raise TypeError(not_a_model(model))
     return model
@@ -91,7 +85,7 @@ def converted(model: Any, signature: CallSignature, folder: Path) -> Converted:
     Raises:
         Exception: whatever the tracer or OpenVINO raised.
     """
-    path = str(folder / MODEL)
+    path = str(folder / Converted.NAME)
     if isinstance(model, ModelFile):
         graph = openvino.Core().read_model(Path(model.path).expanduser())
         file = Converted(path, channels=model.channels)
@@ -249,7 +243,7 @@ def _content(array: Any) -> bytes:
     return hashlib.sha256(np.sort(np.asarray(array, np.float64), axis=None).tobytes()).digest()
 
 
-def compressed(file: Converted, storage: str, samples: str, names: list[str], folder: Path) -> Converted:
+def compressed(file: Converted, storage: str, samples: str | None, names: list[str], folder: Path) -> Converted:
     """Write a file with weights of 16 bits, or one that computes in 8 bits with ranges from samples.
 
     Raises:
@@ -259,26 +253,18 @@ def compressed(file: Converted, storage: str, samples: str, names: list[str], fo
     if storage == "int8":
         import nncf
 
-        with np.load(samples) as stored:
-            given = [stored[f"arr_{index}"] for index in range(len(stored.files))]
+        given = stored_arrays(samples)
         positional = given[: len(given) - len(names)]
         slots = file.input_names(graph)
         arranged = by_name(slots, positional, dict(zip(names, given[len(positional) :], strict=True)))
-        batches = list(_batches(arranged, file.batch or BATCH))
+        sizes = batches_of(list(arranged.values()), file.batch or BATCH)
+        batches = [dict(zip(arranged, batch, strict=True)) for batch in sizes]
         # It draws progress bars on standard output, where the answer goes.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
-    path = str(folder / MODEL)
+    path = str(folder / Converted.NAME)
     openvino.save_model(graph, path, compress_to_fp16=storage == "fp16")
     return Converted(path, file.batch, file.channels, file.types, file.weights, file.inputs, file.outputs)
-
-
-def _batches(samples: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
-    """Every sample in batches of one size, the last one filled up with the first samples."""
-    number = len(next(iter(samples.values())))
-    for begin in range(0, number, size):
-        chosen = np.arange(begin, begin + size) % number
-        yield {name: array[chosen] for name, array in samples.items()}
 
 
 if __name__ == "__main__":

@@ -19,13 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-import numpy as np
-from filelock import FileLock
-
 from sweeprof.backends import AnyArray, Build
 from sweeprof.backends.call_signature import CallSignature, arrays, moved_last, signature_of
-from sweeprof.backends.model_files import LOCK_S, ChildRequest, described, key_of, run_child
-from sweeprof.backends.openvino.files import FACTS, Converted, ModelFile, OpenvinoFile, not_a_model
+from sweeprof.backends.model_files import FACTS, Maker, described, digest_of, key_of, made_once
+from sweeprof.backends.openvino.files import Converted, ModelFile, OpenvinoFile, not_a_model
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.paths import cache_folder
@@ -105,15 +102,13 @@ class Converter:
             if file.channels == "last" and axis is not None:
                 positional = [moved_last(array, axis) for array in positional]
             given, names = [*positional, *named.values()], list(named)
-        hashes = [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in given]
         nncf = version("nncf") if self.storage == "int8" else None
-        key = hashlib.sha256(json.dumps([FORMAT, version("openvino"), nncf, hashes, names]).encode()).hexdigest()[:24]
+        known = json.dumps([FORMAT, version("openvino"), nncf, digest_of(given), names])
         above = Path(file.path).parent if (Path(file.path).parent / FACTS).exists() else temporary
-        kept = temporary / "samples.npz"
-        np.savez(kept, *given)
-        stage = "quantize" if self.storage == "int8" else "compress"
-        request = {"stage": stage, "file": asdict(file), "storage": self.storage, "samples": str(kept), "names": names}
-        return _in_folder(above / f"{self.storage}-{key}", request)
+        folder = above / f"{self.storage}-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
+        verb = "quantize" if self.storage == "int8" else "compress"
+        request = {"stage": verb, "file": asdict(file), "storage": self.storage, "names": names}
+        return made_once(Converted, folder, _maker(verb), request, given)
 
 
 def _of_caller(model: Any, signature: CallSignature, folder: Path, seed: int) -> Converted:
@@ -138,23 +133,10 @@ def _of_caller(model: Any, signature: CallSignature, folder: Path, seed: int) ->
 
 def _converted(node: Mapping[str, object], signature: CallSignature, folder: Path, seed: int) -> Converted:
     request = {"stage": "convert", "node": dict(node), "signature": signature.described(), "seed": seed}
-    return _in_folder(folder, request)
+    return made_once(Converted, folder, _maker("convert"), request)
 
 
-def _in_folder(folder: Path, request: ChildRequest) -> Converted:
-    """Return the file in a folder; where there is none, a child makes it.
-
-    Raises:
-        Unsupported: the model cannot be converted.
-        Exception: whatever the builder raised.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock"), timeout=LOCK_S):
-        if not (folder / FACTS).exists():
-            quiet = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-            failure = run_child(CHILD, {**request, "folder": str(folder)}, quiet)
-            if failure is not None and failure.stage != "build" and failure.kind != "MemoryError":
-                raise Unsupported(f"OpenVINO cannot {failure.stage} the model: {failure.kind}: {failure.message}")
-            if failure is not None:
-                failure.reraise()
-        return Converted.within(folder)
+def _maker(verb: str) -> Maker:
+    """Return what makes a file in a process of its own."""
+    variables = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    return Maker(CHILD, f"OpenVINO cannot {verb} the model", variables)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+from sweeprof.backends.model_files import MadeFile
 from sweeprof.counting.file_graph import WeightRole
-from sweeprof.results.files import read_json, write_json
 
-MODEL, FACTS = "model.xml", "facts.json"
-"""The files of a conversion, in a folder of its own."""
 MODULE, WEIGHT = "__module.model", "self.model."
 """What the names of operators and of constants begin with in a converted file, before the path of a module, or of a weight."""
 
@@ -35,8 +33,10 @@ class OpenvinoFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(MadeFile):
     """An ``.xml`` file, and what its graph does not tell."""
+
+    NAME: ClassVar[str] = "model.xml"
 
     path: str
     batch: int | None = None
@@ -46,28 +46,10 @@ class Converted:
     """Class name by module path, of all modules; empty for a user's file."""
     weights: Mapping[str, WeightRole] = field(default_factory=dict)
     """Role by the name of a constant; one that is the same tensor as another has none."""
-    inputs: tuple[str, ...] = ()
+    inputs: Sequence[str] = ()
     """Names of the inputs, in the order of the model; empty: as the graph has them."""
-    outputs: tuple[str, ...] = ()
+    outputs: Sequence[str] = ()
     """Names of the outputs, in the order of the graph; empty: the graph names them."""
-
-    def write_facts(self) -> None:
-        """Keep what is known beside the file."""
-        known = asdict(self)
-        del known["path"]
-        write_json(Path(self.path).with_name(FACTS), known)
-
-    @classmethod
-    def within(cls, folder: Path) -> Converted:
-        """The conversion in a folder.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
-        known = read_json(folder / FACTS)
-        return cls(
-            str(folder / MODEL), **{**known, "inputs": tuple(known["inputs"]), "outputs": tuple(known["outputs"])}
-        )
 
     def input_names(self, graph: Any) -> list[str]:
         """Return the names of the inputs of its ``openvino.Model``, in the order of the model's arguments."""

@@ -12,7 +12,7 @@ Within a recurrent layer nothing is marked, as a graph runs its steps in a loop;
 
 Operator by operator, marks are taken by Python. In a graph they are taken by the graph itself, which is traced twice, with probes
 and without. With probes its operators run in the order of the layers, and none is fused with one of another layer: what that adds
-is part of the difference between the two, which is told beside the times.
+is part of the difference between the two, which is shown beside the times.
 """
 
 from __future__ import annotations

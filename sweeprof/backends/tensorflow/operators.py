@@ -8,9 +8,9 @@ own cost included; they say where the time of a step goes, and the timing pass h
 The profiler writes an XSpace, a protocol buffer of planes (the host, devices), lines (threads) and events. A graph's operators
 are events named ``name:type`` on the threads of the run-time; those that Python runs one by one are ``EagerExecute``.
 
-The allocator that serves the host by default tells of large blocks only. The one that serves GPUs tells of every block, and serves
-the host too where ``TF_CPU_ALLOCATOR_USE_BFC`` is set before TensorFlow starts: ``environment_for`` in the backend's YAML has a
-sweep do so for the pass that traces allocations, whose process measures nothing else.
+On the host, TensorFlow's default allocator reports large blocks only. The allocator of GPUs reports every block. It is also used
+on the host if ``TF_CPU_ALLOCATOR_USE_BFC`` is set before TensorFlow starts. A sweep sets it for the pass that traces allocations
+(``environment_for`` in the backend's YAML); the process of that pass measures nothing else.
 """
 
 from __future__ import annotations
@@ -528,11 +528,11 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
     """Trace the first steps; nothing may have run before.
 
     Raises:
-        Unsupported: the host's allocator does not tell of every block, or a profiler is running.
+        Unsupported: the host's allocator does not report every block, or a profiler is running.
     """
     if model.device == "cpu" and os.environ.get(VARIABLE, "").lower() not in ("1", "true"):
         raise Unsupported(
-            f"the host's allocator tells of large blocks only, unless {VARIABLE}=true is in the environment before "
+            f"the host's allocator reports large blocks only, unless {VARIABLE}=true is in the environment before "
             "TensorFlow starts, as it is in the process that a sweep gives this pass"
         )
     places = Untouched()
@@ -594,7 +594,7 @@ class _PlaneChanges:
 def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str, ...]]:
     """From an operator's name to the layers around it, outermost first."""
     operators = places.operators
-    turned = len(operators)  # what follows the model, its backward too, is told by the names
+    turned = len(operators)  # operators after the model, also those of its backward, are attributed by their names
     owners = AttributionByScope(Attribution(probes, PhaseBoundaries(0, turned, turned, turned)), operators)
 
     def stack(operator: str) -> tuple[str, ...]:

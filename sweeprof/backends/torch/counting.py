@@ -378,7 +378,7 @@ def count_built(
 
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
-    """The module in inference mode; one that is already is not told again."""
+    """Return the module in inference mode; ``eval`` is not called if it already is."""
     return module.eval() if any(inner.training for inner in modules_of(module)) else module
 
 

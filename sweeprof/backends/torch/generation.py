@@ -1,6 +1,6 @@
 """Generation of text: by a model's own ``generate``, by a function of the user's, and by a loop of our own.
 
-The tokens of ``generate`` are told by a stopping criterion, which every way to generate asks after each step (greedy, sampling,
+A stopping criterion reports the tokens of ``generate``: every way to generate asks it after each step (greedy, sampling,
 beams, assisted), with any cache. The loop of our own is greedy; each of its steps is one forward, so that layers, operators and
 allocations can be followed.
 
@@ -121,7 +121,7 @@ def generating(model: TorchModel, batch: Inputs, config: GenerationConfig) -> It
     """Within the context: one generation from the prompts of ``batch``.
 
     Raises:
-        Unsupported: the model has no ``generate`` that tells of its tokens.
+        Unsupported: the model has no ``generate`` that reports its tokens.
         UserError: ``generate`` has no such argument.
     """
     if config.function is None:

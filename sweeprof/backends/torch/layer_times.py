@@ -521,7 +521,7 @@ class TorchTrainingHooks:
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Around what the watch does itself, which is no part of an iteration."""
+        """Within it, time does not count for an iteration: the watch does its own work."""
         begin = self._clock.mark()
         try:
             yield

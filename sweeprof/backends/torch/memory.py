@@ -449,7 +449,7 @@ def line_meter_of(device: str) -> LineMeter:
 class LineMeter:
     """The caching allocator of a device, in blocks as it hands them out (multiples of 512 bytes on CUDA).
 
-    Its peak is one for the process: whoever else reads it finds it reset.
+    The process has one peak, which is reset here: other code that reads it gets the peak since then.
 
     Raises:
         Unsupported: the allocator keeps no statistics.

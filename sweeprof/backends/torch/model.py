@@ -581,6 +581,6 @@ def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
     quantization: Any = getattr(torch.ao, "quantization", None)
     if quantization is None:
         raise Unsupported("this release of torch has no dynamic quantization: pip install torchao")
-    with warnings.catch_warnings(action="ignore"):  # it tells of its successor, torchao, with every call
+    with warnings.catch_warnings(action="ignore"):  # every call recommends torchao, its successor
         made: torch.nn.Module = quantization.quantize_dynamic(module, {torch.nn.Linear, *_RECURRENT}, dtype=torch.qint8)
     return made

@@ -75,7 +75,7 @@ def test_a_training_step_also_takes_its_gradients(seen: dict[str, Allocations]) 
 
 def test_the_usual_allocator_tells_too_little() -> None:
     model = keras.Sequential([keras.layers.Dense(2)])
-    with pytest.raises(Unsupported, match="the host's allocator tells of large blocks only, unless TF_CPU_ALLOCATOR"):
+    with pytest.raises(Unsupported, match="the host's allocator reports large blocks only, unless TF_CPU_ALLOCATOR"):
         sweeprof.Profiler(model, inputs=np.ones((2, 3), np.float32)).run("allocations")
 
 

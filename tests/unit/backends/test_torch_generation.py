@@ -360,7 +360,7 @@ def test_an_argument_that_generate_does_not_have() -> None:
 
 
 class Numbers(torch.nn.Module):
-    """Has a method of the name, which tells of no token."""
+    """Has a method of the name, which reports no token."""
 
     def generate(self, x: torch.Tensor) -> torch.Tensor:
         return x

@@ -42,7 +42,7 @@ def test_a_rule_tells_itself() -> None:
         ({"aa": 1}, "exclude: 'aa' is not an axis of this sweep. Did you mean 'a'? Known: a, b."),
         ({"a": 3}, "exclude a: 3 is not a value of that axis. Known: 1, 2."),
         ({"a": "> 1"}, "exclude a: '> 1' is not a value of that axis; write a condition as a string: 'a > 1'."),
-        ("aa > 1", "speaks of 'aa', which is not known. Did you mean 'a'?"),
+        ("aa > 1", "uses 'aa', which is not known. Did you mean 'a'?"),
         ("a >", "ends where something should follow."),
         (3, "exclude: 3 is neither {axis: value or [values]} nor a condition"),
         ({}, "exclude: {} is neither"),

@@ -7,8 +7,9 @@ import pytest
 from support.planning import planned
 from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
-from sweeprof.plan.plan import Goal, Plan, SearchPlan
+from sweeprof.plan.plan import Plan, SearchPlan
 from sweeprof.plan.search import change_problems
+from sweeprof.results.compare import SearchGoal
 from sweeprof.results.record import Json
 
 FAKE = ("model=fake", "backend=fake", "tracking=none", "metrics=latency")
@@ -18,7 +19,7 @@ SIZES = "batch_size=doubling(1,64)"
 def test_a_search_is_part_of_the_plan() -> None:
     given = "search={maximize: throughput, subject_to: ['latency < 5 ms'], trials: 4}"
     plan = planned([*FAKE, SIZES, "compare.constraints=['batch_size < 64']", given])
-    goals = (Goal("throughput/samples_per_s", "maximize"),)
+    goals = (SearchGoal("throughput/samples_per_s", "maximize"),)
     assert plan.search == SearchPlan(goals, 4, "GPSampler", 0)
     assert plan.axes["batch_size"] == [1, 2, 4, 8, 16, 32, 64]
     assert plan.compare.constraints == ["batch_size < 64", "latency < 5 ms"]
@@ -30,7 +31,7 @@ def test_a_search_is_part_of_the_plan() -> None:
 
 def test_without_trials_a_sixth_of_the_combinations_is_measured_and_at_least_twenty() -> None:
     few = planned([*FAKE, "batch_size=range(1,31)", "search.minimize=latency", "search.sampler=TPESampler"])
-    assert few.search == SearchPlan((Goal("latency/forward", "minimize"),), 20, "TPESampler", 0)
+    assert few.search == SearchPlan((SearchGoal("latency/forward", "minimize"),), 20, "TPESampler", 0)
     many = planned([*FAKE, "batch_size=range(1,153)", "search.minimize=latency"])
     assert many.search is not None
     assert many.search.trials == 26  # of 152
@@ -63,7 +64,7 @@ def test_all_problems_of_goals_and_conditions_at_once() -> None:
         "search.maximize: 'throughptu' is not a metric of this sweep. Did you mean 'throughput'?",
         "search.maximize: 'latency' is better the lower it is: write search.minimize=latency.",
         "search.minimize: 'latency/per_sample' is named twice.",
-        "search.subject_to: 'latncy < 5 ms' speaks of 'latncy', which is not known. Did you mean 'latency'?",
+        "search.subject_to: 'latncy < 5 ms' uses 'latncy', which is not known. Did you mean 'latency'?",
         "search.subject_to: 'latency' has 'latency', which is not a condition: compare it with a value.",
     ):
         assert [one for one in problems if one.startswith(message)], (message, problems)
@@ -99,7 +100,7 @@ def test_problems_of_single_keys(given: Json, message: str) -> None:
 
 
 def test_changes_of_a_resumed_search() -> None:
-    search = SearchPlan((Goal("latency/forward", "minimize"),), 5, "TPESampler")
+    search = SearchPlan((SearchGoal("latency/forward", "minimize"),), 5, "TPESampler")
     assert list(change_problems(search, {"search.trials": 9, "limits.timeout_s": 3})) == []
     (problem,) = change_problems(search, {"search.maximize": "throughput"})
     assert str(problem).startswith(

@@ -702,7 +702,7 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
         ),
         (lambda: profiler(strict="wrn"), r"strict: 'wrn' is not a way .* Did you mean 'warn'"),
         (lambda: profiler(backend="trch"), r"backend: 'trch' is not a backend.* Did you mean 'torch'"),
-        (lambda: sweeprof.Profiler(object()), r"model: 'object' is no model of a framework that sweeprof knows"),
+        (lambda: sweeprof.Profiler(object()), r"model: 'object' is not a model of a framework that sweeprof knows"),
         (lambda: made.compute_all(["compute/macs", "compute/macs"]), r"'compute/macs' is selected twice"),
         (
             lambda: made.compute_all([{"_target_": "quality/topk", "k": 1}, {"_target_": "quality/topk", "k": 3}]),

@@ -66,7 +66,7 @@ def test_an_expression_tells_its_names() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("batchsize > 1", "speaks of 'batchsize', which is not known. Did you mean 'batch_size'? Known: batch_size, "),
+        ("batchsize > 1", "uses 'batchsize', which is not known. Did you mean 'batch_size'? Known: batch_size, "),
         ("model.torch.widht > 1", "'model.torch.widht', which is not known. Did you mean 'model.torch.width'?"),
         ("latency/forwrd > 1", "'forwrd'"),
         ("model == mlp", "a text stands in quotes: 'mlp'"),
@@ -99,7 +99,7 @@ def test_what_cannot_be_read(text: str, told: str) -> None:
     ("text", "told"),
     [
         ("model < 1", "compares 'mlp' with 1 by '<', which have no order"),
-        ("size < 1", "speaks of 'size', which has no value here"),
+        ("size < 1", "uses 'size', which has no value here"),
         ("null < 1", "compares null with 1"),
         ("true < 1", "compares true with 1"),
         ("model + 'x'", "has 'mlp' with '+', which takes numbers"),

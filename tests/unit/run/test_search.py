@@ -11,9 +11,9 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from sweeprof.metrics.select import select
-from sweeprof.plan.plan import Combination, ComparisonSettings, Goal, Plan, SearchPlan
+from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer
-from sweeprof.results.compare import Comparison
+from sweeprof.results.compare import Comparison, SearchGoal
 from sweeprof.run import locks
 from sweeprof.run.budget import Budget
 from sweeprof.run.comparison import comparison_of
@@ -24,7 +24,7 @@ from sweeprof.storage.folder import Folder
 
 TIME, THROUGHPUT, MEMORY = "latency/forward", "throughput/samples_per_s", "memory/added_bytes"
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-LARGEST = Goal(THROUGHPUT, "maximize")
+LARGEST = SearchGoal(THROUGHPUT, "maximize")
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan_of(
     trials: int = 10,
-    goals: tuple[Goal, ...] = (LARGEST,),
+    goals: tuple[SearchGoal, ...] = (LARGEST,),
     conditions: tuple[str, ...] = (),
     rounds: int = 1,
     batches: tuple[int, ...] = BATCHES,
@@ -109,7 +109,7 @@ def test_a_search_whose_conditions_nothing_fulfils(tmp_path: Path) -> None:
 
 
 def test_several_goals_have_a_front(tmp_path: Path) -> None:
-    goals = (LARGEST, Goal(TIME, "minimize"))
+    goals = (LARGEST, SearchGoal(TIME, "minimize"))
     _, comparison = searched(tmp_path / "sweep", plan_of(12, goals, sampler="NSGAIISampler"))
     front = [row for row in comparison.rows if row.on_front]
     assert front

@@ -17,7 +17,8 @@ import yaml
 from sweeprof.config.samplers import default_sampler
 from sweeprof.config.schema import LimitSettings
 from sweeprof.metrics.select import select
-from sweeprof.plan.plan import Combination, ComparisonSettings, Goal, Plan, SearchPlan
+from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
+from sweeprof.results.compare import SearchGoal
 from sweeprof.run.search import Assessment, Outcome, Search
 
 TABLES = Path(__file__).parent / "search_tables"
@@ -31,18 +32,18 @@ NEAR = 0.02
 class Question:
     """What is searched for in a table."""
 
-    goal: Goal
+    goal: SearchGoal
     conditions: tuple[str, ...]
 
 
-FASTEST = Goal("throughput/samples_per_s", "maximize")
+FASTEST = SearchGoal("throughput/samples_per_s", "maximize")
 QUESTIONS = {
     "architecture": Question(
-        Goal("params/total", "maximize"), ("compute/macs < 150 M", "memory/act_peak_live_bytes < 1 MB")
+        SearchGoal("params/total", "maximize"), ("compute/macs < 150 M", "memory/act_peak_live_bytes < 1 MB")
     ),
     "mlp": Question(FASTEST, ("latency < 0.4 ms",)),
     "resnet": Question(FASTEST, ("latency < 20 ms",)),
-    "fitting": Question(Goal("compute/macs", "maximize"), ("memory/footprint_est_bytes < 16 MB",)),
+    "fitting": Question(SearchGoal("compute/macs", "maximize"), ("memory/footprint_est_bytes < 16 MB",)),
 }
 
 
