@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.cluster.scheduler import UNKNOWN, VANISHED, ClusterError, Scheduler, TaskState, script
-from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.config.units import parse_size
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.record import Status

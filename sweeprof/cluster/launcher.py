@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 from sweeprof.cluster.job_tracker import JobTracker
+from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.cluster.scheduler import ClusterError
-from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.errors import SweeprofError
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs

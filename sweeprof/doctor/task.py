@@ -21,8 +21,8 @@ import psutil
 
 import sweeprof
 from sweeprof.cluster.job_tracker import INHERITED
+from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.cluster.scheduler import LIVE, Scheduler, TaskState, prelude
-from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.config.schema import RESOURCES
 from sweeprof.config.units import parse_size
 from sweeprof.doctor.host import Advice, Finding, known

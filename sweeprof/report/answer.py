@@ -225,7 +225,7 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
         parts[0] += f", {_amount(overall)} overall"
     parts += _exceptions(comparison, metric, loser, losses)
     if equal:
-        parts.append(f"they are about equal in {equal}")
+        parts.append(f"they are about equal in {equal} {'case' if equal == 1 else 'cases'}")
     return "; ".join(parts) + "."
 
 

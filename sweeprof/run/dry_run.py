@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeprof.cluster.schedulers import scheduler_of
+from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.plan.plan import Plan, expected_seconds
 from sweeprof.results.compare import Excluded
 from sweeprof.run.cost import Cost, predicted_cost

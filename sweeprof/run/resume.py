@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeprof.cluster.launcher import live_jobs
+from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.cluster.scheduler import ClusterError
-from sweeprof.cluster.schedulers import scheduler_of
 from sweeprof.config.schema import NOT_DECIDING, TRIAL_KEYS, constraint_problems
 from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem

@@ -12,7 +12,7 @@ from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from sweeprof.cluster.schedulers import scheduler_of
+from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.config.override_syntax import quoted
 from sweeprof.config.overrides import Arguments
 from sweeprof.plan.compose import Composer

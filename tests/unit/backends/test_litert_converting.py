@@ -20,11 +20,11 @@ from sweeprof.measuring.instantiate import instantiate
 
 pytest.importorskip("ai_edge_litert")
 
+from support.private_interfaces import missing_interfaces
 from sweeprof.backends import litert, model_files
 from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.litert.convert import Converter
 from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.private_interfaces import missing_interfaces
 
 IMAGES = Inputs((TensorSpec((2, 1, 32, 32)),))
 

@@ -114,7 +114,7 @@ SENTENCES: list[tuple[Comparison, str]] = [
     (
         of_backends({"torch": [1, 1, 1, 1], "jax": [0.2, 1.01, 1.25, 1.5]}),
         "jax is faster than torch in 1 of 4 cases, 1.3× overall; "
-        f"torch is 1.5× faster for batch_size 512 and 1.2× for batch_size 64; they are about equal in 1. {SURE}",
+        f"torch is 1.5× faster for batch_size 512 and 1.2× for batch_size 64; they are about equal in 1 case. {SURE}",
     ),
     (
         of_backends({"torch": [1] * 5, "jax": [4, 4, 0.8, 0.7, 0.6]}),

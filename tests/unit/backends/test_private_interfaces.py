@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from packaging.requirements import Requirement
 
-from sweeprof.backends.private_interfaces import missing_interfaces
+from support.private_interfaces import missing_interfaces
 
 ROOT = Path(__file__).parents[3]
 BACKENDS = ROOT / "sweeprof" / "backends"
