@@ -11,16 +11,19 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 import numpy as np
@@ -172,6 +175,26 @@ def made_once(
             np.savez(path, *samples)
         maker.make({**request, "folder": str(folder), "samples": str(path) if samples else None})
         return kind.within(folder)
+
+
+class _Held:
+    """What a folder of :func:`temporary_folder` lives as long as."""
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder that exists within the context.
+
+    A loaded model holds such a context and never leaves it. The folder is then removed when the model is collected, or the process
+    ends; ``TemporaryDirectory`` would warn about that if the model is part of a reference cycle.
+    """
+    path = mkdtemp(prefix=prefix)
+    held = _Held()
+    remove = weakref.finalize(held, shutil.rmtree, path, ignore_errors=True)
+    try:
+        yield Path(path)
+    finally:
+        remove()
 
 
 def digest_of(arrays: Iterable[AnyArray]) -> str:

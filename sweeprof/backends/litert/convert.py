@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
 from sweeprof.backends import AnyArray, Build
@@ -32,6 +32,7 @@ from sweeprof.backends.model_files import (
     key_of,
     made_once,
     stored_arrays,
+    temporary_folder,
 )
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -71,11 +72,11 @@ class Converter:
             Exception: whatever the builder raised.
         """
         node = described(build)
-        with TemporaryDirectory(prefix="sweeprof-litert-") as temporary:
+        with temporary_folder("sweeprof-litert-") as temporary:
             if node is None or node.get("_target_") == TFLITE_FILE:
-                yield self._live(build(), inputs, channel_axis, Path(temporary))
+                yield self._live(build(), inputs, channel_axis, temporary)
             else:
-                yield self._kept(node, inputs, channel_axis, Path(temporary))
+                yield self._kept(node, inputs, channel_axis, temporary)
 
     def _live(self, model: object, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
         if isinstance(model, TfliteFile):

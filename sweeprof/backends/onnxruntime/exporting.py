@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from sweeprof.backends.model_files import (
     key_of,
     made_once,
     stored_arrays,
+    temporary_folder,
 )
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.counting.file_graph import WeightRole
@@ -92,16 +92,16 @@ class Exporter:
             TypeError: the builder made no model that can be.
             Exception: whatever the builder raised.
         """
-        with TemporaryDirectory(prefix="sweeprof-onnx-") as folder:
+        with temporary_folder("sweeprof-onnx-") as folder:
             if self.precision == "int8":
                 with replace(self, precision="fp32").exported(build, inputs, channel_axis) as file:
-                    yield self._quantized(file, channel_axis, Path(folder))
+                    yield self._quantized(file, channel_axis, folder)
                 return
             node = described(build)
             if node is None or node.get("_target_") == ONNX_FILE:
-                yield self._live(build(), inputs, channel_axis, Path(folder))
+                yield self._live(build(), inputs, channel_axis, folder)
             else:
-                cache = cache_folder("onnx", self.cache) or Path(folder)
+                cache = cache_folder("onnx", self.cache) or folder
                 yield self._kept(node, self._signature(inputs), channel_axis, cache)
 
     def _signature(self, inputs: Inputs) -> CallSignature:

@@ -16,12 +16,11 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from sweeprof.backends import AnyArray, Build
 from sweeprof.backends.call_signature import CallSignature, arrays, moved_last, signature_of
-from sweeprof.backends.model_files import FACTS, Maker, described, digest_of, key_of, made_once
+from sweeprof.backends.model_files import FACTS, Maker, described, digest_of, key_of, made_once, temporary_folder
 from sweeprof.backends.openvino.files import Converted, ModelFile, OpenvinoFile, not_a_model
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -58,9 +57,9 @@ class Converter:
             TypeError: the builder made no model that can be.
             Exception: whatever the builder raised.
         """
-        with TemporaryDirectory(prefix="sweeprof-openvino-") as temporary:
-            file = self._plain(build, inputs, Path(temporary))
-            yield file if self.storage == "fp32" else self._compressed(file, channel_axis, Path(temporary))
+        with temporary_folder("sweeprof-openvino-") as temporary:
+            file = self._plain(build, inputs, temporary)
+            yield file if self.storage == "fp32" else self._compressed(file, channel_axis, temporary)
 
     def _plain(self, build: Build, inputs: Inputs, temporary: Path) -> Converted:
         signature, node = signature_of(inputs), described(build)

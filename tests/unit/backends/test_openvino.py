@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -219,6 +221,17 @@ def test_requests_at_the_same_time(tmp_path: Path) -> None:
     assert found.detail["n"] == SHORT.min_samples
     file = tmp_path / "model.xml"
     assert result["size/artifact_bytes"].value == file.stat().st_size + file.with_suffix(".bin").stat().st_size
+
+
+def test_the_folder_of_a_model_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model, _ = loaded(product(tmp_path), array(3, 8))
+    assert list(tmp_path.glob("sweeprof-openvino-*"))
+    cycle: list[Any] = [model]
+    cycle.append(cycle)
+    del model, cycle
+    gc.collect()  # a warning would fail the test
+    assert not list(tmp_path.glob("sweeprof-openvino-*"))
 
 
 def test_backends_without_requests_give_a_reason() -> None:

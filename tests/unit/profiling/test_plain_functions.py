@@ -77,6 +77,6 @@ def test_its_training_step_is_estimated() -> None:
     assert "a function cannot be copied" in measurement.warnings[0].text
 
 
-def test_a_class_is_no_model() -> None:
-    with pytest.raises(sweeprof.UserError, match="model: 'type' is no model"):
+def test_a_class_is_not_a_model() -> None:
+    with pytest.raises(sweeprof.UserError, match="model: 'type' is not a model of a framework"):
         sweeprof.profile(nn.Linear, (2, 8))
