@@ -27,7 +27,7 @@ PYTHONS = [
     for name in PROJECT["classifiers"]
     if name.startswith("Programming Language :: Python :: 3.")
 ]
-BACKENDS = ["torch", "tensorflow", "onnxruntime", "jax", "litert"]
+BACKENDS = ["torch", "tensorflow", "onnxruntime", "jax", "litert", "openvino"]
 ROWS = [
     *((python, extra, "newest") for python in PYTHONS for extra in ("none", *BACKENDS, "mlflow", "all")),
     *((PYTHONS[0], extra, "oldest") for extra in ("none", *BACKENDS, "mlflow")),
@@ -41,6 +41,7 @@ SHOWN = (
     "jax",
     "keras",
     "ai-edge-litert",
+    "openvino",
     "mlflow",
     "hydra-core",
     "numpy",
@@ -180,16 +181,16 @@ def test_a_backend_alone(installed: Installed, request: pytest.FixtureRequest) -
     _check_mlp(installed.report())
 
 
-@rows("onnxruntime")
-def test_onnxruntime_alone(installed: Installed) -> None:
-    """Without a framework it runs files; a model that it would have to export is an error that names the extra."""
-    said = installed.sweep("model=mlp", "backend=onnxruntime", code=1)
-    assert (
-        "'torch' is needed to build the model for onnx, and is not installed here: pip install 'sweeprof[torch]'."
-        in said
-    )
-    installed.run("-c", ONNX_FILE)
-    assert UNTRACKED in installed.sweep("model=file", "model.path=mlp.onnx", "backend=onnxruntime", "dataset=auto")
+@rows("onnxruntime", "openvino")
+def test_files_without_a_framework(installed: Installed, request: pytest.FixtureRequest) -> None:
+    """Without a framework these run files; a model that they would have to convert is an error that names the extra."""
+    backend = request.node.callspec.params["installed"][1]
+    said = installed.sweep("model=mlp", f"backend={backend}", code=1)
+    assert "'torch' is needed to build the model for" in said
+    assert "and is not installed here: pip install 'sweeprof[torch]'." in said
+    installed.run("-c", FILES[backend])
+    suffix = {"onnxruntime": "onnx", "openvino": "xml"}[backend]
+    assert UNTRACKED in installed.sweep("model=file", f"model.path=mlp.{suffix}", f"backend={backend}", "dataset=auto")
     _check_mlp(installed.report())
 
 
@@ -226,7 +227,8 @@ def _version() -> str:
     return sweeprof.__version__
 
 
-ONNX_FILE = """
+FILES = {
+    "onnxruntime": """
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -244,5 +246,18 @@ model = helper.make_model(
     helper.make_graph(nodes, "mlp", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
 )
 onnx.save(model, "mlp.onnx")
-"""
-"""Writes the multilayer perceptron of `model=mlp`, with other weights."""
+""",
+    "openvino": """
+import numpy as np
+import openvino
+from openvino import opset13 as ops
+
+random = np.random.default_rng(0)
+x = value = ops.parameter([-1, 1024], np.float32, name="x")
+for inputs, outputs in [(1024, 128), (128, 64), (64, 10)]:
+    product = ops.matmul(value, ops.constant(random.random((inputs, outputs), np.float32)), False, False)
+    value = ops.add(product, ops.constant(random.random(outputs, np.float32)))
+openvino.save_model(openvino.Model([value], [x], "mlp"), "mlp.xml", compress_to_fp16=False)
+""",
+}
+"""By backend, a program that writes the multilayer perceptron of `model=mlp`, with other weights."""
