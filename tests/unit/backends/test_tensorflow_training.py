@@ -250,6 +250,10 @@ def test_phases_of_a_step(mode: Mode) -> None:
     model = keras.Sequential([keras.layers.Dense(1024), keras.layers.Dense(256), keras.layers.Dense(10)])
     model.build((None, 256))
     timing = timed(mode, model)
+    for _ in range(2):
+        if "update" in timing.phases:
+            break
+        timing = timed(mode, model)  # while other processes run, the time of a step may vary by more than its update takes
     assert list(timing.phases) == ["forward", "backward", "update"]
     for phase in timing.phases.values():
         assert len(phase) == len(timing.samples) == 7
