@@ -62,7 +62,7 @@ def variable_of(tensor: tf.Tensor) -> Any:
 
 
 def graph_with(definition: tf.compat.v1.GraphDef) -> tf.Graph:
-    """Return a graph of these nodes, whose shapes are inferred; ``import_graph_def`` also places every node on a device, one by one."""
+    """Return a graph of these nodes, whose shapes are inferred; ``import_graph_def`` also places each of them on a device."""
     graph, options = tf.Graph(), c_api_util.ScopedTFImportGraphDefOptions()
     nodes = pywrap_tf_session.TF_NewBufferFromString(definition.SerializeToString())
     try:
