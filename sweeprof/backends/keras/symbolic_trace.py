@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -44,8 +44,9 @@ from sweeprof.counting.formulas import (
     OperatorCost,
     cost_by_formula,
 )
+from sweeprof.counting.liveness import OperatorRun, peak_of
 from sweeprof.results.layer_times import OUTSIDE, ROOT
-from sweeprof.results.layers import Liveness, OperatorCount
+from sweeprof.results.layers import Bytes, Liveness, OperatorCount
 
 Fallback = Callable[["SymbolicTrace", Callable[..., object], Args, Kwargs], object]
 """Counts what cannot be called on symbolic tensors, in a framework's own graph; returns symbolic outputs."""
@@ -147,20 +148,13 @@ class TensorLifetimes:
     """Each tensor lives from the operation that makes it to the last one that uses it, as a compiled graph frees it."""
 
     def __init__(self) -> None:
-        self._storage: dict[int, int] = {}
-        """Storage by the identity of a tensor."""
-        self._held: list[KerasTensor] = []
-        """The tensors, which hold no memory, so that their identities stay theirs."""
-        self._bytes: list[int] = []
-        self._begin: list[int] = []
-        self._end: list[int] = []
-        self._where: list[str] = []
-        """By event: the path of the layer that was running."""
+        self._runs: list[OperatorRun] = []
+        self._known: dict[int, KerasTensor] = {}
+        """By identity, every tensor that has memory; they are held, so that their identities stay theirs."""
 
     def given(self, tensors: list[KerasTensor]) -> None:
         """The model's inputs, which are there anyhow."""
-        for tensor in tensors:
-            self._place(tensor, 0)
+        self._known.update({id(tensor): tensor for tensor in tensors})
 
     def ran(
         self,
@@ -172,63 +166,40 @@ class TensorLifetimes:
         """Note an operation.
 
         Args:
+            path: of the layer that was running.
+            used: its operands.
+            made: its results.
             in_place: one of ``used`` in whose memory the result is; None: it has memory of its own.
         """
-        self._where.append(path)
-        now = len(self._where) - 1
-        for tensor in used:
-            self._end[self._of(tensor)] = now
-        if in_place is not None:
-            shared = self._of(in_place)
-            for tensor in made:
-                self._held.append(tensor)
-                self._storage.setdefault(id(tensor), shared)
-        for tensor in made:
-            self._end[self._of(tensor)] = now
+        operands = [*map(id, used), *(id(tensor) for tensor in made if id(tensor) in self._known)]
+        self._runs.append(OperatorRun(path, operands, {}, None if in_place is None else id(in_place)))
+        self._made_before(used)
+        self._runs[-1].results = self._memory_of(made)
 
     def result(self, inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
         """The peak, without the inputs; the outputs live to the end."""
-        for tensor in outputs:
-            self._end[self._of(tensor)] = len(self._where)
-        changes = [0] * (len(self._where) + 2)
-        for size, begin, end in zip(self._bytes, self._begin, self._end, strict=True):
-            changes[begin] += size
-            changes[end + 1] -= size
-        live = peak = 0
-        peak_at = ROOT
-        for path, change in zip(self._where, changes, strict=False):
-            live += change
-            if live > peak:
-                peak, peak_at = live, path
-        return Liveness(peak, peak_at, described(inputs).nbytes or 0)
+        self._made_before(outputs)
+        return peak_of(self._runs, map(id, outputs), described(inputs).nbytes or 0)
 
     def mark(self) -> int:
         """Return the current position of the trace, for :meth:`forget`."""
-        return len(self._where)
+        return len(self._runs)
 
     def forget(self, mark: int) -> None:
         """Drop what was noted since."""
-        del self._where[mark:]
-        for storage, begin in enumerate(self._begin):
-            self._end[storage] = min(self._end[storage], max(mark - 1, 0))
-            if begin >= mark:
-                self._bytes[storage] = self._begin[storage] = self._end[storage] = 0
+        del self._runs[mark:]
 
-    def _of(self, tensor: KerasTensor) -> int:
-        """The storage of a tensor; one that no operation made has been made just now, as by a cast on the way into a layer."""
-        found = self._storage.get(id(tensor))
-        return (
-            self._place(tensor, prod(shape_of(tensor)) * (itemsize(dtype_of(tensor)) or 0)) if found is None else found
-        )
+    def _made_before(self, tensors: list[KerasTensor]) -> None:
+        """Let tensors that no operation made, but a cast on the way into a layer, be made just before the last operation."""
+        memory = self._memory_of(tensors)
+        if memory and self._runs:
+            self._runs.insert(-1, OperatorRun(self._runs[-1].path, (), memory))
 
-    def _place(self, tensor: KerasTensor, nbytes: int) -> int:
-        now = max(len(self._where) - 1, 0)
-        self._held.append(tensor)
-        self._storage[id(tensor)] = len(self._bytes)
-        self._bytes.append(nbytes)
-        self._begin.append(now)
-        self._end.append(now)
-        return len(self._bytes) - 1
+    def _memory_of(self, tensors: list[KerasTensor]) -> dict[Hashable, Bytes]:
+        """Return the bytes of the tensors that are not known yet, by identity; afterwards they are."""
+        new = {id(tensor): tensor for tensor in tensors if id(tensor) not in self._known}
+        self._known.update(new)
+        return {key: prod(shape_of(tensor)) * (itemsize(dtype_of(tensor)) or 0) for key, tensor in new.items()}
 
 
 _PASSED = "time"

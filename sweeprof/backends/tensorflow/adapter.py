@@ -28,6 +28,7 @@ from sweeprof.backends.tensorflow.model import (
     TensorflowModel,
     clock_of,
     device_of,
+    synchronised,
     training,
     unchanged,
 )
@@ -198,10 +199,8 @@ class TensorflowBackend:
         def step() -> None:
             with tf.device(device):
                 run()
-            if device != "cpu":
-                tf.test.experimental.sync_devices()
 
-        return Kernel(name, step)
+        return Kernel(name, synchronised(step, device))
 
     def peak_settings(self, device: str, model: object = None) -> PeakSettings:
         own = (tf.as_dtype(variable.dtype) for variable in getattr(model, "variables", ()))
@@ -326,10 +325,4 @@ def _host_copy_rate(threads: int) -> float:
 
 def _best(call: Callable[[], object], device: str) -> float:
     """Seconds of one call."""
-
-    def step() -> None:
-        call()
-        if device != "cpu":
-            tf.test.experimental.sync_devices()
-
-    return min(sampled(step, SHORT, clock_of(device)))
+    return min(sampled(synchronised(call, device), SHORT, clock_of(device)))

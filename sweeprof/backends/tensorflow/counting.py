@@ -9,7 +9,7 @@ bodies run an unknown number of times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -278,7 +278,11 @@ def _layers_apart(trace: SymbolicTrace) -> Iterator[list[tf.Tensor]]:
         yield entering
 
 
-def _reachable(graph: tf.Graph, outputs: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+"""Operators that call a function, such as a grouped convolution, or the function of a file."""
+
+
+def _reachable(graph: tf.Graph, outputs: Iterable[tf.Tensor]) -> Iterator[tf.Operation]:
     """Everything the outputs depend on; Keras leaves other operators behind in the graph."""
     waiting = [tensor.op for tensor in outputs]
     found = set()
@@ -288,31 +292,74 @@ def _reachable(graph: tf.Graph, outputs: Sequence[tf.Tensor]) -> Iterator[tf.Ope
             continue
         found.add(operator)
         waiting.extend(tensor.op for tensor in operator.inputs)
-        if operator.type in (
-            "PartitionedCall",
-            "StatefulPartitionedCall",
-        ):  # grouped convolutions are compiled functions
-            yield from _reachable(*_body(graph, operator))
+        if operator.type in CALLS:
+            yield from _body(graph, operator)
         else:
             yield operator
 
 
-def _body(graph: tf.Graph, operator: tf.Operation) -> tuple[tf.Graph, list[tf.Tensor]]:
-    """The graph of the function that an operator calls, and its outputs, in the shapes that it is called with.
+def _body(graph: tf.Graph, operator: tf.Operation) -> list[tf.Operation]:
+    """Return what the function that an operator calls runs, in the shapes that it is called with.
 
     A function from a file may have been traced for any size of the batch.
     """
-    definition = private.function_of(graph, operator.get_attr("f").name)
-    with graph.as_default():
-        nodes, names = private.function_def_to_graph_def(definition, include_library_functions=True)
-    given = {}
-    with tf.Graph().as_default() as body:
-        for argument, outer in zip(definition.signature.input_arg, operator.inputs, strict=True):
-            given[argument.name] = tf.compat.v1.placeholder(outer.dtype, outer.shape)
-            private.copy_handle_data(outer, given[argument.name])  # the shape of a variable
-        tf.graph_util.import_graph_def(nodes, given, name="")
-        returned = [names[definition.ret[argument.name]] for argument in definition.signature.output_arg]
-        return body, [given[name] if name in given else body.get_tensor_by_name(name) for name in returned]
+    inlined = _InlinedFunctions(graph)
+    arguments, returned = inlined.add(operator.get_attr("f").name)
+    for node, given in zip(arguments, operator.inputs, strict=True):
+        variable = private.variable_of(given)
+        node.attr["shape"].shape.CopyFrom(given.shape.as_proto() if variable is None else variable.shape)
+        if variable is not None:  # a placeholder would not tell the shape of the variable
+            node.op, node.attr["dtype"].type = "VarHandleOp", variable.dtype
+    body = private.graph_with(tf.compat.v1.GraphDef(node=inlined.nodes))
+    found = _reachable(body, [body.get_tensor_by_name(name) for name in returned])
+    return [one for one in found if one.name not in inlined.calls]
+
+
+class _InlinedFunctions:
+    """The nodes of a function, and in the place of its calls those of the functions that it calls.
+
+    Args:
+        graph: that knows the functions.
+    """
+
+    def __init__(self, graph: tf.Graph) -> None:
+        self.nodes: list[Any] = []
+        self.calls: set[str] = set()
+        """Names of the nodes that return what a call does, and are no operators of a function."""
+        self._graph = graph
+
+    def add(self, name: str, prefix: str = "") -> tuple[list[Any], list[str]]:
+        """Add the nodes of a function, with names that begin with ``prefix``; return its arguments and the names of its outputs."""
+        definition = private.function_of(self._graph, name)
+        with self._graph.as_default():
+            flat, names = private.function_def_to_graph_def(definition)
+        self.nodes += flat.node
+        for node in flat.node:
+            inputs = [prefix + source for source in node.input if not source.startswith("^")]
+            node.name = prefix + node.name
+            node.attr.pop("_class", None)
+            node.ClearField("input")
+            if node.op in CALLS:
+                inputs = self._called(node, inputs)
+            node.input.extend(inputs)
+        returned = [prefix + names[definition.ret[output.name]] for output in definition.signature.output_arg]
+        return list(flat.node[: len(definition.signature.input_arg)]), returned
+
+    def _called(self, node: Any, inputs: list[str]) -> list[str]:
+        """Add what a call does; the node returns it, and has the inputs that this returns."""
+        arguments, returned = self.add(node.attr["f"].func.name, f"{node.name}>")
+        for argument, source in zip(arguments, inputs, strict=True):
+            argument.op, kind = "Identity", argument.attr["dtype"].type
+            argument.attr.clear()
+            argument.attr["T"].type = kind
+            argument.input.append(source)
+        self.calls.add(node.name)
+        kinds = list(node.attr["Tout"].list.type)
+        node.op = "IdentityN" if kinds else "NoOp"
+        node.attr.clear()
+        if kinds:
+            node.attr["T"].list.type.extend(kinds)
+        return returned
 
 
 def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
@@ -327,13 +374,13 @@ def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
         [sized(tensor) for tensor in tensors] if is_known else [] for tensors in (operator.inputs, operator.outputs)
     )
     if is_known and written is not None:
-        trace.current.count(
-            name, written(given, {}, made[0] if len(made) == 1 else made), given[:1], made[:1], trace.times
-        )
+        cost = written(given, {}, made[0] if len(made) == 1 else made)
     elif is_known and rule is not None:
-        trace.current.count(name, rule(TensorflowCall(operator)), given[:1], made[:1], trace.times)
+        cost = rule(TensorflowCall(operator))
     else:
         trace.current.miss(name, trace.times)
+        return
+    trace.current.count(name, cost, given[:1], made[:1], trace.times)
 
 
 NAME = "tfprof"

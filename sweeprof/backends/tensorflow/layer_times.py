@@ -55,6 +55,23 @@ class Marks(Protocol):
         """A mark that comes after ``tensors``, and the same tensors, which come after the mark."""
 
 
+class EagerMarks:
+    """Marks in a step that runs operator by operator."""
+
+    def is_here(self) -> bool:
+        return bool(tf.executing_eagerly())
+
+
+class GraphMarks:
+    """Marks in the graph that is being made."""
+
+    def __init__(self) -> None:
+        self.graph = tf.compat.v1.get_default_graph()
+
+    def is_here(self) -> bool:
+        return tf.compat.v1.get_default_graph() is self.graph
+
+
 class LayerProbes:
     """Marks the calls of every layer below a root while it is :meth:`attached`.
 
@@ -225,15 +242,12 @@ UNORDERED = {"Placeholder", "Const", "VarHandleOp"}
 """Operators that do nothing when they run."""
 
 
-class Timestamps:
+class Timestamps(GraphMarks):
     """The timestamps of the graph that is being made, in the order in which they will be taken."""
 
     def __init__(self) -> None:
-        self._graph = tf.compat.v1.get_default_graph()
+        super().__init__()
         self.taken: list[tf.Tensor] = []
-
-    def is_here(self) -> bool:
-        return tf.compat.v1.get_default_graph() is self._graph
 
     def at(self, tensors: Sequence[tf.Tensor], is_entry: bool = False) -> tuple[int, list[tf.Tensor]]:
         """The mark is the timestamp's index."""
@@ -253,7 +267,7 @@ class Timestamps:
             results: what the graph returns.
             from_both_sides: whether also what waits for no other operator of its stretch waits for the timestamp before it.
         """
-        operators = list(self._graph.get_operations())
+        operators = list(self.graph.get_operations())
         stamps = [stamp.op for stamp in self.taken]
         needed = _needed(operators, [leaf.op for leaf in tf.nest.flatten(results) if isinstance(leaf, tf.Tensor)])
         stretches: list[set[tf.Operation]] = [set() for _ in range(len(stamps) + 1)]
@@ -349,14 +363,11 @@ def timed_steps_of(task: StepPhases, is_eager: bool) -> TimedSteps:
     return steps
 
 
-class HostMarks:
+class HostMarks(EagerMarks):
     """Marks on the host's clock; what was called has been done."""
 
     def __init__(self, with_backward: bool) -> None:
         self._with_backward = with_backward
-
-    def is_here(self) -> bool:
-        return bool(tf.executing_eagerly())
 
     def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[float, list[tf.Tensor]]:
         """Return the time and the tensors, passed on; the time that this takes is outside of the call's own window."""
@@ -395,14 +406,15 @@ class GraphSteps:
     """Steps that run as a graph, one with probes and one without."""
 
     def __init__(self, task: StepPhases) -> None:
-        self._plain, self._probed = _Program(task, is_probed=False), _Program(task, is_probed=True)
+        self._programs = [_Program(task, is_probed) for is_probed in (False, True)]
 
     @property
     def described(self) -> list[tuple[list[str], str]]:
-        return self._probed.probes.described if self._probed.probes else []
+        probes = self._programs[True].probes
+        return probes.described if probes else []
 
     def run_step(self, is_probed: bool) -> TimedStep:
-        return (self._probed if is_probed else self._plain).run_step()
+        return self._programs[is_probed].run_step()
 
 
 class _Program:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import keras
 import numpy as np
@@ -26,6 +26,8 @@ from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.nested import named_leaves
+
+T = TypeVar("T")
 
 
 class Program:
@@ -148,14 +150,8 @@ class TensorflowModel:
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], Any]]:
         step = partial(self._program(batch.forward), *batch.args, **batch.kwargs)
-
-        def synchronised_step() -> Any:
-            outputs = step()
-            tf.test.experimental.sync_devices()
-            return outputs
-
         with tf.device(self.device):
-            yield step if self.device == "cpu" else synchronised_step
+            yield synchronised(step, self.device)
 
     def tracing(self, batch: Inputs) -> Callable[[], None] | None:
         """A function that makes the graph of a step on ``batch``; None where steps need no graph."""
@@ -189,16 +185,27 @@ class TensorflowModel:
         if self.device == "cpu":
             return {}
         host = on_device(inputs, "cpu", self.channel_axis, self.dtype)
-
-        def to_device() -> None:
-            on_device(host, self.device)
-            tf.test.experimental.sync_devices()
-
-        return {"h2d": to_device, "d2h": lambda: [tensor.numpy() for tensor in tensors_in(outputs)]}
+        return {
+            "h2d": synchronised(partial(on_device, host, self.device), self.device),
+            "d2h": lambda: [tensor.numpy() for tensor in tensors_in(outputs)],
+        }
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if tf.is_tensor(leaf)}
         return floating_outputs(outputs, found, lambda tensor: tensor.dtype.is_floating, _on_host)
+
+
+def synchronised(call: Callable[[], T], device: str) -> Callable[[], T]:
+    """Return a function that returns what ``call`` does, when the device has done it."""
+    if device == "cpu":
+        return call
+
+    def wait() -> T:
+        returned = call()
+        tf.test.experimental.sync_devices()
+        return returned
+
+    return wait
 
 
 def _on_host(tensor: tf.Tensor) -> HostArray:
@@ -429,7 +436,6 @@ class FusedTraining:
     """A step that is one program, and the programs that end after its first phases."""
 
     def __init__(self, parts: StepPhases, model: TensorflowModel) -> None:
-        self._fed, self._is_on_host = parts.fed, model.device == "cpu"
 
         def backward(args: Args, kwargs: Kwargs, targets: tf.Tensor | None) -> tuple[tf.Tensor, Gradients]:
             with parts.taping() as tape:
@@ -441,27 +447,11 @@ class FusedTraining:
             parts.update(gradients)
             return loss
 
-        by_xla = model.mode == "xla"
-        self._forward, self._backward, self._whole = (
-            Program(each, by_xla) for each in (parts.forward, backward, whole)
+        programs = [Program(each, by_xla=model.mode == "xla") for each in (parts.forward, backward, whole)]
+        self.trace = partial(programs[-1].trace, *parts.fed)
+        self.forward_alone, self.forward_and_backward, self.whole = (
+            synchronised(partial(program, *parts.fed), model.device) for program in programs
         )
-
-    def trace(self) -> None:
-        self._whole.trace(*self._fed)
-
-    def forward_alone(self) -> None:
-        self._run(self._forward)
-
-    def forward_and_backward(self) -> None:
-        self._run(self._backward)
-
-    def whole(self) -> None:
-        self._run(self._whole)
-
-    def _run(self, program: Program) -> None:
-        program(*self._fed)
-        if not self._is_on_host:
-            tf.test.experimental.sync_devices()
 
 
 @contextmanager

@@ -36,7 +36,7 @@ import tensorflow as tf
 
 from sweeprof.backends.keras.private import all_layers
 from sweeprof.backends.tensorflow import private
-from sweeprof.backends.tensorflow.layer_times import LayerProbes
+from sweeprof.backends.tensorflow.layer_times import EagerMarks, GraphMarks, LayerProbes
 from sweeprof.backends.tensorflow.model import (
     StepPhases,
     TensorflowModel,
@@ -68,7 +68,7 @@ TRACE_NUMBERS = re.compile(r"(_\d+)+$")
 """What TensorFlow appends to the name of a compiled function, another at every trace."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OperatorRun:
     """One operator that ran once; nanoseconds."""
 
@@ -86,7 +86,7 @@ class OperatorRun:
 class TensorflowTrace:
     """Every operator in the order in which they began."""
 
-    ran: tuple[OperatorRun, ...]
+    ran: list[OperatorRun]
     step_s: float
     """Seconds of one step, mean."""
     chrome: bytes
@@ -141,10 +141,9 @@ def traced(step: Callable[[], object], count: int) -> TensorflowTrace:
     steps = [span for span in spans if span.name == STEP]
     # The profiler counts from when it started, which it does not tell.
     started = min(at - round(span.begin) for at, span in zip(entered, steps, strict=True))
-    found = sorted(
-        (ran for plane, line in lines for ran in _operators(plane, line, started)), key=lambda ran: ran.begin
-    )
-    return TensorflowTrace(tuple(found), sum(span.end - span.begin for span in steps) / count / 1e9, _chrome(spans))
+    found = [ran for plane, line in lines for ran in _operators(plane, line, started)]
+    found.sort(key=lambda ran: ran.begin)
+    return TensorflowTrace(found, sum(span.end - span.begin for span in steps) / count / 1e9, _chrome(spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,40 +172,27 @@ def _value(plane: private.xplane_pb2.XPlane, stat: private.xplane_pb2.XStat) -> 
 
 def _operators(plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine, started: int) -> Iterator[OperatorRun]:
     """The operators of one thread, which may call each other."""
-    running: list[_RunningOperator] = []
+    running: list[tuple[OperatorRun, float]] = []
+    """With when they end."""
     for span in sorted(_spans(plane, line), key=lambda span: (span.begin, -span.end)):
         name, _, kind = span.name.rpartition(":")
         if span.name == EAGER:
             name, kind = "", _kind(str(span.statistics["eager_op"]))
         elif not name or not kind.isidentifier() or name.endswith(":"):  # `Class::Function` is the run-time's own
             continue
-        while running and running[-1].span.end <= span.begin:
-            yield running.pop().ended(started)
+        while running and running[-1][1] <= span.begin:
+            running.pop()
+        total = span.end - span.begin
         if running:
-            running[-1].within += span.end - span.begin
-        running.append(_RunningOperator(name, kind, span))
-    for each in reversed(running):
-        yield each.ended(started)
+            running[-1][0].own -= total
+        ran = OperatorRun(name, kind, started + round(span.begin), total, total)
+        running.append((ran, span.end))
+        yield ran
 
 
 def _kind(operator: str) -> str:
     """The type of an operator that Python ran; a compiled function's is the same whenever it was traced."""
     return TRACE_NUMBERS.sub("", operator) if operator.startswith("__") else operator
-
-
-@dataclass(slots=True)
-class _RunningOperator:
-    """An operator that has not ended yet."""
-
-    name: str
-    type: str
-    span: _ProfilerEvent
-    within: float = 0.0
-    """Nanoseconds of the operators that it called."""
-
-    def ended(self, started: int) -> OperatorRun:
-        total = self.span.end - self.span.begin
-        return OperatorRun(self.name, self.type, started + round(self.span.begin), total, total - self.within)
 
 
 def _chrome(spans: list[_ProfilerEvent]) -> bytes:
@@ -231,15 +217,12 @@ PREFIXES = ("gradient_tape", "ArithmeticOptimizer", "ConstantFolding")
 """What it puts before the scope of an operator, whose backward, rewritten form or constant part another one is."""
 
 
-class HostTimestamps:
+class HostTimestamps(EagerMarks):
     """Marks are nanoseconds since the epoch."""
 
     def __init__(self) -> None:
         self.busy: list[tuple[int, int]] = []
         """When tensors were passed on, which takes an operator of its own."""
-
-    def is_here(self) -> bool:
-        return bool(tf.executing_eagerly())
 
     def now(self) -> int:
         return time.time_ns()
@@ -256,14 +239,8 @@ class HostTimestamps:
         return place >= 0 and mark < self.busy[place][1]
 
 
-class GraphPositions:
+class GraphPositions(GraphMarks):
     """Marks are places in the order in which a graph's operators are made."""
-
-    def __init__(self) -> None:
-        self.graph = tf.compat.v1.get_default_graph()
-
-    def is_here(self) -> bool:
-        return tf.compat.v1.get_default_graph() is self.graph
 
     def now(self) -> int:
         return len(self.graph.get_operations())
@@ -540,10 +517,13 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
     options = tf.profiler.experimental.ProfilerOptions(
         host_tracer_level=3, python_tracer_level=0, device_tracer_level=1
     )
+    device: dict[str, int] = {}
     with whole_steps(model, work) as step, without_collection():
         gc.collect()
-        _begin(model.device)
-        before = _used(model.device)
+        gpu = None if model.device == "cpu" else model.device.upper()
+        if gpu is not None:
+            tf.config.experimental.reset_memory_stats(gpu)
+            device["allocated_pre_bytes"] = tf.config.experimental.get_memory_info(gpu)["current"]
         with profiled(options) as events:
             for number in range(STEPS):
                 marking = nullcontext() if number else probes.attached()  # the graph is made in the first step
@@ -551,44 +531,46 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
                     step()
                     tf.test.experimental.sync_devices()
                 gc.collect(0)
-        device = _device_figures(model.device, before)
+        if gpu is not None:
+            memory = tf.config.experimental.get_memory_info(gpu)
+            device |= {"allocated_peak_bytes": memory["peak"], "allocated_post_bytes": memory["current"]}
         tensors = _tensors(model, work)
-    trace = _PlaneChanges(_stacks(probes, places))
-    trace.read(events)
-    return course(trace.changes, trace.begins, trace.ends, mode=work.mode, tensors=tensors, device=device)
+    return course(*changes_in(events, _stacks(probes, places)), mode=work.mode, tensors=tensors, device=device)
 
 
-class _PlaneChanges:
-    """The changes of memory in the planes of a profile."""
+def changes_in(
+    planes: list[private.xplane_pb2.XPlane], path_of: Callable[[str], tuple[str, ...]]
+) -> tuple[list[Change], list[int], list[int]]:
+    """Return the changes of memory in the planes of a profile, and when each step began and ended.
 
-    def __init__(self, path_of: Callable[[str], tuple[str, ...]]) -> None:
-        self.changes: list[Change] = []
-        self.begins: list[int] = []
-        self.ends: list[int] = []
-        self._path_of = path_of
-
-    def read(self, planes: list[private.xplane_pb2.XPlane]) -> None:
-        """Add every event, in the order of time."""
-        events = [
-            (line.timestamp_ns * 1000 + event.offset_ps, plane, event)
-            for plane in planes
-            for line in plane.lines
-            for event in line.events
-        ]
-        stack: tuple[str, ...] = ()
-        for begin, plane, event in sorted(events, key=lambda found: found[0]):
-            name = plane.event_metadata[event.metadata_id].name
-            if name == STEP:
-                self.begins.append(begin // 1000)
-                self.ends.append((begin + event.duration_ps) // 1000)
-            elif name in ("MemoryAllocation", "MemoryDeallocation"):
-                facts = statistics_of(plane, event)
-                size = facts["requested_bytes"]
-                if name == "MemoryAllocation":
-                    stack = self._path_of(str(facts.get("tf_op", "")))
-                else:
-                    size = -size  # an event does not say for whom; it is the last that allocated, or one right after it
-                self.changes.append(Change(begin // 1000, size, facts["addr"], stack))
+    Args:
+        planes: of the profile.
+        path_of: from the name of an operator to the layers around it, outermost first.
+    """
+    changes: list[Change] = []
+    begins: list[int] = []
+    ends: list[int] = []
+    events = [
+        (line.timestamp_ns * 1000 + event.offset_ps, plane, event)
+        for plane in planes
+        for line in plane.lines
+        for event in line.events
+    ]
+    stack: tuple[str, ...] = ()
+    for begin, plane, event in sorted(events, key=lambda found: found[0]):
+        name = plane.event_metadata[event.metadata_id].name
+        if name == STEP:
+            begins.append(begin // 1000)
+            ends.append((begin + event.duration_ps) // 1000)
+        elif name in ("MemoryAllocation", "MemoryDeallocation"):
+            facts = statistics_of(plane, event)
+            size = facts["requested_bytes"]
+            if name == "MemoryAllocation":
+                stack = path_of(str(facts.get("tf_op", "")))
+            else:
+                size = -size  # an event does not say for whom; it is the last that allocated, or one right after it
+            changes.append(Change(begin // 1000, size, facts["addr"], stack))
+    return changes, begins, ends
 
 
 def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str, ...]]:
@@ -619,27 +601,6 @@ def _row(name: str, kind: Kind, tensor: tf.Variable | tf.Tensor) -> TensorRow:
     shape = tuple(tensor.shape)
     size = tensor.shape.num_elements() * tensor.dtype.size
     return TensorRow((name,), kind, shape, tensor.dtype.name, sweeprof_name(tensor.device), size)
-
-
-def _begin(device: str) -> None:
-    if device != "cpu":
-        tf.config.experimental.reset_memory_stats(device.upper())
-
-
-def _used(device: str) -> int:
-    return 0 if device == "cpu" else int(tf.config.experimental.get_memory_info(device.upper())["current"])
-
-
-def _device_figures(device: str, before: int) -> dict[str, int]:
-    """Return the statistics of a GPU's own allocator; empty on the host."""
-    if device == "cpu":
-        return {}
-    found = tf.config.experimental.get_memory_info(device.upper())
-    return {
-        "allocated_pre_bytes": before,
-        "allocated_peak_bytes": int(found["peak"]),
-        "allocated_post_bytes": int(found["current"]),
-    }
 
 
 # Source lines

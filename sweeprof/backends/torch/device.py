@@ -5,12 +5,10 @@ Each measurement of an accelerator is tried with a small model, by the code that
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import psutil
 import torch
 
 from sweeprof.backends import DeviceCheck
@@ -19,13 +17,13 @@ from sweeprof.backends.torch.model import TorchModel, accelerators, synchronised
 from sweeprof.backends.torch.private import AnyConvolution
 from sweeprof.backends.torch.state import tensors_of
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, product_rate
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, lasting, sampled
 from sweeprof.measuring.training_config import Work
 from sweeprof.report.units import scaled
 from sweeprof.results.peaks import Peaks, PeakSettings
-from sweeprof.results.protocol import Protocol
 
 
 def kernel(model: TorchModel, wanted: KernelName | None) -> Kernel:
@@ -45,16 +43,6 @@ def kernel(model: TorchModel, wanted: KernelName | None) -> Kernel:
     else:
         run = partial(torch.mm, filled((ROWS, ROWS)), filled((ROWS, ROWS)))
     return Kernel(name, synchronised(run, model.device))
-
-
-SHORT = Protocol(sample_s=0.005, min_samples=5)
-"""Of each benchmark the best sample counts: whatever disturbs one makes it slower."""
-SMALLEST, LARGEST = 256, 8192
-"""Rows and columns of the matrices."""
-NEXT_S = 0.1
-"""A product that is expected to take longer than this is not tried: where a data type is slow, the small ones tell as much."""
-COPIED_BYTES = 1 << 28
-"""At least; more where the last-level cache is larger."""
 
 
 def settings(device: str, dtype: torch.dtype | None, model: torch.nn.Module | None) -> PeakSettings:
@@ -81,7 +69,7 @@ def peaks(settings: PeakSettings) -> Peaks:
     device = torch.device(settings.device)
     with torch.inference_mode():
         return Peaks(
-            flops_per_s=_product_rate(device, getattr(torch, settings.dtype)),
+            flops_per_s=product_rate(partial(_product_seconds, device, getattr(torch, settings.dtype))),
             bytes_per_s=_copy_rate(device),
             dtype=settings.dtype,
             device=settings.device,
@@ -89,32 +77,17 @@ def peaks(settings: PeakSettings) -> Peaks:
         )
 
 
-def _product_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of the best square product: twice as many rows and columns each time, until the next would take too long."""
-    best, size = 0.0, SMALLEST
-    while True:
-        # Zeros or ones would let a GPU clock higher than numbers do.
-        numbers = torch.Generator(device).manual_seed(0)
-        left, right = (torch.randn(size, size, generator=numbers, device=device).to(dtype) for _ in range(2))
-        seconds = _best(partial(torch.mm, left, right, out=torch.empty_like(left)), device)
-        best = max(best, 2 * size**3 / seconds)
-        if size >= LARGEST or 8 * seconds > NEXT_S:
-            return best
-        size *= 2
+def _product_seconds(device: torch.device, dtype: torch.dtype, size: int) -> float:
+    numbers = torch.Generator(device).manual_seed(0)  # zeros or ones would let a GPU clock higher than numbers do
+    left, right = (torch.randn(size, size, generator=numbers, device=device).to(dtype) for _ in range(2))
+    return _best(partial(torch.mm, left, right, out=torch.empty_like(left)), device)
 
 
 def _copy_rate(device: torch.device) -> float:
-    size = COPIED_BYTES if device.type != "cpu" else _beyond_caches()
+    size = COPIED_BYTES if device.type != "cpu" else copied_bytes_on_host()
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * size / _best(lambda: target.copy_(source), device)
-
-
-def _beyond_caches() -> int:
-    """Bytes of an array that no cache of this host holds, a sixteenth of its memory at most."""
-    name = "SC_LEVEL3_CACHE_SIZE"
-    cached = os.sysconf(name) if name in os.sysconf_names else 0
-    return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
 
 
 def _best(call: Callable[[], object], device: torch.device) -> float:

@@ -38,7 +38,7 @@ from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
-from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig, Work
+from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE, TrainingConfig, Work
 from sweeprof.results.layers import Training
 from sweeprof.results.operators import Phase
 
@@ -117,7 +117,7 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
         ):  # torch compiles their functions for a backward, and what these close over is not seen here
             raise NotOnShapes(f"the backward of {', '.join(sorted(mode.higher_order))} is not known")
         forward = _totals(sites)
-        loss = _loss(outputs)
+        loss = _sum_of(torch.sum, outputs)
         begun = _totals(sites)
         torch.autograd.grad(loss, _leaves(loss))
         done = _totals(sites)
@@ -131,18 +131,16 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     )
 
 
-def _loss(outputs: object) -> torch.Tensor:
-    """The sum of everything that has a gradient.
+def _sum_of(reduced: Callable[[torch.Tensor], torch.Tensor], outputs: object) -> torch.Tensor:
+    """The sum of what every output that has a gradient is reduced to.
 
     Raises:
-        Unsupported: nothing has.
+        Unsupported: no output has one.
     """
-    sums = [tensor.sum() for tensor in tensors_in(outputs) if tensor.requires_grad]
-    if not sums:
+    parts = [reduced(tensor) for tensor in tensors_in(outputs) if tensor.requires_grad]
+    if not parts:
         raise Unsupported("no output depends on a parameter that requires a gradient")
-    total = sums[0]
-    for further in sums[1:]:
-        total = total + further
+    total = sum(parts[1:], start=parts[0])
     return total.real if total.is_complex() else total
 
 
@@ -165,13 +163,6 @@ def _totals(sites: CallSites) -> tuple[int, int]:
     """MACs and FLOPs so far."""
     counted = [costs_of(call) for call in sites.counted_calls]
     return sum(macs for macs, _, _ in counted), sum(flops for _, flops, _ in counted)
-
-
-RATE = 1e-8
-"""Learning rate of the named optimizers: an update costs the same at any, and at this one thousands of timed steps, which
-pull at the same batch again and again, leave the weights finite."""
-EPSILON = 1e-4
-"""Of Adam's denominator: not zero in half precision, where the default of 1e-8 is."""
 
 
 class TorchTraining:
@@ -222,10 +213,8 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
         raise Unsupported("no parameter requires a gradient")
     before = {inner: inner.training for inner in modules_of(module)}
     try:
-        for inner in before:
-            inner.__dict__["training"] = (
-                True  # as `borrowed` does: what a model's own `train()` does could not be undone
-            )
+        for inner in before:  # as `borrowed` does: what a model's own `train()` does could not be undone
+            inner.__dict__["training"] = True
         with torch.inference_mode(False), torch.enable_grad():
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
             optimizer = _optimizer(config.optimizer, parameters)
@@ -297,15 +286,6 @@ _TARGETED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _mean(outputs: object) -> torch.Tensor:
-    """The sum of the means of every output that has a gradient."""
-    means = [tensor.mean() for tensor in tensors_in(outputs) if tensor.requires_grad]
-    if not means:
-        raise Unsupported("no output depends on a parameter that requires a gradient")
-    total = sum(means[1:], start=means[0])
-    return total.real if total.is_complex() else total
-
-
 def _own(outputs: object) -> torch.Tensor:
     """The loss that a model such as those of Hugging Face returns when it is given labels: by its name, or first of a tuple."""
     found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
@@ -316,7 +296,7 @@ def _own(outputs: object) -> torch.Tensor:
     return found
 
 
-_UNTARGETED: dict[str, Callable[[Any], torch.Tensor]] = {"mean": _mean, "own": _own}
+_UNTARGETED: dict[str, Callable[[Any], torch.Tensor]] = {"mean": partial(_sum_of, torch.mean), "own": _own}
 
 
 assert set(_OPTIMIZERS) == set(OPTIMIZERS)

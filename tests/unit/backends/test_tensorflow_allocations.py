@@ -19,7 +19,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 import sweeprof
 from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH
 from sweeprof.backends.tensorflow.layer_times import LayerProbes
-from sweeprof.backends.tensorflow.operators import STEP, Untouched, _PlaneChanges, _stacks
+from sweeprof.backends.tensorflow.operators import STEP, Untouched, _stacks, changes_in
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.allocations import Change
 from sweeprof.results.layer_times import ROOT
@@ -116,17 +116,17 @@ def planes(*events: tuple[str, int, int, dict[str, Any]]) -> list[Any]:
 
 
 def test_events_become_changes_in_the_order_of_time() -> None:
-    trace = _PlaneChanges(lambda operator: tuple(operator.split("/")[:-1]))
-    trace.read(
+    changes, begins, ends = changes_in(
         planes(
             ("MemoryDeallocation", 9_000, 0, {"requested_bytes": 7, "addr": 1}),
             (STEP, 1_000, 10_000, {}),
             ("MemoryAllocation", 5_000, 0, {"requested_bytes": 7, "addr": 1, "tf_op": "a/b/MatMul"}),
             ("Other", 6_000, 0, {}),
-        )
+        ),
+        lambda operator: tuple(operator.split("/")[:-1]),
     )
-    assert (trace.begins, trace.ends) == ([1], [11])
-    assert trace.changes == [Change(5, 7, 1, ("a", "b")), Change(9, -7, 1, ("a", "b"))]
+    assert (begins, ends) == ([1], [11])
+    assert changes == [Change(5, 7, 1, ("a", "b")), Change(9, -7, 1, ("a", "b"))]
 
 
 def stacks(model: Any) -> tuple[Callable[[str], tuple[str, ...]], list[str]]:
