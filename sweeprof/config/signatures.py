@@ -78,16 +78,19 @@ def kind_problems(key: str, value: object, kind: ValueKind | None) -> Iterator[P
 
 @cache
 def constant_of(target: str, name: str) -> object:
-    """A literal that the class with a dotted name assigns to ``name``; None if it has none, or its source cannot be found."""
+    """A literal that the class with a dotted name or a base of it assigns to ``name``; None if there is none, or no source."""
     module, _, class_name = target.rpartition(".")
-    definition = _definition(module, class_name)[0] if module else None
-    for node in definition.body if isinstance(definition, ast.ClassDef) else ():
+    definition, home = _definition(module, class_name) if module else (None, "")
+    if not isinstance(definition, ast.ClassDef):
+        return None
+    for node in definition.body:
         match node:
             case ast.AnnAssign(target=ast.Name(id=found), value=value) if found == name:
                 return _literal(value)
             case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
                 return _literal(value)
-    return None
+    bases = (constant_of(f"{home}.{base.id}", name) for base in definition.bases if isinstance(base, ast.Name))
+    return next((found for found in bases if found is not None), None)
 
 
 @cache

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +17,8 @@ import onnxruntime
 import psutil
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import arrays, by_name, moved_last
-from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends.call_signature import by_name
+from sweeprof.backends.file_backend import FileModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
@@ -101,9 +98,6 @@ class SessionSettings:
         return options
 
 
-Export = Callable[[Inputs], AbstractContextManager[Exported]]
-
-
 @dataclass(frozen=True, slots=True)
 class SessionFeed:
     """A batch on the device, by the names of the graph's inputs."""
@@ -115,78 +109,37 @@ class SessionFeed:
     """The samples that count, of a batch that was filled up for a graph of a larger one; None: all."""
 
 
-class OnnxModel:
-    """A file in a session; it is exported when it meets its first inputs, whose shapes an exporter needs."""
+class OnnxModel(FileModel):
+    """A file in a session."""
 
-    compiles = False
+    settings: SessionSettings
 
-    def __init__(self, export: Export, settings: SessionSettings, device: str, channel_axis: int | None) -> None:
-        self._export, self.settings, self.device, self._axis = export, settings, device, channel_axis
-        self._held: AbstractContextManager[Exported] | None = None
-        self._file: Exported | None = None
-        self._session: Any = None
-
-    def meet(self, inputs: Inputs) -> None:
-        """Export the model for such inputs and prepare it, where that has not been done.
-
-        Raises:
-            Unsupported: it cannot be exported, or takes no batch of this size.
-            Exception: whatever the builder raised, or ONNX Runtime.
-        """
-        if self._file is None:
-            self._held = self._export(inputs)  # a temporary file is there as long as this object
-            self._file = self._held.__enter__()
-            self._session = self.settings.open(self._file.path, self.device)
-            self._refuse_less(inputs)
-
-    def _refuse_less(self, inputs: Inputs) -> None:
-        """Raise if a batch is smaller than requested; only the last batch of an evaluation may be padded."""
-        assert self._file is not None
-        _, rows = _filled(self.fed(inputs), self._session.get_inputs(), self._file.batch)
-        if rows is not None:
+    def open(self, inputs: Inputs) -> None:
+        self.native = self.settings.open(self.file.path, self.device)
+        rows = self._filled(inputs)[1]
+        if rows is not None:  # only the last batch of an evaluation may be filled up
             raise Unsupported(f"the graph takes a larger batch than {rows}, and no other")
 
-    @property
-    def native(self) -> Any:
-        """The ``InferenceSession``; None before the first inputs."""
-        return self._session
-
-    @property
-    def file(self) -> Exported:
-        """The exported file that a session runs.
-
-        Raises:
-            Unsupported: the model has met no inputs yet.
-        """
-        if self._file is None:
-            raise Unsupported("the model is exported for its inputs, and has met none yet")
-        return self._file
-
-    def clock(self) -> WallClock:
-        return WallClock()
-
-    def put(self, inputs: Inputs) -> SessionFeed:
-        self.meet(inputs)
-        given, rows = _filled(self.fed(inputs), self._session.get_inputs(), self.file.batch)
-        values = {name: self._on_device(array) for name, array in given.items()}
+    def feed(self, inputs: Inputs) -> SessionFeed:
+        given, rows = self._filled(inputs)
+        values = {name: on_device(array, self.device) for name, array in given.items()}
         return SessionFeed(values, {name: array.shape for name, array in given.items()}, rows)
 
-    def fed(self, inputs: Inputs) -> dict[str, AnyArray]:
+    def _filled(self, inputs: Inputs) -> tuple[Mapping[str, AnyArray], int | None]:
+        return _filled(self._fed(inputs), self.native.get_inputs(), self.file.batch)
+
+    def _fed(self, inputs: Inputs) -> dict[str, AnyArray]:
         """The arrays by the names of the graph's inputs, in the layout and data type that it wants.
 
         Raises:
             Unsupported: there are not as many as the graph has.
         """
-        positional, named = arrays(inputs)
-        wanted = self._session.get_inputs()
-        if self.file.channels == "last" and self._axis is not None:
-            positional = [moved_last(array, self._axis) for array in positional]
-        given = by_name([slot.name for slot in wanted], positional, named)
+        wanted = self.native.get_inputs()
+        given = by_name([slot.name for slot in wanted], *self.arrays(inputs))
         return {slot.name: _as_wanted(given[slot.name], slot.type) for slot in wanted}
 
-    @contextmanager
-    def stepping(self, batch: SessionFeed) -> Iterator[Callable[[], object]]:
-        yield self.steps_of(self._session, batch)
+    def step_of(self, batch: SessionFeed) -> Callable[[], object]:
+        return self.steps_of(self.native, batch)
 
     def steps_of(self, session: onnxruntime.InferenceSession, batch: SessionFeed) -> Callable[[], object]:
         """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
@@ -211,35 +164,19 @@ class OnnxModel:
 
         return step if place == "cpu" else synchronised_step
 
-    def host_outputs(self, outputs: Any) -> HostOutputs:
-        rows, values = outputs
-        found = {}
-        for slot, value in zip(self._session.get_outputs(), values, strict=True):
-            if value.is_tensor():
-                found[slot.name] = value
-        return floating_outputs(values, found, _is_floating, partial(_on_host, rows))
+    def named_outputs(self, values: Any) -> dict[str, AnyArray]:
+        pairs = zip(self.native.get_outputs(), values, strict=True)
+        return {slot.name: value.numpy() for slot, value in pairs if value.is_tensor()}
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         if _place(self.device)[0] == "cpu":
             return {}
-        given = list(self.fed(inputs).values())
+        given = list(self._fed(inputs).values())
         _, values = outputs
         return {
-            "h2d": lambda: [self._on_device(array) for array in given],
+            "h2d": lambda: [on_device(array, self.device) for array in given],
             "d2h": lambda: [value.numpy() for value in values],
         }
-
-    def _on_device(self, array: AnyArray) -> onnxruntime.OrtValue:
-        return on_device(array, self.device)
-
-
-def _is_floating(value: onnxruntime.OrtValue) -> bool:
-    return value.data_type() in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
-
-
-def _on_host(rows: int | None, value: onnxruntime.OrtValue) -> HostArray:
-    array: HostArray = value.numpy().astype(np.float32)
-    return array[:rows] if array.ndim else array
 
 
 def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue:
