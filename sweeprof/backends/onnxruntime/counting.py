@@ -12,11 +12,11 @@ from functools import partial
 from math import prod
 
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import OnnxNode, OnnxValue, read
-from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import GraphFacts, cost_by, module_table
+from sweeprof.backends.onnxruntime.graph import OnnxNode, read
+from sweeprof.counting import file_graph, mapping, operators
+from sweeprof.counting.file_graph import GraphFacts, cost_by, is_added, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.operators import GRU, INTEGER, LINEAR_BY_AXES, LSTM, NOTHING, RELU, TANH, RecurrentCell
+from sweeprof.counting.operators import GRU, LSTM, RELU, TANH, RecurrentCell
 from sweeprof.results.layers import LayerTable
 
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
@@ -43,11 +43,6 @@ def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
 OnnxRule = Callable[[OnnxNode], OperatorCost]
 
 
-def is_added(bias: OnnxValue | None) -> bool:
-    """Return True if there is a bias; torch's exporter puts constant zeros where a convolution has none."""
-    return bias is not None and (bias.data is None or bool(bias.data.any()))
-
-
 _ELEMENTWISE = """
 arithmetic: Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round
 multiply: Mul
@@ -69,64 +64,16 @@ hardtanh: ThresholdedRelu Shrink
 """
 
 
-def _gelu(node: OnnxNode) -> OperatorCost:
-    is_tanh = node.attributes.get("approximate") == b"tanh"
-    return operators.elementwise("gelu_tanh" if is_tanh else "gelu", node.result.elements, node.result.numbers)
-
-
 def _several(node: OnnxNode) -> OperatorCost:
     """``Sum``, ``Mean``, ``Max``, ``Min`` of any number of tensors."""
     made = node.result
     return operators.sum_of_tensors(len(node.inputs), made.elements, made.numbers, mean=node.op == "Mean")
 
 
-def _interpolated(mode: bytes, axes: int, result: OnnxValue) -> OperatorCost:
-    kinds = {b"nearest": ("nearest",) * 3, b"linear": LINEAR_BY_AXES, b"cubic": ("bicubic",) * 3}[mode]
-    return operators.elementwise(kinds[min(axes, 3) - 1], result.elements, result.numbers)
-
-
-def _resize(node: OnnxNode) -> OperatorCost:
-    changed = sum(a != b for a, b in zip(node.operand(0).sizes, node.result.sizes, strict=True))
-    return _interpolated(node.attributes.get("mode", b"nearest"), changed, node.result) if changed else NOTHING
-
-
 def _grid_sample(node: OnnxNode) -> OperatorCost:
     """As a Resize with the same interpolation mode."""
-    mode = node.attributes.get("mode", b"linear").replace(b"bi", b"")
-    return _interpolated(mode, len(node.result.sizes) - 2, node.result)
-
-
-def _gemm(node: OnnxNode) -> OperatorCost:
-    """``Y = A B + C``; the scalars alpha and beta are left out."""
-    inner = node.operand(0).sizes[0 if node.attributes.get("transA") else 1]
-    return operators.matmul(node.result.elements, inner, node.result.numbers, bias=is_added(node.input(2)))
-
-
-def _matmul(node: OnnxNode) -> OperatorCost:
-    return operators.matmul(node.result.elements, node.operand(0).sizes[-1], node.result.numbers)
-
-
-def _convolution(weight: int, bias: int) -> OnnxRule:
-    """Return the rule of a convolution with its weight ``(out, in/groups, *kernel)`` and bias at these positions."""
-
-    def rule(node: OnnxNode) -> OperatorCost:
-        window, result = prod(node.operand(weight).sizes[1:]), node.result
-        return operators.convolution(result.elements, window, result.numbers, bias=is_added(node.input(bias)))
-
-    return rule
-
-
-def _transposed(node: OnnxNode) -> OperatorCost:
-    """Weight ``(in, out/groups, *kernel)``."""
-    inputs, window = node.operand(0).elements, prod(node.operand(1).sizes[1:])
-    result = node.result
-    bias = is_added(node.input(2))
-    return operators.transposed_convolution(inputs, window, result.elements, result.numbers, bias=bias)
-
-
-def _einsum(node: OnnxNode) -> OperatorCost:
-    shapes = [value.sizes for value in node.inputs if value is not None]
-    return operators.einsum(node.attributes["equation"].decode(), shapes, node.result.elements, node.result.numbers)
+    mode = file_graph.text_of(node, "mode", "linear")
+    return file_graph.interpolation(mode, len(node.result.sizes) - 2, node.result)
 
 
 def _attention(node: OnnxNode) -> OperatorCost:
@@ -148,12 +95,6 @@ def _attention(node: OnnxNode) -> OperatorCost:
     )
 
 
-def _batch_norm(node: OnnxNode) -> OperatorCost:
-    """``(X, scale, B, mean, variance)``."""
-    is_training = bool(node.attributes.get("training_mode"))
-    return operators.batch_norm(node.operand(0).elements, node.operand(1).elements, affine=True, training=is_training)
-
-
 def _rows(node: OnnxNode) -> int:
     """Return the rows of an input that is normalised from an axis on."""
     sizes = node.operand(0).sizes
@@ -173,26 +114,8 @@ def _instance_norm(node: OnnxNode) -> OperatorCost:
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
 
 
-def _group_norm(node: OnnxNode) -> OperatorCost:
-    given = node.operand(0)
-    rows = given.sizes[0] * int(node.attributes["num_groups"])
-    return operators.normalisation(given.elements, rows, weight=True, bias=True)
-
-
 def _softmax(node: OnnxNode) -> OperatorCost:
     return mapping.softmax(node, [node.attributes.get("axis", -1)])
-
-
-def _average_pool(node: OnnxNode) -> OperatorCost:
-    window = prod(node.attributes["kernel_shape"])
-    return operators.average_pool(node.operand(0).elements, node.result.elements, window)
-
-
-def _scatter(node: OnnxNode) -> OperatorCost:
-    """Only moves, unless it is to reduce."""
-    updates = node.operand(2)
-    reduces = node.attributes.get("reduction", b"none") != b"none"
-    return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
 
 
 def _fourier(node: OnnxNode) -> OperatorCost:
@@ -225,26 +148,26 @@ def _rnn(node: OnnxNode) -> OperatorCost:
 
 _RULES: dict[str, OnnxRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "Gelu": _gelu,
+    "Gelu": file_graph.gelu("approximate"),
     **mapping.named(_several, "Sum Mean Max Min"),
-    **mapping.named(_resize, "Resize Upsample"),
+    **mapping.named(file_graph.resize, "Resize Upsample"),
     "GridSample": _grid_sample,
-    "Gemm": _gemm,
-    **mapping.named(_matmul, "MatMul MatMulInteger"),
-    "Conv": _convolution(1, 2),
-    "ConvInteger": _convolution(1, 4),
-    "QLinearConv": _convolution(3, 8),
-    "ConvTranspose": _transposed,
-    "Einsum": _einsum,
+    "Gemm": file_graph.matmul("transA", bias=2),
+    **mapping.named(file_graph.matmul(), "MatMul MatMulInteger"),
+    "Conv": file_graph.convolution(1),
+    "ConvInteger": file_graph.convolution(1, bias=4),
+    "QLinearConv": file_graph.convolution(1, weight=3, bias=8),
+    "ConvTranspose": file_graph.transposed_convolution(1),
+    "Einsum": file_graph.einsum,
     "Attention": _attention,
-    "BatchNormalization": _batch_norm,
+    "BatchNormalization": file_graph.batch_norm,
     "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,
     "InstanceNormalization": _instance_norm,
-    "GroupNormalization": _group_norm,
+    "GroupNormalization": file_graph.group_norm,
     "Softmax": _softmax,
     "LogSoftmax": mapping.log_softmax,
-    "AveragePool": _average_pool,
+    "AveragePool": file_graph.average_pool("kernel_shape"),
     **mapping.named(mapping.max_pool, "MaxPool GlobalMaxPool"),
     **mapping.named(mapping.reduction("mean"), "GlobalAveragePool ReduceMean"),
     **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
@@ -253,7 +176,7 @@ _RULES: dict[str, OnnxRule] = {
     "ReduceLogSum": mapping.reduction("log_sum"),
     "ReduceLogSumExp": mapping.logsumexp,
     **mapping.named(mapping.scan, "CumSum CumProd"),
-    **mapping.named(_scatter, "ScatterElements ScatterND"),
+    **mapping.named(file_graph.scatter, "ScatterElements ScatterND"),
     "DFT": _fourier,
     "RNN": _rnn,
     "GRU": partial(_network, GRU),

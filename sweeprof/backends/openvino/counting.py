@@ -22,10 +22,10 @@ from sweeprof.backends.call_signature import by_name, shapes_of
 from sweeprof.backends.openvino.convert import OpenvinoConverter
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
-from sweeprof.counting import mapping, operators
+from sweeprof.counting import file_graph, mapping, operators
 from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor, GraphFacts, cost_by, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.operators import GRU, INTEGER, LINEAR_BY_AXES, LSTM, NOTHING, REAL, RELU, TANH, RecurrentCell
+from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING, REAL, RELU, TANH, RecurrentCell
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
@@ -178,52 +178,12 @@ squared_difference: SquaredDifference
 """
 
 
-def _gelu(node: OpenvinoNode) -> OperatorCost:
-    is_tanh = str(node.attributes.get("approximation_mode", "")).lower() == "tanh"
-    return operators.elementwise("gelu_tanh" if is_tanh else "gelu", node.result.elements, node.result.numbers)
-
-
-def _matmul(node: OpenvinoNode) -> OperatorCost:
-    sizes = node.operand(0).sizes
-    inner = sizes[-2] if node.attributes.get("transpose_a") and len(sizes) > 1 else sizes[-1]
-    return operators.matmul(node.result.elements, inner, node.result.numbers)
-
-
-def _convolution(first: int) -> OpenvinoRule:
-    """Return the rule of a convolution, the sizes of whose weight have those of its window from ``first`` on."""
-
-    def rule(node: OpenvinoNode) -> OperatorCost:
-        return operators.convolution(node.result.elements, prod(node.operand(1).sizes[first:]), node.result.numbers)
-
-    return rule
-
-
-def _transposed(first: int) -> OpenvinoRule:
-    """Return the same of a transposed convolution."""
-
-    def rule(node: OpenvinoNode) -> OperatorCost:
-        inputs, window = node.operand(0).elements, prod(node.operand(1).sizes[first:])
-        return operators.transposed_convolution(inputs, window, node.result.elements, node.result.numbers)
-
-    return rule
-
-
-def _einsum(node: OpenvinoNode) -> OperatorCost:
-    shapes = [value.sizes for value in node.inputs if value is not None]
-    return operators.einsum(node.attributes["equation"], shapes, node.result.elements, node.result.numbers)
-
-
 def _attention(node: OpenvinoNode) -> OperatorCost:
     """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none."""
     query, key, value = (node.operand(position).sizes for position in range(3))
     mask = node.input(3)
     masks = int(bool(node.attributes.get("causal")) or (mask is not None and bool(mask.sizes)))
     return operators.attention(prod(query[:-1]), key[-2], query[-1], value[-1], node.operand(0).numbers, masks=masks)
-
-
-def _batch_norm(node: OpenvinoNode) -> OperatorCost:
-    """``(X, scale, B, mean, variance)``."""
-    return operators.batch_norm(node.operand(0).elements, node.operand(1).elements, affine=True, training=False)
 
 
 def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
@@ -235,39 +195,13 @@ def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
     return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
 
 
-def _group_norm(node: OpenvinoNode) -> OperatorCost:
-    given = node.operand(0)
-    rows = given.sizes[0] * int(node.attributes["num_groups"])
-    return operators.normalisation(given.elements, rows, weight=True, bias=True)
-
-
 def _softmax(node: OpenvinoNode) -> OperatorCost:
     return mapping.softmax(node, [node.attributes.get("axis", 1)])
-
-
-def _average_pool(node: OpenvinoNode) -> OperatorCost:
-    return operators.average_pool(node.operand(0).elements, node.result.elements, prod(node.attributes["kernel"]))
 
 
 def _adaptive_average_pool(node: OpenvinoNode) -> OperatorCost:
     given, made = node.operand(0).sizes, node.result.sizes
     return operators.adaptive_average_pool(given[2:], made[2:], prod(made[:2]))
-
-
-def _interpolated(node: OpenvinoNode) -> OperatorCost:
-    changed = sum(a != b for a, b in zip(node.operand(0).sizes, node.result.sizes, strict=True))
-    if not changed:
-        return NOTHING
-    mode = str(node.attributes.get("mode", "nearest"))
-    kinds = ("nearest",) * 3 if mode == "nearest" else ("bicubic",) * 3 if "cubic" in mode else LINEAR_BY_AXES
-    return operators.elementwise(kinds[min(changed, 3) - 1], node.result.elements, node.result.numbers)
-
-
-def _scatter(node: OpenvinoNode) -> OperatorCost:
-    """Only moves, unless it is to reduce."""
-    updates = node.operand(2)
-    reduces = str(node.attributes.get("reduction", "none")) != "none"
-    return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
 
 
 def _network(node: OpenvinoNode, cell: RecurrentCell, weight: int) -> OperatorCost:
@@ -288,29 +222,29 @@ def _rnn(weight: int) -> OpenvinoRule:
 
 _RULES: dict[str, OpenvinoRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "Gelu": _gelu,
-    "MatMul": _matmul,
-    "Convolution": _convolution(1),
-    "GroupConvolution": _convolution(2),
-    "ConvolutionBackpropData": _transposed(1),
-    "GroupConvolutionBackpropData": _transposed(2),
-    "Einsum": _einsum,
+    "Gelu": file_graph.gelu("approximation_mode"),
+    "MatMul": file_graph.matmul("transpose_a"),
+    "Convolution": file_graph.convolution(1),
+    "GroupConvolution": file_graph.convolution(2),
+    "ConvolutionBackpropData": file_graph.transposed_convolution(1, bias=None),
+    "GroupConvolutionBackpropData": file_graph.transposed_convolution(2, bias=None),
+    "Einsum": file_graph.einsum,
     "ScaledDotProductAttention": _attention,
-    "BatchNormInference": _batch_norm,
+    "BatchNormInference": file_graph.batch_norm,
     "MVN": _mean_variance_norm,
-    "GroupNormalization": _group_norm,
+    "GroupNormalization": file_graph.group_norm,
     "Softmax": _softmax,
     "LogSoftmax": mapping.log_softmax,
-    "AvgPool": _average_pool,
+    "AvgPool": file_graph.average_pool("kernel"),
     "AdaptiveAvgPool": _adaptive_average_pool,
     **mapping.named(mapping.max_pool, "MaxPool AdaptiveMaxPool"),
     "ReduceMean": mapping.reduction("mean"),
     **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
     "ReduceL1": mapping.reduction("sum_of_squares"),
     "ReduceL2": mapping.reduction("norm"),
-    "Interpolate": _interpolated,
+    "Interpolate": file_graph.resize,
     "CumSum": mapping.scan,
-    **mapping.named(_scatter, "ScatterElementsUpdate ScatterNDUpdate"),
+    **mapping.named(file_graph.scatter, "ScatterElementsUpdate ScatterNDUpdate"),
     "LSTMSequence": _recurrent(LSTM, 4),
     "LSTMCell": _recurrent(LSTM, 3),
     "GRUSequence": _recurrent(GRU, 3),
