@@ -20,9 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
@@ -39,6 +37,7 @@ from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import cache_folder
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.files import read_json, write_json
+from sweeprof.targets import source_file
 from sweeprof.tracebacks import formatted, located_at, location_of, message_of, original
 
 LOCK_S = 600.0
@@ -541,7 +540,7 @@ def _ingredients(node: object) -> Iterator[tuple[str, int, int]]:
     for text in _texts(node):
         named = Path(text).expanduser().absolute()
         yield from _stamps([named] if named.is_file() else sorted(named.rglob("*")) if named.is_dir() else [])
-        source = _source(text) if "." in text else None
+        source = source_file(text) if "." in text else None
         if source is not None:
             beside = source.parent
             yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
@@ -566,24 +565,3 @@ def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
             continue
         if path.is_file():
             yield str(path), status.st_size, status.st_mtime_ns
-
-
-def _source(target: str) -> Path | None:
-    """The file of the module that a dotted name begins with, found without importing anything: that may take a framework."""
-    where, found = None, None
-    for part in target.split("."):
-        spec = _spec(part, where) if part.isidentifier() else None
-        if spec is None:
-            break
-        found, where = spec.origin, spec.submodule_search_locations
-        if where is None:
-            break
-    return Path(found) if found not in (None, "built-in", "frozen") else None
-
-
-def _spec(name: str, where: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the spec of a module within ``where``, or at the top level, where an editable installation may have its own finder."""
-    try:
-        return find_spec(name) if where is None else PathFinder.find_spec(name, where)
-    except ValueError:  # a module that runs without a file, as __main__ does
-        return None

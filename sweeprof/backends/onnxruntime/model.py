@@ -6,25 +6,24 @@ settings: the calibration kernel, and the speed of matrix products and memory co
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
-import psutil
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.file_backend import FileModel
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, product_rate
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
-from sweeprof.results.protocol import Protocol
 
 OptionsChange = Callable[[onnxruntime.SessionOptions], object]
 Optimization = Literal["disabled", "basic", "extended", "layout", "all"]
@@ -274,23 +273,13 @@ def chain_of(op: str, given: AnyArray, length: int, weights: AnyArray | None = N
     return serialised
 
 
-SHORT = Protocol(sample_s=0.005, min_samples=5)
-"""Of each benchmark the best sample counts: whatever disturbs one makes it slower."""
-SMALLEST, LARGEST = 256, 8192
-"""Rows and columns of the matrices."""
-NEXT_S = 0.1
-"""A product that is expected to take longer than this is not tried."""
-COPIED_BYTES = 1 << 28
-"""At least; more where the last-level cache is larger."""
-
-
 def peaks(settings: PeakSettings, options: SessionSettings) -> Peaks:
     """The highest rates of short benchmarks; about a second, in single precision, with the session's settings.
 
     A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
     """
     return Peaks(
-        flops_per_s=_product_rate(settings.device, options),
+        flops_per_s=product_rate(partial(_product_seconds, settings.device, options)),
         bytes_per_s=_copy_rate(settings.device, options),
         dtype=settings.dtype,
         device=settings.device,
@@ -298,31 +287,17 @@ def peaks(settings: PeakSettings, options: SessionSettings) -> Peaks:
     )
 
 
-def _product_rate(device: str, options: SessionSettings) -> float:
-    """FLOP/s of the best square product: twice as many rows and columns each time, until the next would take too long."""
-    best, size = 0.0, SMALLEST
+def _product_seconds(device: str, options: SessionSettings, size: int) -> float:
     numbers = np.random.default_rng(0)  # zeros or ones would let a GPU clock higher than numbers do
-    while True:
-        left, right = (numbers.standard_normal((size, size), np.float32) for _ in range(2))
-        seconds = _best(one_node("MatMul", left, right), left, device, options)
-        best = max(best, 2 * size**3 / seconds)
-        if size >= LARGEST or 8 * seconds > NEXT_S:
-            return best
-        size *= 2
+    left, right = (numbers.standard_normal((size, size), np.float32) for _ in range(2))
+    return _best(one_node("MatMul", left, right), left, device, options)
 
 
 def _copy_rate(device: str, options: SessionSettings) -> float:
     """Return the rate of a copy that changes the sign: the run-time would skip an unchanged copy."""
-    size = COPIED_BYTES if device != "cpu" else _beyond_caches()
+    size = COPIED_BYTES if device != "cpu" else copied_bytes_on_host()
     source = np.ones(size // 4, np.float32)
     return 2 * source.nbytes / _best(chain_of("Neg", source, 1), source, device, options)
-
-
-def _beyond_caches() -> int:
-    """Bytes of an array that no cache of this host holds, a sixteenth of its memory at most."""
-    name = "SC_LEVEL3_CACHE_SIZE"
-    cached = os.sysconf(name) if name in os.sysconf_names else 0
-    return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
 
 
 def _best(model: bytes, given: AnyArray, device: str, options: SessionSettings) -> float:
