@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from sweeprof.errors import Problem, choice_problem, nearest
@@ -65,3 +68,24 @@ def _accepts(signature: inspect.Signature, name: str) -> bool:
     except TypeError:
         return False
     return True
+
+
+def source_file(target: str) -> Path | None:
+    """Return the file of the module that a dotted name begins with, found without importing anything: that may take a framework."""
+    where, found = None, None
+    for part in target.split("."):
+        spec = _spec(part, where) if part.isidentifier() else None
+        if spec is None:
+            break
+        found, where = spec.origin, spec.submodule_search_locations
+        if where is None:
+            break
+    return Path(found) if found not in (None, "built-in", "frozen") else None
+
+
+def _spec(name: str, where: Sequence[str] | None) -> ModuleSpec | None:
+    """Return the spec of a module within ``where``, or at the top level, where an editable installation may have its own finder."""
+    try:
+        return find_spec(name) if where is None else PathFinder.find_spec(name, where)
+    except ValueError:  # a module that runs without a file, as __main__ does
+        return None

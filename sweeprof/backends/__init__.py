@@ -336,25 +336,27 @@ class ProfilesLines(Protocol):
         """Time and memory by line; without functions those of the model's own forward."""
 
 
-CAPABILITIES: tuple[type, ...] = (
-    Analyzes,
-    AnalyzesTraining,
-    TracesGraph,
-    CountsItself,
-    HasArtifact,
-    Borrows,
-    MeasuresMemory,
-    Trains,
-    Generates,
-    AnalyzesGeneration,
-    Watches,
-    TimesLayers,
-    TracesOperators,
-    TracksAllocations,
-    MeasuresPeaks,
-    Calibrates,
-    ProfilesLines,
-)
+LACKS: Mapping[type, str] = {
+    Analyzes: "count layers",
+    AnalyzesTraining: "count a training step",
+    TracesGraph: "trace the graph of a forward",
+    CountsItself: "be asked for a count of the framework's own",
+    HasArtifact: "tell the size of the file that its run-time loads",
+    Borrows: "profile a model in a caller's hands",
+    MeasuresMemory: "measure memory",
+    Trains: "train",
+    Generates: "generate text",
+    AnalyzesGeneration: "count a generation",
+    Watches: "watch a model in a loop",
+    TimesLayers: "time layers",
+    TracesOperators: "trace operators",
+    TracksAllocations: "follow allocations",
+    MeasuresPeaks: "benchmark the machine",
+    Calibrates: "run a calibration kernel",
+    ProfilesLines: "watch source lines",
+}
+"""What a backend without a capability cannot do."""
+CAPABILITIES = tuple(LACKS)
 """What a backend has or declares a gap for."""
 
 
@@ -368,28 +370,10 @@ class DeviceCheck:
     """Why it failed."""
 
 
-GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
+Compiler = Literal["inductor", "openvino", "cudagraphs", "tensorrt", "openxla", "tvm", "aot_eager", "eager"]
+"""As ``torch.compile(backend=…)`` calls them. ``eager`` and ``aot_eager`` capture the graph, and run it without generating code."""
 
-LACKS = {
-    "Analyzes": "count layers",
-    "AnalyzesTraining": "count a training step",
-    "TracesGraph": "trace the graph of a forward",
-    "CountsItself": "be asked for a count of the framework's own",
-    "HasArtifact": "tell the size of the file that its run-time loads",
-    "Borrows": "profile a model in a caller's hands",
-    "MeasuresMemory": "measure memory",
-    "Trains": "train",
-    "Generates": "generate text",
-    "AnalyzesGeneration": "count a generation",
-    "Watches": "watch a model in a loop",
-    "TimesLayers": "time layers",
-    "TracesOperators": "trace operators",
-    "TracksAllocations": "follow allocations",
-    "MeasuresPeaks": "benchmark the machine",
-    "Calibrates": "run a calibration kernel",
-    "ProfilesLines": "watch source lines",
-}
-"""By the name of the capability what a backend without it cannot do."""
+GapKind = Literal["not implemented", "not possible upstream", "makes no sense"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +393,7 @@ def gap_of(backend: object, capability: type) -> str:
     name = capability.__name__
     if name in gaps:
         return str(gaps[name])
-    return f"this backend cannot {LACKS[name]}" if name in LACKS else f"this backend does not have {name}"
+    return f"this backend cannot {LACKS[capability]}" if capability in LACKS else f"this backend does not have {name}"
 
 
 def lacking(backend: object, capability: type) -> Unsupported:

@@ -1,9 +1,9 @@
-"""The call that a model is exported or converted for: its tensors as shapes and data types, as JSON, and as arrays."""
+"""The call that a model is exported or converted for: its tensors as specifications, which JSON can hold, and as arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,83 +11,138 @@ import numpy as np
 from sweeprof.backends import AnyArray
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.nested import mapped
 
 T = TypeVar("T")
 VARYING = 2
 """The batch size that a graph for any batch size is traced with: a tracer takes one for a constant."""
+Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CallSignature:
-    """Positional and keyword arguments: tensors as ``{"shape": [...], "dtype": "float32"}``, anything else as it is."""
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-    @property
-    def batch(self) -> int | None:
-        """The size of the first tensor's first axis; None for a scalar."""
-        tensors = [leaf for leaf in (*self.args, *self.kwargs.values()) if is_tensor(leaf)]
-        return tensors[0]["shape"][0] if tensors and tensors[0]["shape"] else None
-
-    def in_floats(self, dtype: str) -> CallSignature:
-        """The same with every floating-point tensor in another data type."""
-
-        def changed(leaf: Any) -> Any:
-            return {**leaf, "dtype": dtype} if is_tensor(leaf) and "float" in leaf["dtype"] else leaf
-
-        args = tuple(map(changed, self.args))
-        return replace(self, args=args, kwargs={key: changed(leaf) for key, leaf in self.kwargs.items()})
-
-    def varying(self) -> CallSignature:
-        """The same for any batch size: with an example of it, in every tensor whose first axis is as long as the first one's."""
-        size = self.batch
-
-        def example(leaf: Any) -> Any:
-            if not is_tensor(leaf) or not leaf["shape"] or leaf["shape"][0] != size:
-                return leaf
-            return {**leaf, "shape": [VARYING, *leaf["shape"][1:]]}
-
-        args = tuple(example(leaf) for leaf in self.args)
-        return replace(self, args=args, kwargs={key: example(leaf) for key, leaf in self.kwargs.items()})
-
-    def described(self) -> dict[str, object]:
-        """Plain JSON data."""
-        return {"args": list(self.args), "kwargs": dict(self.kwargs)}
+def is_tensor(value: object) -> bool:
+    """True for a specification, an array, and a tensor of any framework."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
-def is_tensor(leaf: object) -> bool:
-    """True if an argument in a signature is a tensor."""
-    return isinstance(leaf, dict)
+def signature_of(inputs: Inputs, axis: int | None = None, *, is_nested: bool = False) -> Inputs:
+    """Return the call with a specification for each tensor.
 
-
-def signature_of(inputs: Inputs) -> CallSignature:
-    """The signature of a call.
+    Args:
+        inputs: the call.
+        axis: of the channels, which the model wants last; None: nothing is moved.
+        is_nested: True: an argument may be a container.
 
     Raises:
-        Unsupported: an argument is a container, or of a kind that a graph cannot have.
+        Unsupported: an argument is of a kind that a graph cannot have, or a step is more than a call.
     """
     if inputs.forward is not None:
         raise Unsupported("a graph is the model's own forward: a step that is more than calling it cannot be exported")
-    return CallSignature(
-        tuple(_leaf(value) for value in inputs.args), {key: _leaf(value) for key, value in inputs.kwargs.items()}
-    )
+
+    def specified(value: Any) -> Any:
+        if is_tensor(value):
+            return TensorSpec(_last([int(n) for n in value.shape], axis), str(value.dtype).rpartition(".")[2])
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise Unsupported(f"an argument of a graph is a tensor or a constant, not a {type(value).__name__}")
+
+    if is_nested:
+        return inputs.map(specified)
+    return Inputs(tuple(map(specified, inputs.args)), {key: specified(value) for key, value in inputs.kwargs.items()})
 
 
-def _leaf(value: Any) -> Any:
-    if isinstance(value, TensorSpec):
-        return {"shape": list(value.shape), "dtype": value.dtype}
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return {"shape": [int(n) for n in value.shape], "dtype": str(value.dtype).removeprefix("torch.")}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise Unsupported(f"an argument of a graph is a tensor or a constant, not a {type(value).__name__}")
+def _last(shape: Sequence[int], axis: int | None) -> Shape:
+    if axis is None or len(shape) <= axis:
+        return tuple(shape)
+    return (*shape[:axis], *shape[axis + 1 :], shape[axis])
 
 
-def arrays(inputs: Inputs) -> tuple[list[AnyArray], dict[str, AnyArray]]:
-    """The tensors of a call as arrays: the positional ones in their order, and those with a name; constants are in the graph."""
-    positional = [array_of(value) for value in inputs.args if is_tensor(_leaf(value))]
-    return positional, {key: array_of(value) for key, value in inputs.kwargs.items() if is_tensor(_leaf(value))}
+def specs_in(tree: object) -> list[TensorSpec]:
+    """Return the tensors of a signature, or of a part of it, in their order."""
+    found: list[Any] = []
+    mapped(tree, found.append)
+    return [leaf for leaf in found if is_tensor(leaf)]
+
+
+def batch_of(signature: Inputs) -> int | None:
+    """Return the size of the first tensor's first axis; None for a scalar."""
+    specs = specs_in((signature.args, dict(signature.kwargs)))
+    return specs[0].shape[0] if specs and specs[0].shape else None
+
+
+def with_specs(signature: Inputs, change: Callable[[TensorSpec], object]) -> Inputs:
+    """Return a signature with every tensor changed."""
+    return signature.map(lambda leaf: change(leaf) if is_tensor(leaf) else leaf)
+
+
+def filled(signature: Inputs, tensors: Iterable[object]) -> Inputs:
+    """Return the call with these tensors, in the order of the signature's, and its constants."""
+    waiting = iter(tensors)
+    return with_specs(signature, lambda _: next(waiting))
+
+
+def varying(signature: Inputs) -> Inputs:
+    """The same for any batch size: with an example of it, in every tensor whose first axis is as long as the first one's."""
+    size = batch_of(signature)
+
+    def example(spec: TensorSpec) -> TensorSpec:
+        is_batch = bool(spec.shape) and spec.shape[0] == size
+        return replace(spec, shape=(VARYING, *spec.shape[1:])) if is_batch else spec
+
+    return with_specs(signature, example)
+
+
+def in_floats(signature: Inputs, dtype: str | None) -> Inputs:
+    """The same with every floating-point tensor in another data type, if one is given."""
+
+    def changed(spec: TensorSpec) -> TensorSpec:
+        return replace(spec, dtype=dtype) if dtype is not None and "float" in spec.dtype else spec
+
+    return with_specs(signature, changed)
+
+
+def to_json(signature: Inputs) -> dict[str, Any]:
+    """Return a signature as JSON; a tensor is a ``{"shape": […], "dtype": "float32"}``."""
+    given = with_specs(signature, lambda spec: {"shape": list(spec.shape), "dtype": spec.dtype})
+    return {"args": list(given.args), "kwargs": dict(given.kwargs)}
+
+
+def from_json(data: Mapping[str, Any]) -> Inputs:
+    """Return what :func:`to_json` was given."""
+    return Inputs(tuple(_specified(data["args"])), _specified(data["kwargs"]))
+
+
+def _specified(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_specified(branch) for branch in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if set(tree) == {"shape", "dtype"}:
+        return TensorSpec(tuple(tree["shape"]), tree["dtype"])
+    return {key: _specified(branch) for key, branch in tree.items()}
+
+
+def arrays(inputs: Inputs, axis: int | None = None) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+    """Return the tensors of a call as arrays: positional ones in their order, and those with a name; constants are in the graph.
+
+    Args:
+        inputs: the call; what is specified is generated.
+        axis: of the channels, which the model wants last; None: nothing is moved.
+    """
+    return _tensors(inputs, lambda value: _moved(array_of(value), axis))
+
+
+def shapes_of(inputs: Inputs, axis: int | None = None) -> tuple[list[Shape], dict[str, Shape]]:
+    """Return the shapes of what :func:`arrays` returns."""
+    return _tensors(inputs, lambda value: _last([int(n) for n in value.shape], axis))
+
+
+def _tensors(inputs: Inputs, made: Callable[[Any], T]) -> tuple[list[T], dict[str, T]]:
+    positional = [made(leaf) for leaf in specs_in(inputs.args)]
+    named = {}
+    for key, value in inputs.kwargs.items():
+        for index, leaf in enumerate(specs_in(value)):
+            named[f"{key}.{index}" if index else key] = made(leaf)
+    return positional, named
 
 
 def array_of(value: Any) -> AnyArray:
@@ -99,9 +154,8 @@ def array_of(value: Any) -> AnyArray:
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
-def moved_last(array: AnyArray, axis: int) -> AnyArray:
-    """An array with its channels last; one without such an axis as it is."""
-    return np.moveaxis(array, axis, -1) if array.ndim > axis else array
+def _moved(array: AnyArray, axis: int | None) -> AnyArray:
+    return array if axis is None or array.ndim <= axis else np.moveaxis(array, axis, -1)
 
 
 def by_name(names: Sequence[str], positional: Sequence[T], named: Mapping[str, T]) -> dict[str, T]:
@@ -115,22 +169,3 @@ def by_name(names: Sequence[str], positional: Sequence[T], named: Mapping[str, T
         raise Unsupported(f"the graph takes {', '.join(names)}, and {len(positional) + len(named)} tensors are given")
     found = {**dict(zip(free, positional, strict=True)), **named}
     return {name: found[name] for name in names}
-
-
-def shapes_of(inputs: Inputs, moved: int | None) -> tuple[list[tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """The shapes of the tensors of a call: positional ones in their order, and those with a name.
-
-    Args:
-        inputs: the call.
-        moved: the axis of positional ones that the graph wants last; None: none.
-    """
-    signature = signature_of(inputs)
-    positional = [tuple(leaf["shape"]) for leaf in signature.args if is_tensor(leaf)]
-    named = {key: tuple(leaf["shape"]) for key, leaf in signature.kwargs.items() if is_tensor(leaf)}
-    return [_last(shape, moved) for shape in positional], named
-
-
-def _last(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
-    if axis is None or len(shape) <= axis:
-        return shape
-    return (*shape[:axis], *shape[axis + 1 :], shape[axis])

@@ -28,7 +28,11 @@ from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 
 Fault = Literal["raise", "memory_error", "exit", "segfault", "kill", "hang", "allocate"]
-NOTHING_RUNS = "a fake model runs nothing"
+NOT_RUN = (
+    *("AnalyzesTraining", "AnalyzesGeneration", "TracesGraph", "Watches", "TracesOperators", "TracksAllocations"),
+    *("MeasuresPeaks", "ProfilesLines"),
+)
+"""Capabilities for which something would have to run."""
 ALLOCATED_AT_MOST = 2**32
 """``allocate`` gives up here where no limit stops it."""
 
@@ -125,18 +129,11 @@ class FakeBackend:
     """Runs :class:`FakeModel`: steps, training steps, generations, memory and counts, all as scripted."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
-        "AnalyzesTraining": Gap("makes no sense", NOTHING_RUNS),
-        "AnalyzesGeneration": Gap("makes no sense", NOTHING_RUNS),
-        "TracesGraph": Gap("makes no sense", NOTHING_RUNS),
+        **dict.fromkeys(NOT_RUN, Gap("makes no sense", "a fake model runs nothing")),
         "CountsItself": Gap("makes no sense", "there is no framework that could count"),
         "HasArtifact": Gap("makes no sense", "a fake model has no file"),
         "Borrows": Gap("makes no sense", "a fake model has no state to restore"),
-        "Watches": Gap("makes no sense", NOTHING_RUNS),
         "TimesLayers": Gap("makes no sense", "a fake model is one layer"),
-        "TracesOperators": Gap("makes no sense", NOTHING_RUNS),
-        "TracksAllocations": Gap("makes no sense", NOTHING_RUNS),
-        "MeasuresPeaks": Gap("makes no sense", NOTHING_RUNS),
-        "ProfilesLines": Gap("makes no sense", NOTHING_RUNS),
     }
     threads: int = 1
     slowdown: float = 1.0

@@ -25,34 +25,27 @@ class BackendHome:
     """The extra of sweeprof that installs the package."""
 
 
-_TENSORFLOW = BackendHome(
-    "sweeprof.backends.tensorflow.adapter", "TensorflowBackend", "tensorflow", "tensorflow", "tensorflow"
-)
+def _home(name: str, framework: str = "", package: str = "") -> BackendHome:
+    adapter = f"sweeprof.backends.{name}.adapter"
+    return BackendHome(adapter, f"{name.capitalize()}Backend", framework or name, package or name, name)
+
+
 HOMES = {
-    "torch": BackendHome("sweeprof.backends.torch.adapter", "TorchBackend", "torch", "torch", "torch"),
-    "keras": _TENSORFLOW,
-    "tensorflow": _TENSORFLOW,
-    "onnxruntime": BackendHome(
-        "sweeprof.backends.onnxruntime.adapter", "OnnxruntimeBackend", "onnx", "onnxruntime", "onnxruntime"
-    ),
-    "jax": BackendHome("sweeprof.backends.jax.adapter", "JaxBackend", "jax", "jax", "jax"),
-    "litert": BackendHome("sweeprof.backends.litert.adapter", "LitertBackend", "litert", "ai_edge_litert", "litert"),
-    "openvino": BackendHome(
-        "sweeprof.backends.openvino.adapter", "OpenvinoBackend", "openvino", "openvino", "openvino"
-    ),
+    "torch": _home("torch"),
+    "keras": _home("tensorflow"),
+    "tensorflow": _home("tensorflow"),
+    "onnxruntime": _home("onnxruntime", framework="onnx"),
+    "jax": _home("jax"),
+    "litert": _home("litert", package="ai_edge_litert"),
+    "openvino": _home("openvino"),
     "fake": BackendHome("sweeprof.backends.fake", "FakeBackend", "fake"),
 }
 """By the name that a caller gives."""
 TARGETS = tuple(dict.fromkeys(f"{home.module}.{home.kind}" for home in HOMES.values()))
 """The dotted names of sweeprof's own backends."""
 _PACKAGES = {
-    "torch": "torch",
-    "keras": "keras",
-    "tensorflow": "tensorflow",
-    "sweeprof.backends.onnxruntime": "onnxruntime",
-    "sweeprof.backends.litert": "litert",
-    "sweeprof.backends.openvino": "openvino",
-    "sweeprof.backends.fake": "fake",
+    **{name: name for name in ("torch", "keras", "tensorflow")},
+    **{f"sweeprof.backends.{name}": name for name in ("onnxruntime", "litert", "openvino", "fake")},
 }
 
 

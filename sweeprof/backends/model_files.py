@@ -14,25 +14,30 @@ import random
 import shutil
 import subprocess
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
 
 import numpy as np
 from filelock import FileLock
 
 from sweeprof.backends import AnyArray, Build
+from sweeprof.backends.call_signature import arrays, batch_of, by_name, signature_of, to_json, varying
+from sweeprof.counting.file_graph import WeightRole
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
+from sweeprof.paths import cache_folder
+from sweeprof.results.artifact import Artifact
 from sweeprof.results.files import read_json, write_json
+from sweeprof.targets import source_file
 from sweeprof.tracebacks import formatted, located_at, location_of, message_of, original
 
 LOCK_S = 600.0
@@ -97,20 +102,33 @@ _STRUCTURED = (UnicodeError, BaseExceptionGroup)
 """Errors that are not made from a message alone."""
 
 
+Channels = Literal["first", "last"]
+
+
+@dataclass(frozen=True, slots=True)
 class MadeFile:
-    """A file that a converter makes in a folder of its own, where another file has what the first does not tell.
+    """A file that a converter makes in a folder of its own, where another file has what the first does not tell."""
 
-    A subclass is a dataclass with the field ``path``.
-    """
-
-    __slots__ = ()
     NAME: ClassVar[str]
     """Of the file in its folder."""
+    FORMAT: ClassVar[str]
     path: str
+    channels: Channels = "first"
+    """Where the model wants the channels of an image; datasets give them first."""
+    outputs: Sequence[str] = ()
+    """Names of the outputs, in the order of the file; empty: as the file has them."""
+
+    def parts(self) -> list[Path]:
+        """Return the paths of all files that the run-time loads; one need not exist."""
+        return [Path(self.path)]
+
+    def artifact(self) -> Artifact:
+        """Return the length of what the run-time loads, and neither of a Python object nor of what it takes in memory."""
+        return Artifact(sum(part.stat().st_size for part in self.parts() if part.exists()), self.FORMAT)
 
     def write_facts(self) -> None:
         """Write every field but the path beside the file. From then on the folder is complete."""
-        facts = {spec.name: getattr(self, spec.name) for spec in fields(self)}  # type: ignore[arg-type]
+        facts = asdict(self)
         del facts["path"]
         write_json(Path(self.path).with_name(FACTS), facts)
 
@@ -121,11 +139,41 @@ class MadeFile:
         Raises:
             FileNotFoundError: there is none.
         """
-        facts: Any = read_json(folder / FACTS)
-        return cls(path=str(folder / cls.NAME), **facts)  # type: ignore[call-arg]
+        stored: Any = read_json(folder / FACTS)
+        facts = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
+        return cls(path=str(folder / cls.NAME), **facts)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFile(MadeFile):
+    """A file whose graph keeps the modules of the model."""
+
+    batch: int | None = None
+    """The only batch size that the graph takes; None: any."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Class name by module path, of all modules; empty for a user's file."""
+    weights: Mapping[str, WeightRole] = field(default_factory=dict)
+    """Role by the name of a weight; one that is the same tensor as another has none."""
+
+
+def existing(path: str, kind: str = "file") -> str:
+    """Return the full path of a user's file.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    found = Path(path).expanduser().absolute()
+    if not found.is_file():
+        raise FileNotFoundError(f"there is no {kind} {path}")
+    return str(found)
 
 
 FACTS = "facts.json"
+REFUSED = "refused.txt"
+"""The file that replaces one for any batch size if there is one for a single size only: the reason."""
+SAMPLE = "input "
+"""What the names of stored samples begin with."""
+NO_SAMPLES: Mapping[str, AnyArray] = {}
 File = TypeVar("File", bound=MadeFile)
 
 
@@ -152,7 +200,7 @@ class Maker:
 
 
 def made_once(
-    kind: type[File], folder: Path, maker: Maker, request: ChildRequest, samples: Sequence[AnyArray] = ()
+    kind: type[File], folder: Path, maker: Maker, request: ChildRequest, samples: Mapping[str, AnyArray] = NO_SAMPLES
 ) -> File:
     """Return the file in a folder; where there is none, a maker makes it, while other processes that want it wait.
 
@@ -161,7 +209,7 @@ def made_once(
         folder: of the file; the request gets it as ``folder``.
         maker: of the file.
         request: to the maker.
-        samples: the request gets the path of a file with them as ``samples``, for :func:`stored_arrays`; None if there are none.
+        samples: the request gets the path of a file with them as ``samples``, for :func:`stored_samples`; None if there are none.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock"), timeout=LOCK_S), TemporaryDirectory(prefix="sweeprof-samples-") as kept:
@@ -172,7 +220,7 @@ def made_once(
         folder.mkdir(exist_ok=True)
         path = Path(kept) / "samples.npz"
         if samples:
-            np.savez(path, *samples)
+            np.savez(path, **{SAMPLE + name: array for name, array in samples.items()})  # type: ignore[arg-type]
         maker.make({**request, "folder": str(folder), "samples": str(path) if samples else None})
         return kind.within(folder)
 
@@ -197,29 +245,22 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         remove()
 
 
-def digest_of(arrays: Iterable[AnyArray]) -> str:
-    """Return a hash of the content of arrays."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def stored_arrays(path: str | None) -> list[AnyArray]:
-    """Return the arrays that ``numpy.savez`` wrote; none without a path."""
+def stored_samples(path: str | None) -> dict[str, AnyArray]:
+    """Return the samples that :func:`made_once` stored; none without a path."""
     if path is None:
-        return []
+        return {}
     with np.load(path) as stored:
-        return [stored[f"arr_{index}"] for index in range(len(stored.files))]
+        return {name.removeprefix(SAMPLE): stored[name] for name in stored.files}
 
 
-def batches_of(arrays: Sequence[AnyArray], size: int) -> Iterator[list[AnyArray]]:
-    """Every sample in batches of one size, the last one filled up with the first samples."""
-    number = len(arrays[0])
+def batches_of(slots: Sequence[str], samples: Mapping[str, AnyArray], size: int) -> Iterator[dict[str, AnyArray]]:
+    """Every sample, by the names of a graph's inputs, in batches of one size, the last one filled up with the first samples."""
+    named = {name: array for name, array in samples.items() if not name.isdigit()}
+    given = by_name(slots, [array for name, array in samples.items() if name not in named], named)
+    number = len(next(iter(given.values())))
     for begin in range(0, number, size):
         chosen = np.arange(begin, begin + size) % number
-        yield [array[chosen] for array in arrays]
+        yield {name: array[chosen] for name, array in given.items()}
 
 
 def built(node: Mapping[str, object], seed: int) -> Any:
@@ -261,11 +302,214 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
     return None if error is None else ChildFailure(**error)
 
 
-def answer(carry_out: Callable[[ChildRequest], ChildFailure | None]) -> None:
-    """The child's side: read the request, carry it out, tell how that went."""
-    failure = carry_out(json.load(sys.stdin))
-    error = None if failure is None else asdict(failure)
-    sys.stdout.write(f"\n{json.dumps({'error': error})}")
+def answer(
+    model_of: Callable[[ChildRequest], Any],
+    file_of: Callable[[Any, ChildRequest], MadeFile],
+    failed: Callable[[Exception], ChildFailure],
+) -> None:
+    """The child's side: read the request, carry it out, tell how that went.
+
+    Args:
+        model_of: builds the model of a request.
+        file_of: makes the file of it.
+        failed: describes an error of the latter.
+    """
+    request, failure = json.load(sys.stdin), None
+    try:
+        model = model_of(request)
+    except Exception as error:  # a builder may raise anything
+        failure = ChildFailure.of("build", error)
+    else:
+        try:
+            file_of(model, request).write_facts()
+        except Exception as error:  # and so may a converter
+            failure = failed(error)
+    sys.stdout.write(f"\n{json.dumps({'error': None if failure is None else asdict(failure)})}")
+
+
+def is_keras(model: object) -> bool:
+    """True for a Keras layer or model."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(model, keras.Layer)
+
+
+def is_module(model: object) -> bool:
+    """True for a module of torch; with Keras on torch a Keras layer is one too."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def saved_keras(model: Any, folder: Path) -> Mapping[str, object]:
+    """Save a Keras model in a caller's hands; returns the config node that another process loads it by."""
+    path = str(folder / "model.keras")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras's own, about numpy
+        model.save(path)
+    return {"_target_": "keras.saving.load_model", "filepath": path}
+
+
+@dataclass(frozen=True, slots=True)
+class Converter(Generic[File]):
+    """Converts models to files: once, by other processes, and keeps the files.
+
+    A measured process has nothing in memory but the run-time, and a forked one may not run some frameworks. So a model that a
+    config describes is built and converted by a child, which gets the description as JSON. The file is kept under what it was made
+    from. A model in a caller's hands has no description, and is converted in its process, where its framework is loaded already.
+    """
+
+    NAME: ClassVar[str]
+    """Of the cache's folder."""
+    KIND: ClassVar[type[Any]]
+    PACKAGES: ClassVar[tuple[str, ...]]
+    """What makes the files."""
+    VERSION: ClassVar[int]
+    """Of the files. If it changes, every model is converted again."""
+    seed: int = 0
+    cache: str | None = None
+    """The folder of the files; None: that of the user."""
+    samples: Inputs | None = None
+    """One batch of samples, channels first as datasets have them, for the ranges of what is quantized; None: there are none."""
+
+    @contextmanager
+    def converted(self, build: Build, inputs: Inputs, channel_axis: int | None) -> Iterator[File]:
+        """The file of what ``build`` makes, for such inputs; within the context it exists.
+
+        Raises:
+            Unsupported: the model cannot be converted; the reason is the converter's.
+            TypeError: the builder made no model that can be.
+            Exception: whatever the builder raised.
+        """
+        node = described(build)
+        is_file = node is not None and str(node.get("_target_")).startswith("sweeprof.backends.")
+        model = build() if node is None or is_file else None  # a file is described without a framework
+        with temporary_folder(f"sweeprof-{self.NAME}-") as temporary:
+            file = self.given(model)
+            if file is None and node is None:
+                file = self.of_caller(model, inputs, channel_axis, temporary)
+            elif file is None and node is not None:
+                file = self.of_node(node, inputs, channel_axis, cache_folder(self.NAME, self.cache) or temporary)
+            assert file is not None
+            yield self.finished(file, channel_axis, temporary)
+
+    def given(self, model: object) -> File | None:
+        """Return a user's file that runs as it is; None for any other model."""
+        raise NotImplementedError
+
+    def of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> File:
+        """Return the file of a model in a caller's hands, in a folder."""
+        raise NotImplementedError
+
+    def of_node(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, cache: Path) -> File:
+        """Return the file of a model that is described; it is kept in a cache."""
+        return self.first_kept(node, signature_of(inputs), axis, cache)
+
+    def finished(self, file: File, axis: int | None, temporary: Path) -> File:
+        """Return a file of the data types that are wanted, made of another one."""
+        return file
+
+    def first_kept(self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path) -> File:
+        """Return the file for any batch size, made where it is not in the cache; or for one alone where the graph takes no other.
+
+        That there is none for any is kept too, once the one for the single size is there.
+        """
+
+        def entry(wanted: Inputs) -> Path:
+            return cache / key_of(node, self.PACKAGES, self.VERSION, to_json(wanted), axis, *self.key())
+
+        def kept(wanted: Inputs) -> File:
+            return self.made(node, wanted, axis, entry(wanted))
+
+        note = entry(varying(signature)) / REFUSED
+        if note.exists():
+            return kept(signature)
+        found, refusal = first_fitting(kept, signature)
+        if refusal is not None:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(str(refusal), encoding="utf-8")
+        return found
+
+    def key(self) -> tuple[object, ...]:
+        """Return what a file depends on beside the model and its inputs."""
+        return (self.seed,)
+
+    def request(self) -> dict[str, object]:
+        """Return what a child is told beside the model and its inputs."""
+        return {}
+
+    def maker(self, request: ChildRequest) -> Maker:
+        """Return what carries out a request."""
+        raise NotImplementedError
+
+    def made(
+        self,
+        node: Mapping[str, object],
+        signature: Inputs,
+        axis: int | None,
+        folder: Path,
+        samples: Mapping[str, AnyArray] = NO_SAMPLES,
+    ) -> File:
+        """Return the file in a folder, made there where it is not."""
+        model = {"node": dict(node), "signature": to_json(signature), "channel_axis": axis, "seed": self.seed}
+        request = {**model, **self.request()}
+        made: File = made_once(self.KIND, folder, self.maker(request), request, samples)
+        return made
+
+    def ranges(self, axis: int | None) -> dict[str, AnyArray]:
+        """Return the samples by their names, positional ones by their positions.
+
+        Raises:
+            Unsupported: there are none.
+        """
+        if self.samples is None:
+            raise Unsupported("precision_method=static takes its ranges from samples, and there are none")
+        positional, named = arrays(self.samples, axis)
+        return {**{str(index): array for index, array in enumerate(positional)}, **named}
+
+    def lowered(self, file: File, request: ChildRequest, samples: Mapping[str, AnyArray], temporary: Path) -> File:
+        """Return a file with fewer bits; it is kept beside the one that it is made of, a user's in ``temporary``.
+
+        Args:
+            file: with more bits.
+            request: what tells how.
+            samples: for ranges.
+            temporary: a folder.
+        """
+        known = json.dumps([self.VERSION, request, digest_of(samples)])
+        above = Path(file.path).parent
+        folder = above if (above / FACTS).exists() else temporary
+        folder /= f"lowered-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
+        request = {**request, "file": asdict(file)}
+        made: File = made_once(self.KIND, folder, self.maker(request), request, samples)
+        return made
+
+
+def digest_of(samples: Mapping[str, AnyArray]) -> str:
+    """Return a hash of samples."""
+    digest = hashlib.sha256()
+    for name, array in samples.items():
+        digest.update(f"{name} {array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def first_fitting(make: Callable[[Inputs], Any], signature: Inputs) -> tuple[Any, Unsupported | None]:
+    """The file for any batch size, or for the signature's alone where there is no other; and what spoke against the former.
+
+    Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and a converter refuses then.
+
+    Raises:
+        Unsupported: there is neither.
+    """
+    example, refusal = varying(signature), None
+    try:
+        found = make(example)
+        if found.batch in (None, batch_of(signature)):
+            return found, None
+    except Unsupported as error:
+        if example == signature:
+            raise
+        refusal = error
+    return make(signature), refusal
 
 
 FORMAT = 1
@@ -296,7 +540,7 @@ def _ingredients(node: object) -> Iterator[tuple[str, int, int]]:
     for text in _texts(node):
         named = Path(text).expanduser().absolute()
         yield from _stamps([named] if named.is_file() else sorted(named.rglob("*")) if named.is_dir() else [])
-        source = _source(text) if "." in text else None
+        source = source_file(text) if "." in text else None
         if source is not None:
             beside = source.parent
             yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
@@ -321,24 +565,3 @@ def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
             continue
         if path.is_file():
             yield str(path), status.st_size, status.st_mtime_ns
-
-
-def _source(target: str) -> Path | None:
-    """The file of the module that a dotted name begins with, found without importing anything: that may take a framework."""
-    where, found = None, None
-    for part in target.split("."):
-        spec = _spec(part, where) if part.isidentifier() else None
-        if spec is None:
-            break
-        found, where = spec.origin, spec.submodule_search_locations
-        if where is None:
-            break
-    return Path(found) if found not in (None, "built-in", "frozen") else None
-
-
-def _spec(name: str, where: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the spec of a module within ``where``, or at the top level, where an editable installation may have its own finder."""
-    try:
-        return find_spec(name) if where is None else PathFinder.find_spec(name, where)
-    except ValueError:  # a module that runs without a file, as __main__ does
-        return None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, get_args
 
-from sweeprof.backends.compilers import Compiler
+from sweeprof.backends import Compiler
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import Constraint

@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import PathFinder
-from pathlib import Path
 
 from sweeprof.errors import Problem, choice_problem, nearest
 from sweeprof.measuring.instantiate import NOT_ARGUMENTS
+from sweeprof.targets import source_file
 
 _HYDRA = ("_target_", "_args_", "_partial_", "_convert_", "_recursive_")
 """Keys of a node that Hydra reads itself."""
@@ -78,16 +77,19 @@ def kind_problems(key: str, value: object, kind: ValueKind | None) -> Iterator[P
 
 @cache
 def constant_of(target: str, name: str) -> object:
-    """A literal that the class with a dotted name assigns to ``name``; None if it has none, or its source cannot be found."""
+    """A literal that the class with a dotted name or a base of it assigns to ``name``; None if there is none, or no source."""
     module, _, class_name = target.rpartition(".")
-    definition = _definition(module, class_name)[0] if module else None
-    for node in definition.body if isinstance(definition, ast.ClassDef) else ():
+    definition, home = _definition(module, class_name) if module else (None, "")
+    if not isinstance(definition, ast.ClassDef):
+        return None
+    for node in definition.body:
         match node:
             case ast.AnnAssign(target=ast.Name(id=found), value=value) if found == name:
                 return _literal(value)
             case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
                 return _literal(value)
-    return None
+    bases = (constant_of(f"{home}.{base.id}", name) for base in definition.bases if isinstance(base, ast.Name))
+    return next((found for found in bases if found is not None), None)
 
 
 @cache
@@ -263,24 +265,9 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
 
 @cache
 def _tree(module: str) -> ast.Module | None:
-    path = _source_file(module)
+    path, name = source_file(module), module.rpartition(".")[2]
+    is_whole = path is not None and name in (path.stem, path.parent.name)  # not a class of the module before it
     try:
-        return None if path is None else ast.parse(path.read_bytes())
+        return ast.parse(path.read_bytes()) if path is not None and is_whole else None
     except (OSError, SyntaxError, ValueError):
         return None
-
-
-def _source_file(module: str) -> Path | None:
-    """The source file of a module; unlike ``importlib.util.find_spec``, this does not import the packages around it."""
-    folders, spec = None, None
-    name = ""
-    for part in module.split("."):
-        name = f"{name}.{part}".lstrip(".")
-        try:
-            spec = PathFinder.find_spec(name, folders)
-        except (ImportError, ValueError):
-            return None
-        if spec is None:
-            return None
-        folders = list(spec.submodule_search_locations or [])
-    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None

@@ -12,9 +12,12 @@ from functools import lru_cache
 from math import prod
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+
+from sweeprof.counting import operators
 from sweeprof.counting.formulas import Formulas, OperatorCost, cost_by_formula
 from sweeprof.counting.liveness import OperatorRun, peak_of
-from sweeprof.counting.operators import INTEGER, NOTHING, REAL, Numbers
+from sweeprof.counting.operators import INTEGER, LINEAR_BY_AXES, NOTHING, REAL, Numbers
 from sweeprof.counting.parameters import Variable, added, summed, whole
 from sweeprof.results.layer_times import ROOT, above
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Liveness, OperatorCount, Weights
@@ -178,6 +181,130 @@ def cost_by(
         return NOTHING
     rule = rules.get(operator.qualified)
     return rule(operator) if rule is not None and operator.is_known else None
+
+
+# Costs of operators whose operands have the same order in every format.
+
+FileRule = Callable[[FileOperator[Any]], OperatorCost]
+
+
+def text_of(operator: FileOperator[Any], attribute: str, default: str) -> str:
+    """Return an attribute as a text, which some formats store as bytes."""
+    value = operator.attributes.get(attribute, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def is_added(bias: FileTensor | None) -> bool:
+    """Return True if there is a bias; torch's exporter puts constant zeros where a convolution has none."""
+    return bias is not None and (bias.data is None or bool(bias.data.any()))
+
+
+def matmul(transposed: str = "", inner: int = 0, bias: int | None = None) -> FileRule:
+    """Return the rule of a matrix product.
+
+    Args:
+        transposed: the attribute that is set if the axis that is summed over is the last but one.
+        inner: position of the operand that has this axis.
+        bias: position of the bias; None: there is none.
+    """
+
+    def rule(operator: FileOperator[Any]) -> OperatorCost:
+        sizes, made = operator.operand(inner).sizes, operator.result
+        length = sizes[-2 if operator.attributes.get(transposed) and len(sizes) > 1 else -1]
+        return operators.matmul(
+            made.elements, length, made.numbers, bias=bias is not None and is_added(operator.input(bias))
+        )
+
+    return rule
+
+
+def convolution(first: int, end: int | None = None, weight: int = 1, bias: int = 2) -> FileRule:
+    """Return the rule of a convolution, the window of which is the sizes ``first:end`` of its weight.
+
+    Args:
+        first: of the weight's axes.
+        end: of these.
+        weight: its position.
+        bias: that of the bias.
+    """
+
+    def rule(operator: FileOperator[Any]) -> OperatorCost:
+        window, made = prod(operator.operand(weight).sizes[first:end]), operator.result
+        return operators.convolution(made.elements, window, made.numbers, bias=is_added(operator.input(bias)))
+
+    return rule
+
+
+def transposed_convolution(first: int, end: int | None = None, given: int = 0, bias: int | None = 2) -> FileRule:
+    """Return the rule of a transposed convolution, whose input is at ``given`` and whose weight is the second operand."""
+
+    def rule(operator: FileOperator[Any]) -> OperatorCost:
+        inputs, window = operator.operand(given).elements, prod(operator.operand(1).sizes[first:end])
+        has_bias = bias is not None and is_added(operator.input(bias))
+        made = operator.result
+        return operators.transposed_convolution(inputs, window, made.elements, made.numbers, bias=has_bias)
+
+    return rule
+
+
+def gelu(attribute: str) -> FileRule:
+    """Return the rule of a GELU, by the attribute that tells whether it is approximated by tanh."""
+
+    def rule(operator: FileOperator[Any]) -> OperatorCost:
+        is_tanh = text_of(operator, attribute, "").lower() in ("tanh", "true")
+        name = "gelu_tanh" if is_tanh else "gelu"
+        return operators.elementwise(name, operator.result.elements, operator.result.numbers)
+
+    return rule
+
+
+def interpolation(mode: str, axes: int, result: FileTensor) -> OperatorCost:
+    """Return the cost of an interpolation along so many axes."""
+    kinds = ("nearest",) * 3 if mode == "nearest" else ("bicubic",) * 3 if "cubic" in mode else LINEAR_BY_AXES
+    return operators.elementwise(kinds[min(axes, 3) - 1], result.elements, result.numbers)
+
+
+def resize(operator: FileOperator[Any]) -> OperatorCost:
+    """Return the cost of a resize, which interpolates along the axes that change."""
+    changed = sum(a != b for a, b in zip(operator.operand(0).sizes, operator.result.sizes, strict=True))
+    return interpolation(text_of(operator, "mode", "nearest"), changed, operator.result) if changed else NOTHING
+
+
+def einsum(operator: FileOperator[Any]) -> OperatorCost:
+    """Return the cost of an einsum."""
+    shapes, made = [value.sizes for value in operator.inputs if value is not None], operator.result
+    return operators.einsum(text_of(operator, "equation", ""), shapes, made.elements, made.numbers)
+
+
+def batch_norm(operator: FileOperator[Any]) -> OperatorCost:
+    """Return the cost of a batch norm of ``(X, scale, B, mean, variance)``."""
+    is_training = bool(operator.attributes.get("training_mode"))
+    given, scale = operator.operand(0), operator.operand(1)
+    return operators.batch_norm(given.elements, scale.elements, affine=True, training=is_training)
+
+
+def group_norm(operator: FileOperator[Any]) -> OperatorCost:
+    """Return the cost of a group norm."""
+    given = operator.operand(0)
+    rows = given.sizes[0] * int(operator.attributes["num_groups"])
+    return operators.normalisation(given.elements, rows, weight=True, bias=True)
+
+
+def scatter(operator: FileOperator[Any]) -> OperatorCost:
+    """Return the cost of a scatter, which only moves unless it is to reduce."""
+    updates = operator.operand(2)
+    reduces = text_of(operator, "reduction", "none") != "none"
+    return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
+
+
+def average_pool(*window: str) -> FileRule:
+    """Return the rule of average pooling, by the attributes that have the window, or one size of it each."""
+
+    def rule(operator: FileOperator[Any]) -> OperatorCost:
+        sizes = prod(prod(np.atleast_1d(operator.attributes[name]).tolist()) for name in window)
+        return operators.average_pool(operator.operand(0).elements, operator.result.elements, sizes)
+
+    return rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.protocol import Protocol
@@ -258,15 +258,16 @@ class Turn:
     step: Step | None = None
 
 
+T = TypeVar("T")
 Pairs = list[tuple[Turn, Turn]]
 TakePair = Callable[[int], tuple[Turn, Turn]]
 """Takes the pair of this number: a step without probes and one with them."""
 
 
-def in_turns(plain: Callable[[], Turn], probed: Callable[[], Turn]) -> TakePair:
+def in_turns(plain: Callable[[], T], probed: Callable[[], T]) -> Callable[[int], tuple[T, T]]:
     """Takes such pairs; which of the two comes first takes turns, as the second finds warmer caches."""
 
-    def pair(number: int) -> tuple[Turn, Turn]:
+    def pair(number: int) -> tuple[T, T]:
         if number % 2:
             return plain(), probed()
         second = probed()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sweeprof.counting.file_graph import NEVER_CALLED, around, modules_of
+from sweeprof.counting.file_graph import NEVER_CALLED, Operator, around, modules_of
+from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.operators import NOTHING
 from sweeprof.measuring.layer_timing import bounded
+from sweeprof.measuring.timing import Clock
 from sweeprof.results.layer_times import ROOT, CallTime
 from sweeprof.results.layers import Shapes
 from sweeprof.results.operators import OperatorRow
@@ -23,9 +27,51 @@ class NodeRun:
     flops: int | None
     """As counted on the graph before the run-time optimised it; None where that is not known, or it does none."""
     seconds: float
-    allocated: int
-    """Bytes that it took from the allocator, less those that were given back while it ran."""
+    allocated: int | None
+    """Bytes that it took from the allocator, less those that were given back while it ran; None where that is not known."""
     input_shapes: Shapes
+
+
+def origin_of(nodes: Sequence[Operator], cost_of: Callable[[Operator], OperatorCost | None]) -> tuple[str, int | None]:
+    """Return the module of the most expensive of some nodes, and the FLOPs of all; None if they are not known or 0."""
+    costs = [cost_of(node) for node in nodes]
+    heaviest = max(range(len(nodes)), key=lambda index: costs[index] or NOTHING)
+    known = [cost[1] for cost in costs if cost is not None]
+    return nodes[heaviest].path, (sum(known) or None) if len(known) == len(costs) else None
+
+
+StepPair = tuple[float, float]
+"""Seconds of a step without the record and of one with it."""
+
+
+def pairs_in_turns(
+    pair: Callable[[int], StepPair],
+    clock: Clock,
+    samples: int,
+    seconds: float,
+    longest: float,
+    fewest: int = 1,
+    most: float = math.inf,
+) -> list[StepPair]:
+    """Take pairs until there are enough.
+
+    Args:
+        pair: takes the pair of this number.
+        clock: of the steps.
+        samples: as many at least, and for so many ``seconds`` at least.
+        seconds: see there.
+        longest: seconds at most.
+        fewest: as many at least, however long they take.
+        most: as many at most.
+    """
+    begin = clock.now()
+    taken: list[StepPair] = []
+    while len(taken) < most:
+        spent = clock.now() - begin
+        if len(taken) >= fewest and (spent >= longest or (len(taken) >= samples and spent >= seconds)):
+            break
+        taken.append(pair(len(taken)))
+    return taken
 
 
 def module_times(
@@ -76,8 +122,12 @@ class _NodeSums:
 
     calls: int = 0
     seconds: float = 0.0
-    allocated: int = 0
+    allocated: int | None = 0
     flops: int | None = 0
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def operator_rows(steps: Sequence[Sequence[NodeRun]], *, on_device: bool) -> tuple[OperatorRow, ...]:
@@ -87,8 +137,8 @@ def operator_rows(steps: Sequence[Sequence[NodeRun]], *, on_device: bool) -> tup
         row = sums[ran.path, ran.op, ran.input_shapes]
         row.calls += 1
         row.seconds += ran.seconds
-        row.allocated += ran.allocated
-        row.flops = None if row.flops is None or ran.flops is None else row.flops + ran.flops
+        row.allocated = _sum(row.allocated, ran.allocated)
+        row.flops = _sum(row.flops, ran.flops)
     count = len(steps)
     return tuple(
         OperatorRow(
@@ -101,7 +151,7 @@ def operator_rows(steps: Sequence[Sequence[NodeRun]], *, on_device: bool) -> tup
             device_self_s=row.seconds / count if on_device else None,
             device_total_s=row.seconds / count if on_device else None,
             flops=None if row.flops is None else row.flops // count,
-            allocated_bytes=round(row.allocated / count),
+            allocated_bytes=None if row.allocated is None else round(row.allocated / count),
             input_shapes=shapes,
         )
         for (path, op, shapes), row in sums.items()

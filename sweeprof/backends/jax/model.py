@@ -20,11 +20,12 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
+from sweeprof.backends.call_signature import array_of, is_tensor
 from sweeprof.backends.keras.calls import as_called, loss_of, optimizer_of
 from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.nested import named_leaves
@@ -34,10 +35,9 @@ def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None)
     """Generated where a specification is given, floating-point arrays in ``dtype``, and with the channels moved from
     ``channel_axis`` to the end.
     """
-    random = np.random.default_rng(0)
 
     def change(leaf: object) -> object:
-        array = _made(leaf, random)
+        array = array_of(leaf) if is_tensor(leaf) and not isinstance(leaf, jax.Array) else leaf
         if dtype is not None and isinstance(array, ARRAYS) and jnp.issubdtype(array.dtype, jnp.floating):
             array = array.astype(dtype)
         if channel_axis is None or not isinstance(array, np.ndarray) or array.ndim <= channel_axis:
@@ -45,14 +45,6 @@ def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None)
         return np.moveaxis(array, channel_axis, -1)
 
     return inputs.map(change)
-
-
-def _made(leaf: object, random: np.random.Generator) -> object:
-    """An array of anything that has numbers: of a specification, and of other frameworks' tensors; anything else as it is."""
-    if isinstance(leaf, TensorSpec):
-        values = random.standard_normal(leaf.shape) if "float" in leaf.dtype else np.zeros(leaf.shape)
-        return values.astype(leaf.dtype)
-    return np.asarray(leaf) if hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array) else leaf
 
 
 ARRAYS = (jax.Array, np.ndarray)

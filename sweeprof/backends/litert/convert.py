@@ -1,9 +1,5 @@
 """From a builder to a TFLite file, by TensorFlow's converter: converted once, by another process, and kept.
 
-A measured process has nothing in memory but the interpreter: TensorFlow takes hundreds of megabytes. So a model that a config
-describes is converted by a child, which runs this file and gets the description as JSON; the file is kept under what it was made
-from. A model in a caller's hands has no description, and is converted in its process, where TensorFlow is loaded already.
-
 A file is made for one shape of inputs, so that every operator's is known.
 """
 
@@ -11,39 +7,34 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from sweeprof.backends import AnyArray, Build
-from sweeprof.backends.litert.files import TfliteFile, arrays
+from sweeprof.backends import AnyArray
+from sweeprof.backends.call_signature import filled, from_json, signature_of, specs_in, to_json
+from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.model_files import (
+    NO_SAMPLES,
     ChildFailure,
     ChildRequest,
+    Converter,
     Maker,
     answer,
     batches_of,
     built,
-    described,
     digest_of,
     key_of,
-    made_once,
-    stored_arrays,
-    temporary_folder,
+    stored_samples,
 )
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
-from sweeprof.paths import cache_folder
 
 Quantization = Literal["none", "dynamic", "float16", "int8"]
-TFLITE_FILE = f"{TfliteFile.__module__}.{TfliteFile.__qualname__}"
-CONVERTERS = ("tensorflow", "keras", "sweeprof")
-FORMAT = 2
-"""The version of the converted files. If it changes, every model is converted again."""
 MAKER = Maker(
     "sweeprof.backends.litert.convert",
     "TensorFlow's converter cannot convert the model",
@@ -52,79 +43,43 @@ MAKER = Maker(
 
 
 @dataclass(frozen=True, slots=True)
-class Converter:
-    """Converts models to files."""
+class LitertConverter(Converter[TfliteFile]):
+    """Converts Keras models, or functions of tensors, to TFLite files."""
 
-    quantization: Quantization
-    samples: Inputs | None
-    """One batch of samples, channels first as datasets have them, for the ranges of ``int8``; None: there are none."""
-    seed: int
-    cache: str | None
-    """The folder of the files; None: that of the user."""
+    NAME: ClassVar[str] = "litert"
+    KIND: ClassVar[type[TfliteFile]] = TfliteFile
+    PACKAGES: ClassVar[tuple[str, ...]] = ("tensorflow", "keras", "sweeprof")
+    VERSION: ClassVar[int] = 3
+    quantization: Quantization = "none"
 
-    @contextmanager
-    def converted(self, build: Build, inputs: Inputs, channel_axis: int | None) -> Iterator[TfliteFile]:
-        """The file of what ``build`` makes, for such inputs; within the context it exists.
+    def given(self, model: object) -> TfliteFile | None:
+        if not isinstance(model, TfliteFile):
+            return None
+        if self.quantization != "none":
+            raise Unsupported("a .tflite file runs with the data types that it was converted to")
+        return model.found()
 
-        Raises:
-            Unsupported: the model cannot be converted; the reason is the converter's.
-            TypeError: the builder made no model.
-            Exception: whatever the builder raised.
-        """
-        node = described(build)
-        with temporary_folder("sweeprof-litert-") as temporary:
-            if node is None or node.get("_target_") == TFLITE_FILE:
-                yield self._live(build(), inputs, channel_axis, temporary)
-            else:
-                yield self._kept(node, inputs, channel_axis, temporary)
-
-    def _live(self, model: object, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
-        if isinstance(model, TfliteFile):
-            if self.quantization != "none":
-                raise Unsupported("a .tflite file runs with the data types that it was converted to")
-            return model.found()
-        known = checked(model)
+    def of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> TfliteFile:
+        known, signature, samples = checked(model), signature_of(inputs, axis, is_nested=True), self._samples(axis)
         try:
-            return converted(known, signature_of(inputs, axis), self.quantization, self._arranged(axis), folder)
-        except Unsupported:
-            raise
+            return converted(known, signature, self.quantization, samples, folder)
         except Exception as error:  # the converter may raise anything
-            first_line = str(error).strip().partition("\n")[0]
-            raise Unsupported(f"{MAKER.refusal}: {type(error).__name__}: {first_line}") from error
+            failed(error).raise_as(MAKER.refusal)
 
-    def _kept(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, temporary: Path) -> TfliteFile:
-        signature, samples = signature_of(inputs, axis), self._arranged(axis)
-        content = digest_of(samples) if samples else None
-        key = key_of(node, CONVERTERS, FORMAT, signature, self.quantization, content, self.seed)
-        folder = (cache_folder("litert", self.cache) or temporary) / key
+    def of_node(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, cache: Path) -> TfliteFile:
+        signature, samples = signature_of(inputs, axis, is_nested=True), self._samples(axis)
+        about = (to_json(signature), self.quantization, digest_of(samples), self.seed)
+        folder = cache / key_of(node, self.PACKAGES, self.VERSION, *about)
+        return self.made(node, signature, axis, folder, samples)
 
-        request = {"node": dict(node), "signature": signature, "quantization": self.quantization, "seed": self.seed}
-        return made_once(TfliteFile, folder, MAKER, request, samples)
+    def request(self) -> dict[str, object]:
+        return {"quantization": self.quantization}
 
-    def _arranged(self, axis: int | None) -> list[AnyArray]:
-        """The samples of each input as the model wants them; none if nothing takes its range from them."""
-        return [] if self.quantization != "int8" or self.samples is None else arrays(self.samples, axis)
+    def maker(self, request: ChildRequest) -> Maker:
+        return MAKER
 
-
-def signature_of(inputs: Inputs, channel_axis: int | None) -> dict[str, Any]:
-    """``{"args": […], "kwargs": {…}}``, each tensor a ``{"shape": […], "dtype": "…"}``, with its channels last.
-
-    Raises:
-        Unsupported: a step is more than calling the model, or an argument is no tensor.
-    """
-    if inputs.forward is not None:
-        raise Unsupported("a converted model is called and nothing else; inputs.forward is not possible")
-    specified = inputs.map(lambda leaf: _leaf(leaf, channel_axis))
-    return {"args": list(specified.args), "kwargs": dict(specified.kwargs)}
-
-
-def _leaf(leaf: Any, channel_axis: int | None) -> dict[str, object]:
-    if not isinstance(leaf, TensorSpec) and not hasattr(leaf, "__array__"):
-        raise Unsupported(f"a {type(leaf).__name__} among the arguments cannot be converted")
-    shape = list(leaf.shape)
-    if channel_axis is not None and len(shape) > channel_axis:
-        shape.append(shape.pop(channel_axis))
-    return {"shape": shape, "dtype": str(leaf.dtype).rpartition(".")[2]}
+    def _samples(self, axis: int | None) -> Mapping[str, AnyArray]:
+        return self.ranges(axis) if self.quantization == "int8" else NO_SAMPLES
 
 
 def checked(model: Any) -> Callable[..., object]:
@@ -141,32 +96,30 @@ def checked(model: Any) -> Callable[..., object]:
 
 def converted(
     model: Callable[..., object],
-    signature: Mapping[str, Any],
+    signature: Inputs,
     quantization: Quantization,
-    samples: Sequence[AnyArray],
+    samples: Mapping[str, AnyArray],
     folder: Path,
 ) -> TfliteFile:
     """Write the file of a model. Imports TensorFlow.
 
     Args:
         model: a Keras layer, or any function of tensors.
-        signature: as :func:`signature_of` gives it; input ``i`` of the file is ``input_<i>``.
+        signature: of its call; input ``i`` of the file is ``input_<i>``.
         quantization: ``none``; ``dynamic``, weights of 8 bits; ``float16``, weights of 16; ``int8``, everything of 8, inputs and
             outputs too.
         samples: of each input, ``(n, *sample_shape)``, for the ranges of ``int8``.
         folder: of the file.
 
     Raises:
-        Unsupported: ``int8`` without samples.
         Exception: whatever the converter raised.
     """
     import tensorflow as tf
 
     from sweeprof.backends.litert.private import with_constants
 
-    leaves: list[Any] = []
-    _with_tensors(signature, leaves.append)
-    specs = [tf.TensorSpec(leaf["shape"], leaf["dtype"], name=f"input_{i}") for i, leaf in enumerate(leaves)]
+    leaves = specs_in((signature.args, dict(signature.kwargs)))
+    specs = [tf.TensorSpec(leaf.shape, leaf.dtype, name=f"input_{i}") for i, leaf in enumerate(leaves)]
     names: list[str] = []
     traced = tf.function(_called(model, signature, names), input_signature=specs).get_concrete_function()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([with_constants(traced)])
@@ -175,10 +128,9 @@ def converted(
     if quantization == "float16":
         converter.target_spec.supported_types = [tf.float16]
     if quantization == "int8":
-        if not samples:
-            raise Unsupported("int8 takes its ranges from samples, and there are none")
-        typed = [array.astype(leaf["dtype"]) for array, leaf in zip(samples, leaves, strict=True)]
-        converter.representative_dataset = lambda: batches_of(typed, leaves[0]["shape"][0])
+        typed = {name: samples[name].astype(leaf.dtype) for name, leaf in zip(samples, leaves, strict=True)}
+        size = leaves[0].shape[0]
+        converter.representative_dataset = lambda: map(list, map(dict.values, batches_of(list(typed), typed, size)))
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.inference_input_type = converter.inference_output_type = tf.int8
     file = TfliteFile(str(folder / TfliteFile.NAME), outputs=names)  # which the tracing has set
@@ -187,7 +139,7 @@ def converted(
     return file
 
 
-def _called(model: Callable[..., object], signature: Mapping[str, Any], names: list[str]) -> Callable[..., object]:
+def _called(model: Callable[..., object], signature: Inputs, names: list[str]) -> Callable[..., object]:
     """Return a function of the tensors alone; when it is traced, it sets ``names`` to those of the outputs."""
     import keras
 
@@ -196,23 +148,12 @@ def _called(model: Callable[..., object], signature: Mapping[str, Any], names: l
     keywords = {"training": False} if isinstance(model, keras.Layer) else {}
 
     def call(*tensors: object) -> object:
-        waiting = iter(tensors)
-        arguments = _with_tensors(signature, lambda _: next(waiting))
-        given = as_called(model, Inputs(tuple(arguments["args"]), arguments["kwargs"]))
+        given = as_called(model, filled(signature, tensors))
         outputs = named_leaves(model(*given.args, **{**keywords, **given.kwargs}))
         names[:] = [name for name, output in outputs.items() if output is not None]
         return [outputs[name] for name in names]  # a mapping that leaves a graph would have its keys sorted
 
     return call
-
-
-def _with_tensors(tree: Any, tensor_of: Callable[[Mapping[str, Any]], object]) -> Any:
-    """The tree with a tensor for each description of one."""
-    if isinstance(tree, Mapping):
-        if set(tree) == {"shape", "dtype"}:
-            return tensor_of(tree)
-        return {key: _with_tensors(value, tensor_of) for key, value in tree.items()}
-    return [_with_tensors(branch, tensor_of) for branch in tree]
 
 
 @contextmanager
@@ -231,19 +172,19 @@ def _without_advice() -> Iterator[None]:
                 os.close(copy)
 
 
-def converted_file(request: ChildRequest) -> ChildFailure | None:
-    """Build, convert, and say what failed."""
-    try:
-        model = checked(built(request["node"], request["seed"]))
-    except Exception as error:  # a builder may raise anything
-        return ChildFailure.of("build", error)
-    samples, folder = stored_arrays(request["samples"]), Path(request["folder"])
-    try:
-        converted(model, request["signature"], request["quantization"], samples, folder).write_facts()
-    except Exception as error:  # and so may the converter
-        return ChildFailure.of("convert", error)
-    return None
+def failed(error: Exception) -> ChildFailure:
+    """Describe an error of the converter."""
+    return ChildFailure.of("convert", error)
+
+
+def _built(request: ChildRequest) -> Callable[..., object]:
+    return checked(built(request["node"], request["seed"]))
+
+
+def _made(model: Callable[..., object], request: ChildRequest) -> TfliteFile:
+    samples, signature = stored_samples(request["samples"]), from_json(request["signature"])
+    return converted(model, signature, request["quantization"], samples, Path(request["folder"]))
 
 
 if __name__ == "__main__":
-    answer(converted_file)
+    answer(_built, _made, failed)

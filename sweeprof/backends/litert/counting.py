@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from math import prod
 
 import numpy as np
 
 from sweeprof.backends.litert.files import TfliteFile, TfliteOperator, TfliteTensor, read
 from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
-from sweeprof.counting import mapping, operators
+from sweeprof.counting import file_graph, mapping
 from sweeprof.counting.file_graph import OwnCounts, layer_row, liveness
 from sweeprof.counting.formulas import OperatorCost
 from sweeprof.counting.operators import NOTHING, REAL, added
@@ -97,57 +96,20 @@ bilinear: RESIZE_BILINEAR
 """
 
 
-def _fully_connected(call: TfliteOperator) -> OperatorCost:
-    """Weights ``(out, in)``: over every leading axis of the input, however many it has."""
-    made = call.result
-    return operators.matmul(made.elements, call.operand(1).sizes[-1], made.numbers, bias=call.input(2) is not None)
-
-
-def _convolution(first: int, end: int | None) -> TfliteRule:
-    """Return the rule of a convolution whose window is this slice of the weights' sizes."""
-
-    def rule(call: TfliteOperator) -> OperatorCost:
-        window, made = prod(call.operand(1).sizes[first:end]), call.result
-        return operators.convolution(made.elements, window, made.numbers, bias=call.input(2) is not None)
-
-    return rule
-
-
-def _transposed(call: TfliteOperator) -> OperatorCost:
-    """Inputs are (output shape, weights, values, bias); weights ``(out, height, width, in)`` or ``(depth, …, out, in)``."""
-    window, made = prod(call.operand(1).sizes[:-1]), call.result
-    inputs = call.operand(2).elements
-    return operators.transposed_convolution(inputs, window, made.elements, made.numbers, bias=call.input(3) is not None)
-
-
-def _matmul(call: TfliteOperator) -> OperatorCost:
-    inner = call.operand(0).sizes[-2 if call.attributes.get("adjX") else -1]
-    return operators.matmul(call.result.elements, inner, call.result.numbers)
-
-
-def _gelu(call: TfliteOperator) -> OperatorCost:
-    name = "gelu_tanh" if call.attributes.get("approximate") else "gelu"
-    return operators.elementwise(name, call.result.elements, call.result.numbers)
-
-
-def _average_pool(call: TfliteOperator) -> OperatorCost:
-    window = call.attributes["filterWidth"] * call.attributes["filterHeight"]
-    return operators.average_pool(call.operand(0).elements, call.result.elements, window)
-
-
 _RULES: dict[str, TfliteRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "FULLY_CONNECTED": _fully_connected,
-    "BATCH_MATMUL": _matmul,
-    "CONV_2D": _convolution(1, None),  # weights (out, height, width, in/groups)
-    "CONV_3D": _convolution(0, -1),  # weights (depth, height, width, in, out)
-    "DEPTHWISE_CONV_2D": _convolution(1, 3),  # weights (1, height, width, out)
-    **mapping.named(_transposed, "TRANSPOSE_CONV CONV_3D_TRANSPOSE"),
-    "AVERAGE_POOL_2D": _average_pool,
+    "FULLY_CONNECTED": file_graph.matmul(inner=1, bias=2),  # weights (out, in): over every leading axis of the input
+    "BATCH_MATMUL": file_graph.matmul("adjX"),
+    "CONV_2D": file_graph.convolution(1),  # weights (out, height, width, in/groups)
+    "CONV_3D": file_graph.convolution(0, -1),  # weights (depth, height, width, in, out)
+    "DEPTHWISE_CONV_2D": file_graph.convolution(1, 3),  # weights (1, height, width, out)
+    # Inputs are (output shape, weights, values, bias); weights (out, height, width, in) or (depth, …, out, in).
+    **mapping.named(file_graph.transposed_convolution(0, -1, 2, 3), "TRANSPOSE_CONV CONV_3D_TRANSPOSE"),
+    "AVERAGE_POOL_2D": file_graph.average_pool("filterWidth", "filterHeight"),
     "MAX_POOL_2D": mapping.max_pool,
     "SOFTMAX": mapping.softmax,
     "LOG_SOFTMAX": mapping.log_softmax,
-    "GELU": _gelu,
+    "GELU": file_graph.gelu("approximate"),
     **mapping.named(mapping.reduction("sum"), "SUM REDUCE_MAX REDUCE_MIN"),
     "MEAN": mapping.reduction("mean"),
 }

@@ -11,15 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import array_of, moved_last
-from sweeprof.backends.model_files import MadeFile
+from sweeprof.backends.model_files import Channels, MadeFile, existing
 from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor
 from sweeprof.counting.operators import INTEGER, REAL
-from sweeprof.measuring.inputs import Inputs
-from sweeprof.results.artifact import Artifact
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +23,8 @@ class TfliteFile(MadeFile):
     """A model as a file: ``model.litert._target_=sweeprof.backends.litert.files.TfliteFile model.litert.path=net.tflite``."""
 
     NAME: ClassVar[str] = "model.tflite"
-    path: str
-    channels: Literal["first", "last"] = "last"
-    """Where the model wants the channels of an image; datasets give them first."""
-    outputs: Sequence[str] = ()
-    """Names of the outputs, in the order of the file; none: their positions are their names."""
+    FORMAT: ClassVar[str] = "tflite"
+    channels: Channels = "last"
 
     def found(self) -> TfliteFile:
         """The same with its full path.
@@ -39,21 +32,7 @@ class TfliteFile(MadeFile):
         Raises:
             FileNotFoundError: there is no such file.
         """
-        path = Path(self.path).expanduser().absolute()
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no TFLite file {self.path}")
-        return replace(self, path=str(path))
-
-    def artifact(self) -> Artifact:
-        """The length of the file: what is downloaded, and neither a Python object nor what it takes in memory."""
-        return Artifact(Path(self.path).stat().st_size, "tflite")
-
-
-def arrays(inputs: Inputs, channel_axis: int | None) -> list[AnyArray]:
-    """Every tensor among the arguments, in their order, with its channels last; those specified are generated."""
-    found: list[AnyArray] = []
-    inputs.map(lambda leaf: found.append(array_of(leaf)))
-    return found if channel_axis is None else [moved_last(array, channel_axis) for array in found]
+        return replace(self, path=existing(self.path, "TFLite file"))
 
 
 BITS = {

@@ -5,8 +5,7 @@ Beside it the calibration kernel: a file of one operator, one layer's work of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +13,11 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.litert.files import TfliteFile, arrays, one_operator, read
-from sweeprof.backends.outputs import HostOutputs, floating_outputs
+from sweeprof.backends.file_backend import FileModel, fitting
+from sweeprof.backends.litert.files import one_operator, read
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import WallClock
-
-Conversion = Callable[[Inputs], AbstractContextManager[TfliteFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,60 +38,31 @@ class InterpreterFeed:
     """A batch in the types and the shapes of the file's inputs."""
 
     arrays: tuple[AnyArray, ...]
-    rows: int
-    """Of the batch, which a file for a larger one is filled up to."""
+    rows: int | None
+    """Of the batch, which a file for a larger one is filled up to; None: it has no axis for them."""
 
 
-class LitertModel:
-    """A file in an interpreter; it is converted when it meets its first inputs, whose shapes a converter needs."""
+class LitertModel(FileModel):
+    """A file in an interpreter."""
 
-    compiles = False
+    settings: InterpreterSettings
 
-    def __init__(self, conversion: Conversion, settings: InterpreterSettings, channel_axis: int | None) -> None:
-        self._conversion, self.settings, self._axis = conversion, settings, channel_axis
-        self._held: AbstractContextManager[TfliteFile] | None = None
-        self.file: TfliteFile | None = None
-        self._interpreter: Any = None
+    def open(self, inputs: Inputs) -> None:
+        self.native = self.settings.open(model_path=self.file.path)
+        sized(self.native, [array.shape for array in self._given(inputs)])
 
-    @property
-    def native(self) -> Any:
-        """The ``Interpreter``; None before the first inputs."""
-        return self._interpreter
+    def _given(self, inputs: Inputs) -> list[AnyArray]:
+        positional, named = self.arrays(inputs)
+        return [*positional, *named.values()]
 
-    def meet(self, inputs: Inputs) -> None:
-        """Convert the model for such inputs and allocate its tensors, where that has not been done.
+    def feed(self, inputs: Inputs) -> InterpreterFeed:
+        given, wanted = self._given(inputs), inputs_of(self.native)
+        rows = len(given[0]) if given[0].ndim else None
+        return InterpreterFeed(tuple(map(_fitting, given, wanted)), rows)
 
-        Raises:
-            Unsupported: it cannot be converted, or takes no such inputs.
-            Exception: whatever the builder raised, or the interpreter.
-        """
-        if self.file is not None:
-            return
-        self._held = self._conversion(inputs)  # a temporary file is there as long as this object
-        self.file = self._held.__enter__()
-        self._interpreter = self.settings.open(model_path=self.file.path)
-        sized(self._interpreter, [array.shape for array in self._arrays(inputs)])
-
-    def clock(self) -> WallClock:
-        return WallClock()
-
-    def put(self, inputs: Inputs) -> InterpreterFeed:
-        self.meet(inputs)
-        given = self._arrays(inputs)
-        rows = len(given[0]) if given[0].ndim else 1
-        wanted = inputs_of(self._interpreter)
-        return InterpreterFeed(
-            tuple(_fitting(array, detail) for array, detail in zip(given, wanted, strict=True)), rows
-        )
-
-    def _arrays(self, inputs: Inputs) -> list[AnyArray]:
-        assert self.file is not None
-        return arrays(inputs, self._axis if self.file.channels == "last" else None)
-
-    @contextmanager
-    def stepping(self, batch: InterpreterFeed) -> Iterator[Callable[[], object]]:
+    def step_of(self, batch: InterpreterFeed) -> Callable[[], object]:
         """The inputs are set once, as a model on an accelerator has them there; outputs are copied out in every step."""
-        interpreter = self._interpreter
+        interpreter = self.native
         for detail, array in zip(inputs_of(interpreter), batch.arrays, strict=True):
             interpreter.set_tensor(detail["index"], array)
         wanted = [detail["index"] for detail in interpreter.get_output_details()]
@@ -104,22 +71,15 @@ class LitertModel:
             interpreter.invoke()
             return batch.rows, [interpreter.get_tensor(index) for index in wanted]
 
-        yield step
+        return step
 
-    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
-        return {}
-
-    def host_outputs(self, outputs: Any) -> HostOutputs:
-        rows, tensors = outputs
+    def named_outputs(self, values: Any) -> dict[str, AnyArray]:
+        details = self.native.get_output_details()
         found = {}
-        for index, (tensor, detail) in enumerate(zip(tensors, self._interpreter.get_output_details(), strict=True)):
+        for name, array, detail in zip(self.file.outputs or map(str, range(len(values))), values, details, strict=True):
             scale, zero = detail["quantization"]
-            kept = tensor[:rows] if tensor.ndim else tensor
-            name = self.file.outputs[index] if self.file is not None and self.file.outputs else str(index)
-            found[name] = (kept.astype(np.float32) - zero) * np.float32(scale) if scale else kept
-        return floating_outputs(
-            tensors, found, lambda array: array.dtype.kind == "f", lambda array: np.asarray(array, np.float32)
-        )
+            found[name] = (array.astype(np.float32) - zero) * np.float32(scale) if scale else array
+        return found
 
 
 def inputs_of(interpreter: Any) -> list[AnyArray]:
@@ -152,12 +112,8 @@ def _fitting(array: AnyArray, detail: Any) -> Any:
     if scale and not np.issubdtype(array.dtype, np.integer):
         limits = np.iinfo(detail["dtype"])
         array = np.clip(np.round(array / scale) + zero, limits.min, limits.max)
-    shape = tuple(map(int, detail["shape"]))
-    if array.shape[1:] != shape[1:] or array.ndim != len(shape) or (shape and len(array) > shape[0]):
-        raise Unsupported(f"the file takes a {shape}, not a {array.shape}")
-    if shape and len(array) < shape[0]:
-        array = array[np.arange(shape[0]) % len(array)]
-    return np.ascontiguousarray(array, dtype=detail["dtype"])
+    fitted = fitting(array, tuple(map(int, detail["shape"])), "the file takes")
+    return np.ascontiguousarray(fitted, dtype=detail["dtype"])
 
 
 _CONVOLUTIONS = ("CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D_TRANSPOSE")
@@ -172,7 +128,6 @@ def kernel(model: LitertModel, wanted: KernelName | None) -> Kernel:
     """
     from ai_edge_litert import schema_py_generated as schema
 
-    assert model.file is not None
     names = [operator.op for operator in read(model.file.path).operators]
     convolutions = sum(name in _CONVOLUTIONS for name in names)
     name = wanted or resembling(convolutions, names.count("FULLY_CONNECTED"))

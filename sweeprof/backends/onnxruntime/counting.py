@@ -1,5 +1,9 @@
 """Counts the graph of an ONNX file as it was exported: before the run-time fuses and folds, which changes how it is computed.
 
+The graph is read as plain data, its values with shapes for inputs of given shapes; no large weight is read. Node by node: what
+depends on constants alone and is small is computed, as shapes are computed from shapes; of everything else the shape is inferred
+by the rules of the ONNX standard, once for equal nodes with equal inputs. What they do not tell stays unknown.
+
 Every node is counted by a definition of :mod:`sweeprof.counting.operators`, known to do no arithmetic, or listed as uncovered;
 there is no silent zero. Loops and branches are uncovered: what they run is not known from shapes. A node whose shapes the
 standard's rules do not tell is uncovered too.
@@ -7,17 +11,356 @@ standard's rules do not tell is uncovered too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import ast
+import mmap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from math import prod
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
+import onnx
+from onnx import helper, inliner, numpy_helper
+from onnx.external_data_helper import uses_external_data
+from onnx.reference import ReferenceEvaluator
+
+from sweeprof.backends import AnyArray
+from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import OnnxNode, OnnxValue, read
-from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import GraphFacts, cost_by, module_table
+from sweeprof.counting import file_graph, mapping, operators
+from sweeprof.counting.file_graph import (
+    FileGraph,
+    FileOperator,
+    FileTensor,
+    GraphFacts,
+    cost_by,
+    is_added,
+    module_table,
+)
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.operators import GRU, INTEGER, LINEAR_BY_AXES, LSTM, NOTHING, RELU, TANH, RecurrentCell
+from sweeprof.counting.operators import COMPLEX, GRU, INTEGER, LSTM, REAL, RELU, TANH, Numbers, RecurrentCell
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
+
+OnnxValue = FileTensor
+OnnxNode = FileOperator[FileTensor]
+OnnxGraph = FileGraph[OnnxNode, OnnxValue]
+
+
+@cache
+def element(kind: int) -> tuple[str, int, Numbers]:
+    """Return the name, the bytes (0 for texts) and the kind of numbers of the elements of a tensor, by ``TensorProto.DataType``."""
+    if not kind:
+        return "", 0, INTEGER
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    numbers = REAL if "float" in dtype.name else COMPLEX if "complex" in dtype.name else INTEGER
+    return dtype.name, 0 if dtype.name == "object" else int(dtype.itemsize), numbers
+
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""torch's exporter: every module around the node, outermost first, and the traced operation."""
+
+
+def path_of_scopes(scopes: str | None) -> str:
+    """``stage1.conv1`` from ``['', 'stage1', 'stage1.conv1', 'conv2d']``."""
+    found = ast.literal_eval(scopes)[:-1] if scopes else []
+    return next((str(path) for path in reversed(found) if path and not path.startswith("_empty_nn_module")), ROOT)
+
+
+def path_of(node: Any) -> str:
+    """The same of a node of any file: from its metadata, or from a name as other exporters write it.
+
+    torch's older exporter names ``/stage1/stage1.0/conv1/Conv`` what belongs to ``stage1.0.conv1``, Keras's
+    ``model/conv1/Conv2D`` what belongs to ``model.conv1``.
+    """
+    for note in node.metadata_props:
+        if note.key == SCOPES:
+            return path_of_scopes(note.value)
+    parts: list[str] = []
+    for part in [part for part in node.name.split("/") if part][:-1]:
+        if parts and part.startswith(f"{parts[-1]}."):
+            parts.pop()
+        parts.append(part)
+    return ".".join(parts) or ROOT
+
+
+CONSTANT_ELEMENTS = 4096
+"""Values up to this size that depend on no input are computed."""
+SETTINGS_ELEMENTS = 16
+"""Initializers of floating-point numbers up to this size may be settings, such as the scales of a Resize."""
+RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+FILLING = {"Expand", "ConstantOfShape", "Tile"}
+"""Operators that make much of little: their last input tells the shape."""
+ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
+"""Operators that return what they are given, which the standard's rules do not say of all of them."""
+
+
+def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+    """The graph of a file for inputs of these shapes: in their order, and by name.
+
+    Raises:
+        Unsupported: there are not as many as the graph has inputs; its own shapes may be open, and do not stand in.
+        Exception: it is no ONNX file.
+    """
+    model = without_weights(file.path)
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    return _GraphReader(model, file).graph(shapes, named)
+
+
+GRAPH_FIELD, INITIALIZER_FIELD = 7, 5
+"""Numbers of ``ModelProto.graph`` and ``GraphProto.initializer``, by onnx.proto."""
+LARGEST = 16 * CONSTANT_ELEMENTS
+"""Bytes of a field of an initializer that is read."""
+
+
+def without_weights(path: str) -> onnx.ModelProto:
+    """Return the model of a file with initializers that lack their values where these are large.
+
+    The values are most of a file. They are skipped by the lengths that protobuf's encoding has before them
+    (https://protobuf.dev/programming-guides/encoding), so that the memory that they take is never read.
+    """
+    try:
+        with Path(path).open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            model = onnx.ModelProto()
+            model.ParseFromString(_without(content, 0, len(content), (GRAPH_FIELD, INITIALIZER_FIELD)))
+            return model
+    except (ValueError, LookupError):  # it is empty, or no protobuf
+        return onnx.load(path, load_external_data=False)
+
+
+def _without(content: mmap.mmap, begin: int, end: int, within: tuple[int, ...]) -> bytes:
+    """Return an encoded message without the large fields of the messages that it holds in the fields ``within``."""
+    kept: list[bytes] = []
+    copied = position = begin
+    while position < end:
+        tag, inside = _varint(content, position)
+        number, kind = tag >> 3, tag & 7
+        if kind == 2:
+            length, inside = _varint(content, inside)
+            after = inside + length
+            if length > LARGEST and (not within or number == within[0]):
+                kept.append(content[copied:position])
+                if within:
+                    shorter = _without(content, inside, after, within[1:])
+                    kept += [_encoded(tag), _encoded(len(shorter)), shorter]
+                copied = after
+        elif kind == 0:
+            after = _varint(content, inside)[1]
+        else:
+            after = inside + {1: 8, 5: 4}[kind]
+        position = after
+    if position != end:
+        raise ValueError("a field is longer than its message")
+    return b"".join([*kept, content[copied:end]])
+
+
+def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
+    """Return a number and the position after it."""
+    value = shift = 0
+    while True:
+        byte = content[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+
+
+def _encoded(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+tensor_type = lru_cache(helper.make_tensor_type_proto)
+T = TypeVar("T")
+InferredTypes = Sequence[tuple[int, tuple[int, ...] | None]]
+"""The ``TensorProto.DataType`` and the shape of each output."""
+
+
+class _GraphReader:
+    """One pass over the nodes."""
+
+    def __init__(self, model: onnx.ModelProto, file: Exported) -> None:
+        self._model, self._file = model, file
+        self._opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self._values: dict[str, OnnxValue] = {}
+        self._kinds: dict[OnnxValue, int] = {}
+        self._known: dict[object, Any] = {}
+        """Results for nodes of which equal ones may follow."""
+
+    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+        graph = self._model.graph
+        weights = tuple(self._weight(tensor) for tensor in graph.initializer)
+        given = [value for value in graph.input if value.name not in self._values]
+        sized = by_name([value.name for value in given], shapes, named)
+        inputs = tuple(self._know(v.name, v.type.tensor_type.elem_type, sized[v.name]) for v in given)
+        nodes = []
+        for node in graph.node:
+            if node.op_type == "Constant":
+                self._know_array(node.output[0], self._once(_attributes_key(node), partial(constant, node)))
+            else:
+                nodes.append(self._node(node))
+        outputs = tuple(self._values[value.name] for value in graph.output)
+        return FileGraph(tuple(nodes), inputs, outputs, weights)
+
+    def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
+        value = self._know(tensor.name, tensor.data_type, tuple(tensor.dims), is_constant=True)
+        most = CONSTANT_ELEMENTS if value.numbers is INTEGER else SETTINGS_ELEMENTS
+        if tensor.name not in self._file.weights and value.elements <= most:
+            base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
+            value.data = numpy_helper.to_array(tensor, base)
+        return value
+
+    def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
+        kept = data if data.size <= CONSTANT_ELEMENTS else None
+        kind = helper.np_dtype_to_tensor_dtype(data.dtype)
+        return self._know(name, kind, tuple(data.shape), kept, is_constant=True)
+
+    def _know(
+        self,
+        name: str,
+        kind: int,
+        shape: tuple[int, ...] | None,
+        data: AnyArray | None = None,
+        *,
+        is_constant: bool = False,
+    ) -> OnnxValue:
+        value = OnnxValue(name, shape, *element(kind), is_constant, data)
+        self._values[name], self._kinds[value] = value, kind
+        return value
+
+    def _once(self, key: object, make: Callable[[], T]) -> T:
+        """Return the result for a key, made where it is the first."""
+        if key not in self._known:
+            self._known[key] = make()
+        result: T = self._known[key]
+        return result
+
+    def _node(self, node: onnx.NodeProto) -> OnnxNode:
+        inputs = tuple(self._values[name] if name else None for name in node.input)
+        attributes = _attributes_key(node)
+        key = (attributes, tuple(None if value is None else self._content(value) for value in inputs), len(node.output))
+        outputs = tuple(self._outputs(node, inputs, key))
+        paths = self._file.paths
+        return OnnxNode(
+            op=node.op_type,
+            path=path_of(node) if paths is None else paths.get(node.name, ROOT),
+            inputs=inputs,
+            outputs=outputs,
+            attributes=self._once(
+                ("attributes", attributes),
+                lambda: {a.name: helper.get_attribute_value(a) for a in node.attribute},
+            ),
+            namespace=node.domain if node.domain not in ("", "ai.onnx") else "onnx",
+            name=node.name,
+        )
+
+    def _content(self, value: OnnxValue) -> object:
+        """Return all that the results of a node may depend on."""
+        data = value.data
+        if data is not None:
+            data = repr(data.tolist()) if data.dtype == object else data.tobytes()
+        return self._kinds[value], value.shape, data
+
+    def _outputs(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], key: object) -> Iterator[OnnxValue]:
+        results = self._once(("computed", key), lambda: computed(node, inputs, self._model.opset_import))
+        if results is not None:
+            for name, data in zip(node.output, results, strict=False):
+                yield self._know_array(name, np.asarray(data))
+            return
+        inferred = self._once(("inferred", key), lambda: self._inferred(node, inputs))
+        is_constant = all(value is None or value.is_constant for value in inputs) and node.op_type not in RANDOM
+        for name, (kind, shape) in zip(node.output, inferred, strict=True):
+            yield self._know(name, kind, shape, is_constant=is_constant)
+
+    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> InferredTypes:
+        given = [(name, value) for name, value in zip(node.input, inputs, strict=True) if value is not None]
+        unknown = [(0, None)] * len(node.output)
+        if any(value.shape is None for _, value in given):
+            return unknown
+        data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
+        try:
+            found: Mapping[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
+                onnx.defs.get_schema(node.op_type, self._opsets[node.domain], node.domain),
+                node,
+                {name: tensor_type(self._kinds[value], value.sizes) for name, value in given},
+                data,
+                opset_imports=list(self._model.opset_import),
+            )
+        except Exception:  # another domain's operator, or shapes that do not fit: unknown
+            return unknown
+        types = [_kind_and_shape(found[name]) if name in found else (0, None) for name in node.output]
+        if node.op_type in ALIKE:
+            first = given[0][1]
+            types[0] = (self._kinds[first], first.shape)
+        return types
+
+
+def _attributes_key(node: onnx.NodeProto) -> object:
+    return node.domain, node.op_type, tuple(attribute.SerializeToString() for attribute in node.attribute)
+
+
+def _kind_and_shape(kind: onnx.TypeProto) -> tuple[int, tuple[int, ...] | None]:
+    tensor = kind.tensor_type
+    is_open = not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim)
+    return tensor.elem_type, None if is_open else tuple(dim.dim_value for dim in tensor.shape.dim)
+
+
+def constant(node: onnx.NodeProto) -> AnyArray:
+    """The array of a Constant."""
+    if node.attribute[0].name == "value":
+        return numpy_helper.to_array(node.attribute[0].t)
+    results: Any = ReferenceEvaluator(node).run(None, {})
+    return np.asarray(results[0])
+
+
+def computed(
+    node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> Sequence[AnyArray] | None:
+    """The results, where they depend on small constants alone, or on a known shape; None where they do not."""
+    first = inputs[0] if inputs else None
+    if first is None:
+        return None
+    if node.op_type == "Shape" and first.shape is not None:
+        wanted: dict[str, int] = {str(a.name): int(a.i) for a in node.attribute}
+        return [np.asarray(first.shape[wanted.get("start") : wanted.get("end")], np.int64)]
+    if node.op_type == "CastLike" and first.data is not None and inputs[1] is not None and inputs[1].dtype:
+        return [first.data.astype(inputs[1].dtype)]
+    return _evaluated(node, inputs, opsets) if _may_be(node, inputs) else None
+
+
+def _may_be(node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> bool:
+    """True if all inputs are constants, and they and the results computed from them are small."""
+    given = [value for value in inputs if value is not None]
+    if node.op_type in RANDOM or any(value.data is None for value in given):
+        return False
+    if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
+        return False
+    if node.op_type in FILLING and prod(int(n) for n in given[-1].data.ravel()) > CONSTANT_ELEMENTS:
+        return False
+    return sum(value.elements for value in given) <= CONSTANT_ELEMENTS
+
+
+def _evaluated(
+    node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> Sequence[AnyArray] | None:
+    feeds = {name: value.data for name, value in zip(node.input, inputs, strict=True) if value is not None}
+    results = [name for name in node.output if name]
+    function = helper.make_function("", node.op_type, list(feeds), results, [node], opsets)
+    try:
+        found: Any = ReferenceEvaluator(function).run(None, feeds, attributes={})
+    except Exception:  # the reference does not implement every operator; the shape is inferred then
+        return None
+    return list(found)
+
+
+# Costs
 
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 """Operators whose result is their input under another shape: no memory of its own."""
@@ -43,11 +386,6 @@ def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
 OnnxRule = Callable[[OnnxNode], OperatorCost]
 
 
-def is_added(bias: OnnxValue | None) -> bool:
-    """Return True if there is a bias; torch's exporter puts constant zeros where a convolution has none."""
-    return bias is not None and (bias.data is None or bool(bias.data.any()))
-
-
 _ELEMENTWISE = """
 arithmetic: Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round
 multiply: Mul
@@ -69,64 +407,16 @@ hardtanh: ThresholdedRelu Shrink
 """
 
 
-def _gelu(node: OnnxNode) -> OperatorCost:
-    is_tanh = node.attributes.get("approximate") == b"tanh"
-    return operators.elementwise("gelu_tanh" if is_tanh else "gelu", node.result.elements, node.result.numbers)
-
-
 def _several(node: OnnxNode) -> OperatorCost:
     """``Sum``, ``Mean``, ``Max``, ``Min`` of any number of tensors."""
     made = node.result
     return operators.sum_of_tensors(len(node.inputs), made.elements, made.numbers, mean=node.op == "Mean")
 
 
-def _interpolated(mode: bytes, axes: int, result: OnnxValue) -> OperatorCost:
-    kinds = {b"nearest": ("nearest",) * 3, b"linear": LINEAR_BY_AXES, b"cubic": ("bicubic",) * 3}[mode]
-    return operators.elementwise(kinds[min(axes, 3) - 1], result.elements, result.numbers)
-
-
-def _resize(node: OnnxNode) -> OperatorCost:
-    changed = sum(a != b for a, b in zip(node.operand(0).sizes, node.result.sizes, strict=True))
-    return _interpolated(node.attributes.get("mode", b"nearest"), changed, node.result) if changed else NOTHING
-
-
 def _grid_sample(node: OnnxNode) -> OperatorCost:
     """As a Resize with the same interpolation mode."""
-    mode = node.attributes.get("mode", b"linear").replace(b"bi", b"")
-    return _interpolated(mode, len(node.result.sizes) - 2, node.result)
-
-
-def _gemm(node: OnnxNode) -> OperatorCost:
-    """``Y = A B + C``; the scalars alpha and beta are left out."""
-    inner = node.operand(0).sizes[0 if node.attributes.get("transA") else 1]
-    return operators.matmul(node.result.elements, inner, node.result.numbers, bias=is_added(node.input(2)))
-
-
-def _matmul(node: OnnxNode) -> OperatorCost:
-    return operators.matmul(node.result.elements, node.operand(0).sizes[-1], node.result.numbers)
-
-
-def _convolution(weight: int, bias: int) -> OnnxRule:
-    """Return the rule of a convolution with its weight ``(out, in/groups, *kernel)`` and bias at these positions."""
-
-    def rule(node: OnnxNode) -> OperatorCost:
-        window, result = prod(node.operand(weight).sizes[1:]), node.result
-        return operators.convolution(result.elements, window, result.numbers, bias=is_added(node.input(bias)))
-
-    return rule
-
-
-def _transposed(node: OnnxNode) -> OperatorCost:
-    """Weight ``(in, out/groups, *kernel)``."""
-    inputs, window = node.operand(0).elements, prod(node.operand(1).sizes[1:])
-    result = node.result
-    bias = is_added(node.input(2))
-    return operators.transposed_convolution(inputs, window, result.elements, result.numbers, bias=bias)
-
-
-def _einsum(node: OnnxNode) -> OperatorCost:
-    shapes = [value.sizes for value in node.inputs if value is not None]
-    return operators.einsum(node.attributes["equation"].decode(), shapes, node.result.elements, node.result.numbers)
+    mode = file_graph.text_of(node, "mode", "linear")
+    return file_graph.interpolation(mode, len(node.result.sizes) - 2, node.result)
 
 
 def _attention(node: OnnxNode) -> OperatorCost:
@@ -148,12 +438,6 @@ def _attention(node: OnnxNode) -> OperatorCost:
     )
 
 
-def _batch_norm(node: OnnxNode) -> OperatorCost:
-    """``(X, scale, B, mean, variance)``."""
-    is_training = bool(node.attributes.get("training_mode"))
-    return operators.batch_norm(node.operand(0).elements, node.operand(1).elements, affine=True, training=is_training)
-
-
 def _rows(node: OnnxNode) -> int:
     """Return the rows of an input that is normalised from an axis on."""
     sizes = node.operand(0).sizes
@@ -173,26 +457,8 @@ def _instance_norm(node: OnnxNode) -> OperatorCost:
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
 
 
-def _group_norm(node: OnnxNode) -> OperatorCost:
-    given = node.operand(0)
-    rows = given.sizes[0] * int(node.attributes["num_groups"])
-    return operators.normalisation(given.elements, rows, weight=True, bias=True)
-
-
 def _softmax(node: OnnxNode) -> OperatorCost:
     return mapping.softmax(node, [node.attributes.get("axis", -1)])
-
-
-def _average_pool(node: OnnxNode) -> OperatorCost:
-    window = prod(node.attributes["kernel_shape"])
-    return operators.average_pool(node.operand(0).elements, node.result.elements, window)
-
-
-def _scatter(node: OnnxNode) -> OperatorCost:
-    """Only moves, unless it is to reduce."""
-    updates = node.operand(2)
-    reduces = node.attributes.get("reduction", b"none") != b"none"
-    return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
 
 
 def _fourier(node: OnnxNode) -> OperatorCost:
@@ -225,26 +491,26 @@ def _rnn(node: OnnxNode) -> OperatorCost:
 
 _RULES: dict[str, OnnxRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "Gelu": _gelu,
+    "Gelu": file_graph.gelu("approximate"),
     **mapping.named(_several, "Sum Mean Max Min"),
-    **mapping.named(_resize, "Resize Upsample"),
+    **mapping.named(file_graph.resize, "Resize Upsample"),
     "GridSample": _grid_sample,
-    "Gemm": _gemm,
-    **mapping.named(_matmul, "MatMul MatMulInteger"),
-    "Conv": _convolution(1, 2),
-    "ConvInteger": _convolution(1, 4),
-    "QLinearConv": _convolution(3, 8),
-    "ConvTranspose": _transposed,
-    "Einsum": _einsum,
+    "Gemm": file_graph.matmul("transA", bias=2),
+    **mapping.named(file_graph.matmul(), "MatMul MatMulInteger"),
+    "Conv": file_graph.convolution(1),
+    "ConvInteger": file_graph.convolution(1, bias=4),
+    "QLinearConv": file_graph.convolution(1, weight=3, bias=8),
+    "ConvTranspose": file_graph.transposed_convolution(1),
+    "Einsum": file_graph.einsum,
     "Attention": _attention,
-    "BatchNormalization": _batch_norm,
+    "BatchNormalization": file_graph.batch_norm,
     "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,
     "InstanceNormalization": _instance_norm,
-    "GroupNormalization": _group_norm,
+    "GroupNormalization": file_graph.group_norm,
     "Softmax": _softmax,
     "LogSoftmax": mapping.log_softmax,
-    "AveragePool": _average_pool,
+    "AveragePool": file_graph.average_pool("kernel_shape"),
     **mapping.named(mapping.max_pool, "MaxPool GlobalMaxPool"),
     **mapping.named(mapping.reduction("mean"), "GlobalAveragePool ReduceMean"),
     **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
@@ -253,7 +519,7 @@ _RULES: dict[str, OnnxRule] = {
     "ReduceLogSum": mapping.reduction("log_sum"),
     "ReduceLogSumExp": mapping.logsumexp,
     **mapping.named(mapping.scan, "CumSum CumProd"),
-    **mapping.named(_scatter, "ScatterElements ScatterND"),
+    **mapping.named(file_graph.scatter, "ScatterElements ScatterND"),
     "DFT": _fourier,
     "RNN": _rnn,
     "GRU": partial(_network, GRU),

@@ -6,28 +6,24 @@ settings: the calibration kernel, and the speed of matrix products and memory co
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
-import psutil
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import arrays, by_name, moved_last
-from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends.call_signature import by_name
+from sweeprof.backends.file_backend import FileModel
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, product_rate
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
-from sweeprof.results.protocol import Protocol
 
 OptionsChange = Callable[[onnxruntime.SessionOptions], object]
 Optimization = Literal["disabled", "basic", "extended", "layout", "all"]
@@ -101,9 +97,6 @@ class SessionSettings:
         return options
 
 
-Export = Callable[[Inputs], AbstractContextManager[Exported]]
-
-
 @dataclass(frozen=True, slots=True)
 class SessionFeed:
     """A batch on the device, by the names of the graph's inputs."""
@@ -115,78 +108,37 @@ class SessionFeed:
     """The samples that count, of a batch that was filled up for a graph of a larger one; None: all."""
 
 
-class OnnxModel:
-    """A file in a session; it is exported when it meets its first inputs, whose shapes an exporter needs."""
+class OnnxModel(FileModel):
+    """A file in a session."""
 
-    compiles = False
+    settings: SessionSettings
 
-    def __init__(self, export: Export, settings: SessionSettings, device: str, channel_axis: int | None) -> None:
-        self._export, self.settings, self.device, self._axis = export, settings, device, channel_axis
-        self._held: AbstractContextManager[Exported] | None = None
-        self._file: Exported | None = None
-        self._session: Any = None
-
-    def meet(self, inputs: Inputs) -> None:
-        """Export the model for such inputs and prepare it, where that has not been done.
-
-        Raises:
-            Unsupported: it cannot be exported, or takes no batch of this size.
-            Exception: whatever the builder raised, or ONNX Runtime.
-        """
-        if self._file is None:
-            self._held = self._export(inputs)  # a temporary file is there as long as this object
-            self._file = self._held.__enter__()
-            self._session = self.settings.open(self._file.path, self.device)
-            self._refuse_less(inputs)
-
-    def _refuse_less(self, inputs: Inputs) -> None:
-        """Raise if a batch is smaller than requested; only the last batch of an evaluation may be padded."""
-        assert self._file is not None
-        _, rows = _filled(self.fed(inputs), self._session.get_inputs(), self._file.batch)
-        if rows is not None:
+    def open(self, inputs: Inputs) -> None:
+        self.native = self.settings.open(self.file.path, self.device)
+        rows = self._filled(inputs)[1]
+        if rows is not None:  # only the last batch of an evaluation may be filled up
             raise Unsupported(f"the graph takes a larger batch than {rows}, and no other")
 
-    @property
-    def native(self) -> Any:
-        """The ``InferenceSession``; None before the first inputs."""
-        return self._session
-
-    @property
-    def file(self) -> Exported:
-        """The exported file that a session runs.
-
-        Raises:
-            Unsupported: the model has met no inputs yet.
-        """
-        if self._file is None:
-            raise Unsupported("the model is exported for its inputs, and has met none yet")
-        return self._file
-
-    def clock(self) -> WallClock:
-        return WallClock()
-
-    def put(self, inputs: Inputs) -> SessionFeed:
-        self.meet(inputs)
-        given, rows = _filled(self.fed(inputs), self._session.get_inputs(), self.file.batch)
-        values = {name: self._on_device(array) for name, array in given.items()}
+    def feed(self, inputs: Inputs) -> SessionFeed:
+        given, rows = self._filled(inputs)
+        values = {name: on_device(array, self.device) for name, array in given.items()}
         return SessionFeed(values, {name: array.shape for name, array in given.items()}, rows)
 
-    def fed(self, inputs: Inputs) -> dict[str, AnyArray]:
+    def _filled(self, inputs: Inputs) -> tuple[Mapping[str, AnyArray], int | None]:
+        return _filled(self._fed(inputs), self.native.get_inputs(), self.file.batch)
+
+    def _fed(self, inputs: Inputs) -> dict[str, AnyArray]:
         """The arrays by the names of the graph's inputs, in the layout and data type that it wants.
 
         Raises:
             Unsupported: there are not as many as the graph has.
         """
-        positional, named = arrays(inputs)
-        wanted = self._session.get_inputs()
-        if self.file.channels == "last" and self._axis is not None:
-            positional = [moved_last(array, self._axis) for array in positional]
-        given = by_name([slot.name for slot in wanted], positional, named)
+        wanted = self.native.get_inputs()
+        given = by_name([slot.name for slot in wanted], *self.arrays(inputs))
         return {slot.name: _as_wanted(given[slot.name], slot.type) for slot in wanted}
 
-    @contextmanager
-    def stepping(self, batch: SessionFeed) -> Iterator[Callable[[], object]]:
-        yield self.steps_of(self._session, batch)
+    def step_of(self, batch: SessionFeed) -> Callable[[], object]:
+        return self.steps_of(self.native, batch)
 
     def steps_of(self, session: onnxruntime.InferenceSession, batch: SessionFeed) -> Callable[[], object]:
         """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
@@ -211,35 +163,19 @@ class OnnxModel:
 
         return step if place == "cpu" else synchronised_step
 
-    def host_outputs(self, outputs: Any) -> HostOutputs:
-        rows, values = outputs
-        found = {}
-        for slot, value in zip(self._session.get_outputs(), values, strict=True):
-            if value.is_tensor():
-                found[slot.name] = value
-        return floating_outputs(values, found, _is_floating, partial(_on_host, rows))
+    def named_outputs(self, values: Any) -> dict[str, AnyArray]:
+        pairs = zip(self.native.get_outputs(), values, strict=True)
+        return {slot.name: value.numpy() for slot, value in pairs if value.is_tensor()}
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         if _place(self.device)[0] == "cpu":
             return {}
-        given = list(self.fed(inputs).values())
+        given = list(self._fed(inputs).values())
         _, values = outputs
         return {
-            "h2d": lambda: [self._on_device(array) for array in given],
+            "h2d": lambda: [on_device(array, self.device) for array in given],
             "d2h": lambda: [value.numpy() for value in values],
         }
-
-    def _on_device(self, array: AnyArray) -> onnxruntime.OrtValue:
-        return on_device(array, self.device)
-
-
-def _is_floating(value: onnxruntime.OrtValue) -> bool:
-    return value.data_type() in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
-
-
-def _on_host(rows: int | None, value: onnxruntime.OrtValue) -> HostArray:
-    array: HostArray = value.numpy().astype(np.float32)
-    return array[:rows] if array.ndim else array
 
 
 def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue:
@@ -337,23 +273,13 @@ def chain_of(op: str, given: AnyArray, length: int, weights: AnyArray | None = N
     return serialised
 
 
-SHORT = Protocol(sample_s=0.005, min_samples=5)
-"""Of each benchmark the best sample counts: whatever disturbs one makes it slower."""
-SMALLEST, LARGEST = 256, 8192
-"""Rows and columns of the matrices."""
-NEXT_S = 0.1
-"""A product that is expected to take longer than this is not tried."""
-COPIED_BYTES = 1 << 28
-"""At least; more where the last-level cache is larger."""
-
-
 def peaks(settings: PeakSettings, options: SessionSettings) -> Peaks:
     """The highest rates of short benchmarks; about a second, in single precision, with the session's settings.
 
     A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
     """
     return Peaks(
-        flops_per_s=_product_rate(settings.device, options),
+        flops_per_s=product_rate(partial(_product_seconds, settings.device, options)),
         bytes_per_s=_copy_rate(settings.device, options),
         dtype=settings.dtype,
         device=settings.device,
@@ -361,31 +287,17 @@ def peaks(settings: PeakSettings, options: SessionSettings) -> Peaks:
     )
 
 
-def _product_rate(device: str, options: SessionSettings) -> float:
-    """FLOP/s of the best square product: twice as many rows and columns each time, until the next would take too long."""
-    best, size = 0.0, SMALLEST
+def _product_seconds(device: str, options: SessionSettings, size: int) -> float:
     numbers = np.random.default_rng(0)  # zeros or ones would let a GPU clock higher than numbers do
-    while True:
-        left, right = (numbers.standard_normal((size, size), np.float32) for _ in range(2))
-        seconds = _best(one_node("MatMul", left, right), left, device, options)
-        best = max(best, 2 * size**3 / seconds)
-        if size >= LARGEST or 8 * seconds > NEXT_S:
-            return best
-        size *= 2
+    left, right = (numbers.standard_normal((size, size), np.float32) for _ in range(2))
+    return _best(one_node("MatMul", left, right), left, device, options)
 
 
 def _copy_rate(device: str, options: SessionSettings) -> float:
     """Return the rate of a copy that changes the sign: the run-time would skip an unchanged copy."""
-    size = COPIED_BYTES if device != "cpu" else _beyond_caches()
+    size = COPIED_BYTES if device != "cpu" else copied_bytes_on_host()
     source = np.ones(size // 4, np.float32)
     return 2 * source.nbytes / _best(chain_of("Neg", source, 1), source, device, options)
-
-
-def _beyond_caches() -> int:
-    """Bytes of an array that no cache of this host holds, a sixteenth of its memory at most."""
-    name = "SC_LEVEL3_CACHE_SIZE"
-    cached = os.sysconf(name) if name in os.sysconf_names else 0
-    return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
 
 
 def _best(model: bytes, given: AnyArray, device: str, options: SessionSettings) -> float:

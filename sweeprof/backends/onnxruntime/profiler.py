@@ -35,13 +35,12 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from sweeprof.backends.onnxruntime.counting import cost_of
-from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, read
+from sweeprof.backends.onnxruntime.counting import OnnxGraph, OnnxNode, cost_of, read
 from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed, chain_of, on_device
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, seconds_added
-from sweeprof.measuring.node_times import NodeRun, module_times, operator_rows
+from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, MOST_REPEATS, in_turns, seconds_added
+from sweeprof.measuring.node_times import NodeRun, StepPair, module_times, operator_rows, origin_of, pairs_in_turns
 from sweeprof.measuring.timing import Clock, lasting, without_collection
 from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes, disagreement
 from sweeprof.results.operators import Operators
@@ -130,14 +129,8 @@ def calibrated(model: OnnxModel) -> ProfilerOverhead:
 BLOCKED = "_nchwc"
 
 
-@dataclass(slots=True)
-class Origin:
-    """The exported node or module that a node of the optimised graph comes from."""
-
-    path: str
-    """Of its module."""
-    flops: int | None
-    """Of all that it stands for; None where that is not known, or it does none."""
+Origin = tuple[str, int | None]
+"""The module of the exported nodes that an optimised one stands for, and their FLOPs; None where these are not known."""
 
 
 def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, Origin]:
@@ -162,7 +155,7 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
     members: dict[str, list[OnnxNode]] = {}
     for node, name in owner.items():
         members.setdefault(name, []).append(node)
-    known = {name: _origin(nodes) for name, nodes in members.items()}
+    known = {name: origin_of(nodes, partial(cost_of, formulas=DEFAULTS)) for name, nodes in members.items()}
     _inherit(known, optimised)
     return known
 
@@ -188,21 +181,13 @@ def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[
                 waiting.append(maker)
 
 
-def _origin(nodes: Sequence[OnnxNode]) -> Origin:
-    costs = [cost_of(node, DEFAULTS) for node in nodes]
-    known = [cost for cost in costs if cost is not None]
-    heaviest = max(range(len(nodes)), key=lambda index: costs[index] or (0, 0, 0))
-    flops = sum(cost[1] for cost in known) if len(known) == len(costs) else 0
-    return Origin(nodes[heaviest].path, flops or None)
-
-
 def _inherit(known: dict[str, Origin], optimised: Sequence[onnx.NodeProto]) -> None:
     """Assign nodes that the run-time inserted, such as a change of layout, to the module of the first node that reads them."""
     readers: dict[str, str] = {}
     for node in reversed(optimised):
         if node.name not in known:
-            path = next((known[readers[name]].path for name in node.output if name in readers), ROOT)
-            known[node.name] = Origin(path, None)
+            path = next((known[readers[name]][0] for name in node.output if name in readers), ROOT)
+            known[node.name] = path, None
         readers.update(dict.fromkeys(node.input, node.name))
 
 
@@ -253,27 +238,24 @@ def profiled(model: OnnxModel, batch: SessionFeed) -> Iterator[Profiled]:
 
 def _ran(event: Mapping[str, Any], known: Mapping[str, Origin]) -> NodeRun:
     name, about = event["name"].removesuffix(NODE), event["args"]
-    origin = known.get(name, Origin(ROOT, None))
+    path, flops = known.get(name, (ROOT, None))
     shapes = [tuple(shape) for kind in about["input_type_shape"] for shape in kind.values() if shape]
     return NodeRun(
         op=about["op_name"],
-        path=origin.path,
-        flops=origin.flops,
+        path=path,
+        flops=flops,
         seconds=event["dur"] / 1e6,
         allocated=int(about.get("mem_in_use_delta", about["output_size"])),
         input_shapes=tuple(shapes),
     )
 
 
-MOST_REPEATS = 200
 MOST_EVENTS = 60_000
 """Nodes in a trace: the profiler keeps them in memory, and writes about 600 bytes each."""
 FEWEST_REPEATS = 3
 """After warming up, however large the model."""
 
 RunStep = Callable[[], object]
-StepPair = tuple[float, float]
-"""Seconds of a step without the profiler and of one under it."""
 
 
 def layer_times(model: OnnxModel, batch: SessionFeed, protocol: Protocol) -> LayerTimes:
@@ -309,41 +291,21 @@ def _taken(plain: RunStep, seen: Profiled, clock: Clock, protocol: Protocol) -> 
     without it.
     """
     most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
-    spent = 0.0
-
-    def pairs(fewest: int, seconds: float) -> list[StepPair]:
-        nonlocal spent
-        begin = clock.now()
-        taken: list[StepPair] = []
-        while len(taken) < most and (
-            not taken
-            or ((len(taken) < fewest or clock.now() - begin < seconds) and spent + clock.now() - begin < protocol.max_s)
-        ):
-            taken.append(_pair(plain, seen, clock, len(taken)))
-        spent += clock.now() - begin
-        return taken
-
-    warmup = pairs(protocol.warmup_steps, protocol.warmup_s)
-    spent = 0.0
-    kept = pairs(protocol.min_samples, protocol.min_s)
-    for _ in range(MOST_ATTEMPTS - 1):
-        if spent >= protocol.max_s or _agree(kept):
+    pair = in_turns(lambda: lasting(plain, 1, clock), lambda: lasting(seen.step, 1, clock))
+    warmup = pairs_in_turns(pair, clock, protocol.warmup_steps, protocol.warmup_s, protocol.max_s, most=most)
+    kept: list[StepPair] = []
+    begin = clock.now()
+    for _ in range(MOST_ATTEMPTS):
+        longest = protocol.max_s - (clock.now() - begin)
+        if kept and (longest <= 0 or _agree(kept)):
             break
-        kept += pairs(protocol.min_samples, protocol.min_s)
+        kept += pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, most=most)
     return warmup, kept
 
 
 def _agree(pairs: Sequence[StepPair]) -> bool:
     plain, probed = zip(*pairs, strict=True)
     return disagreement(plain, [seconds - _added(pairs) for seconds in probed]) is None
-
-
-def _pair(plain: RunStep, seen: Profiled, clock: Clock, number: int) -> StepPair:
-    """Run a step of each kind; their order alternates, because the second finds warmer caches."""
-    if number % 2:
-        return lasting(plain, 1, clock), lasting(seen.step, 1, clock)
-    probed = lasting(seen.step, 1, clock)
-    return lasting(plain, 1, clock), probed
 
 
 def _added(pairs: Sequence[StepPair]) -> float:

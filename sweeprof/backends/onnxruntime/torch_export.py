@@ -6,7 +6,6 @@ starts imports this module.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -20,9 +19,9 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from onnxscript.optimizer import fold_constants_ir
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from sweeprof.backends.call_signature import CallSignature, is_tensor
+from sweeprof.backends.call_signature import signature_of, specs_in, with_specs
+from sweeprof.backends.onnxruntime.counting import SCOPES, path_of_scopes
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import SCOPES, path_of_scopes
 from sweeprof.counting.file_graph import WeightRole
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
@@ -31,12 +30,7 @@ if TYPE_CHECKING:
     import keras
 
 
-def is_module(model: object) -> bool:
-    """True if torch's exporter accepts the model."""
-    return isinstance(model, torch.nn.Module)
-
-
-def exported_module(module: torch.nn.Module, signature: CallSignature, folder: Path, opset: int) -> Exported:
+def exported_module(module: torch.nn.Module, signature: Inputs, folder: Path, opset: int) -> Exported:
     """The file of a module, which is left as it was found.
 
     Raises:
@@ -47,7 +41,7 @@ def exported_module(module: torch.nn.Module, signature: CallSignature, folder: P
     types = {path: type(inner).__name__ for path, inner in module.named_modules()}
     weights = _roles(module, program)
     paths = tidy(program.model, weights)
-    return Exported(saved(program, folder), fixed_batch(program), paths, weights, types)
+    return Exported(saved(program, folder), batch=fixed_batch(program), types=types, weights=weights, paths=paths)
 
 
 def saved(program: torch.onnx.ONNXProgram, folder: Path) -> str:
@@ -100,12 +94,14 @@ def _is_zero(value: onnx_ir.Value | None, weights: Collection[str]) -> bool:
     return constant is not None and not constant.numpy().any()
 
 
-def traced(module: torch.nn.Module, signature: CallSignature, opset: int) -> torch.onnx.ONNXProgram:
+def traced(module: torch.nn.Module, signature: Inputs, opset: int) -> torch.onnx.ONNXProgram:
     """The graph of a module in the mode it is in; sizes of first axes stay open where the forward allows it."""
     parameter = next(module.parameters(), None)
     device = None if parameter is None else parameter.device
-    args = tuple(_example(leaf, device) for leaf in signature.args)
-    kwargs = {key: _example(leaf, device) for key, leaf in signature.kwargs.items()}
+    example = with_specs(
+        signature, lambda spec: torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
+    )
+    args, kwargs = example.args, dict(example.kwargs)
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for tensor in (*args, *kwargs.values()):
         if isinstance(tensor, torch.Tensor) and tensor.dim():
@@ -149,12 +145,6 @@ def _name_outputs(program: torch.onnx.ONNXProgram) -> None:
             renamed.add(id(value))
 
 
-def _example(leaf: Any, device: torch.device | None) -> Any:
-    if not is_tensor(leaf):
-        return leaf
-    return torch.zeros(leaf["shape"], dtype=getattr(torch, leaf["dtype"]), device=device)
-
-
 def fixed_batch(program: torch.onnx.ONNXProgram) -> int | None:
     """The first axis of the first input, where tracing made a constant of it."""
     shapes: list[Any] = [value.shape for value in program.model.graph.inputs if value.shape]
@@ -192,23 +182,17 @@ def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str
     return found
 
 
-def is_keras(model: object) -> bool:
-    """True if the model is a Keras layer or model."""
-    keras = sys.modules.get("keras")
-    return keras is not None and isinstance(model, keras.Layer)
-
-
 def exported_keras(
-    model: keras.Model, signature: CallSignature, channel_axis: int | None, folder: Path, opset: int
+    model: keras.Model, signature: Inputs, channel_axis: int | None, folder: Path, opset: int
 ) -> Exported:
     """The file of a Keras model, which wants the channels of an image last.
 
     Raises:
         Exception: whatever the exporter raised.
     """
-    arranged = CallSignature(tuple(_channels_last(leaf, channel_axis) for leaf in signature.args), signature.kwargs)
+    arranged = signature_of(signature, channel_axis)
     if not model.built:
-        model.build(next(leaf["shape"] for leaf in arranged.args if is_tensor(leaf)))
+        model.build(specs_in(arranged.args)[0].shape)
     with _layers_as_modules(model) as root:
         program = traced(root, arranged, opset)
     weights = _named(program, model)
@@ -216,20 +200,12 @@ def exported_keras(
     types = {"": type(model).__name__, **{path: type(layer).__name__ for path, layer in _layers(model)}}
     return Exported(
         saved(program, folder),
-        fixed_batch(program),
-        paths,
-        weights,
-        types,
-        channels="first" if channel_axis is None else "last",
+        "first" if channel_axis is None else "last",
+        batch=fixed_batch(program),
+        types=types,
+        weights=weights,
+        paths=paths,
     )
-
-
-def _channels_last(leaf: Any, axis: int | None) -> Any:
-    if axis is None or not is_tensor(leaf) or len(leaf["shape"]) <= axis:
-        return leaf
-    shape = list(leaf["shape"])
-    shape.append(shape.pop(axis))
-    return {**leaf, "shape": shape}
 
 
 def _layers(model: keras.Layer, above: str = "") -> Iterator[tuple[str, keras.Layer]]:

@@ -1,28 +1,48 @@
-"""Converts a model to OpenVINO's format, or a converted one to fewer bits, in a process of its own.
+"""From a builder to a file in OpenVINO's format (``.xml`` with its ``.bin``): converted once by another process, and kept.
 
 A torch module is traced and a Keras model is exported from TensorFlow; OpenVINO's frontend of the framework converts either. The
 graph is saved before OpenVINO optimizes it, which it does when it loads it too: so operators keep the names of their modules.
+Files with fewer bits are made from the file in 32 bits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import io
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import openvino
 
-from sweeprof.backends.call_signature import CallSignature, by_name, is_tensor
-from sweeprof.backends.model_files import LONGEST, ChildFailure, ChildRequest, answer, batches_of, built, stored_arrays
-from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, ModelFile, not_a_model
+from sweeprof.backends.call_signature import batch_of, filled, from_json, is_tensor, signature_of
+from sweeprof.backends.model_files import (
+    LONGEST,
+    ChildFailure,
+    ChildRequest,
+    Converter,
+    Maker,
+    answer,
+    batches_of,
+    built,
+    existing,
+    is_keras,
+    is_module,
+    saved_keras,
+    stored_samples,
+)
+from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, ModelFile, OpenvinoFile
+from sweeprof.errors import Unsupported
+from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
 from sweeprof.tracebacks import message_of
 
@@ -30,56 +50,73 @@ OTHER_BATCH = 3
 """Times the batch size that a model is traced with."""
 BATCH = 32
 """Samples that are run at a time for their ranges, where the graph takes any number."""
+VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+OPENVINO_FILE = f"{OpenvinoFile.__module__}.{OpenvinoFile.__qualname__}"
 
 
-def carry_out(request: ChildRequest) -> ChildFailure | None:
-    """Convert or compress as requested; returns what failed."""
-    folder = Path(request["folder"])
-    stage = request["stage"]
-    try:
-        if stage == "convert":
-            stage = "build"
-            model = _built(request["node"], request["seed"])
-            stage = "convert"
-            given = request["signature"]
-            converted(model, CallSignature(tuple(given["args"]), given["kwargs"]), folder).write_facts()
+@dataclass(frozen=True, slots=True)
+class OpenvinoConverter(Converter[Converted]):
+    """Converts models to OpenVINO's format."""
+
+    NAME: ClassVar[str] = "openvino"
+    KIND: ClassVar[type[Converted]] = Converted
+    PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "keras", "openvino", "sweeprof")
+    VERSION: ClassVar[int] = 2
+    storage: Literal["fp32", "fp16", "int8"] = "fp32"
+    """Of the weights; ``int8`` also quantizes activations."""
+
+    def given(self, model: object) -> Converted | None:
+        if not isinstance(model, ModelFile):
+            return None
+        path = existing(model.path)
+        return Converted(path, model.channels) if path.endswith(".xml") else None
+
+    def of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> Converted:
+        signature = signature_of(inputs)
+        if isinstance(model, ModelFile):
+            node: Mapping[str, object] = {"_target_": OPENVINO_FILE, "path": model.path, "channels": model.channels}
+        elif is_keras(model):
+            node = saved_keras(model, folder)
         else:
-            file = Converted(**request["file"])
-            compressed(file, request["storage"], request["samples"], request["names"], folder).write_facts()
-    except Exception as error:  # builders, tracers and NNCF may raise anything
-        if stage == "build":
-            return ChildFailure.of(stage, error)
-        return ChildFailure(stage, type(error).__name__, reason(error))
-    return None
+            module = copy.deepcopy(_checked(model)).cpu()
+            try:
+                return converted(module, signature, folder)
+            except Exception as error:  # the tracer may raise anything
+                failed(error).raise_as(self.maker({"node": {}}).refusal)
+        return self.made(node, signature, axis, folder / "converted")
+
+    def finished(self, file: Converted, axis: int | None, temporary: Path) -> Converted:
+        if self.storage == "fp32":
+            return file
+        if self.storage == "fp16":
+            return self.lowered(file, {"storage": "fp16", "by": version("openvino")}, {}, temporary)
+        if find_spec("nncf") is None:
+            raise Unsupported("precision=int8 needs NNCF: pip install 'sweeprof[nncf]'")
+        samples = self.ranges(axis if file.channels == "last" else None)
+        return self.lowered(file, {"storage": "int8", "by": [version("openvino"), version("nncf")]}, samples, temporary)
+
+    def maker(self, request: ChildRequest) -> Maker:
+        verb = "convert" if "node" in request else "quantize" if self.storage == "int8" else "compress"
+        return Maker("sweeprof.backends.openvino.convert", f"OpenVINO cannot {verb} the model", VARIABLES)
 
 
-def reason(error: Exception) -> str:
-    """Return what the tracer raised, or the end of OpenVINO's summary, which names the operators that it does not know."""
-    if error.__cause__ is not None:
-        return message_of(error.__cause__)
-    lines = [line.removeprefix("-- ").strip() for line in str(error).splitlines() if line.strip()]
-    unknown = [line for line in lines if line.startswith("No conversion rule")]
-    return [*lines, *unknown, ""][-2][:LONGEST]
-
-
-def _built(node: Mapping[str, object], seed: int) -> Any:
-    model = built(node, seed)
-    if not isinstance(model, ModelFile) and not _is_keras(model) and not _is_module(model):
-        raise TypeError(not_a_model(model))
+def _checked(model: Any) -> Any:
+    if not isinstance(model, ModelFile) and not (is_keras(model) and hasattr(model, "export")) and not is_module(model):
+        message = f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or a file"
+        raise TypeError(message)
     return model
 
 
-def _is_keras(model: object) -> bool:
-    keras = sys.modules.get("keras")
-    return keras is not None and isinstance(model, keras.Model)
+def failed(error: Exception) -> ChildFailure:
+    """Describe what the tracer raised, or the end of OpenVINO's summary, which names the operators that it does not know."""
+    if error.__cause__ is not None:
+        return replace(ChildFailure.of("convert", error), message=message_of(error.__cause__))
+    lines = [line.removeprefix("-- ").strip() for line in str(error).splitlines() if line.strip()]
+    unknown = [line for line in lines if line.startswith("No conversion rule")]
+    return replace(ChildFailure.of("convert", error), message=[*lines, *unknown, ""][-2][:LONGEST])
 
 
-def _is_module(model: object) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)
-
-
-def converted(model: Any, signature: CallSignature, folder: Path) -> Converted:
+def converted(model: Any, signature: Inputs, folder: Path) -> Converted:
     """Write the model in 32 bits, or in the data types that its file has.
 
     Raises:
@@ -88,28 +125,28 @@ def converted(model: Any, signature: CallSignature, folder: Path) -> Converted:
     path = str(folder / Converted.NAME)
     if isinstance(model, ModelFile):
         graph = openvino.Core().read_model(Path(model.path).expanduser())
-        file = Converted(path, channels=model.channels)
-    elif _is_keras(model):
+        file = Converted(path, model.channels)
+    elif is_keras(model):
         graph = _exported(model)
         roles = _name_layers(graph, model)
         types = {"": type(model).__name__, **{name: type(layer).__name__ for name, layer in _layers(model)}}
         names = [tensor.name for tensor in model.inputs]
-        file = Converted(path, None, "last", types, roles, tuple(names))
+        file = Converted(path, "last", types=types, weights=roles, inputs=tuple(names))
     else:
         types = {name: type(inner).__name__ for name, inner in model.named_modules()}
         graph, outputs = _traced(model.eval(), signature)
-        file = Converted(path, _only_batch(graph, signature), "first", types, _roles(model), outputs=outputs)
+        file = Converted(path, "first", outputs, _only_batch(graph, batch_of(signature)), types, _roles(model))
     openvino.save_model(graph, path, compress_to_fp16=False)
     return file
 
 
-def _traced(module: Any, signature: CallSignature) -> tuple[openvino.Model, tuple[str, ...]]:
+def _traced(module: Any, signature: Inputs) -> tuple[openvino.Model, tuple[str, ...]]:
     """The graph of a module, its inputs named by their keywords, and the names of its outputs."""
     import torch
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
-    given = {str(index): leaf for index, leaf in enumerate(signature.args)} | dict(signature.kwargs)
+    given = {f"input_{index}": leaf for index, leaf in enumerate(signature.args)} | dict(signature.kwargs)
     tensors = {name: leaf for name, leaf in given.items() if is_tensor(leaf)}
     outputs: list[str] = []
 
@@ -121,31 +158,28 @@ def _traced(module: Any, signature: CallSignature) -> tuple[openvino.Model, tupl
             self.model = module
 
         def forward(self, *values: torch.Tensor) -> Any:
-            filled = {**given, **dict(zip(tensors, values, strict=True))}
-            args = [filled[str(index)] for index in range(len(signature.args))]
-            results = named_leaves(self.model(*args, **{name: filled[name] for name in signature.kwargs}))
+            results = named_leaves(filled(signature, values).call(self.model))
             found = {name: value for name, value in results.items() if isinstance(value, torch.Tensor)}
             outputs[:] = found
             return tuple(found.values())
 
-    examples = tuple(torch.zeros(leaf["shape"], dtype=getattr(torch, leaf["dtype"])) for leaf in tensors.values())
+    examples = tuple(torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype)) for leaf in tensors.values())
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tracer, about Python values
         decoder = TorchScriptPythonDecoder(Call(), example_input=examples)
         frontend = FrontEndManager().load_by_framework("pytorch")
         graph = frontend.convert(frontend.load(decoder))
     for slot, (name, leaf) in zip(graph.inputs, tensors.items(), strict=True):
-        slot.get_tensor().set_names({name if name in signature.kwargs else f"input_{name}"})
-        shape = leaf["shape"]
-        is_batch = bool(shape) and shape[0] == signature.batch
+        slot.get_tensor().set_names({name})
+        shape = list(leaf.shape)
+        is_batch = bool(shape) and shape[0] == batch_of(signature)
         slot.get_node().set_partial_shape(openvino.PartialShape([-1, *shape[1:]] if is_batch else shape))
     graph.validate_nodes_and_infer_types()
     return graph, tuple(outputs)
 
 
-def _only_batch(graph: openvino.Model, signature: CallSignature) -> int | None:
-    """Return the batch size that the tracer made a constant of; None if the outputs grow with the batch."""
-    size = signature.batch
+def _only_batch(graph: openvino.Model, size: int | None) -> int | None:
+    """Return the batch size, of which the tracer made a constant; None if the outputs grow with the batch."""
     if size is None:
         return None
     lengths = []
@@ -243,7 +277,7 @@ def _content(array: Any) -> bytes:
     return hashlib.sha256(np.sort(np.asarray(array, np.float64), axis=None).tobytes()).digest()
 
 
-def compressed(file: Converted, storage: str, samples: str | None, names: list[str], folder: Path) -> Converted:
+def compressed(file: Converted, storage: str, samples: str | None, folder: Path) -> Converted:
     """Write a file with weights of 16 bits, or one that computes in 8 bits with ranges from samples.
 
     Raises:
@@ -253,19 +287,26 @@ def compressed(file: Converted, storage: str, samples: str | None, names: list[s
     if storage == "int8":
         import nncf
 
-        given = stored_arrays(samples)
-        positional = given[: len(given) - len(names)]
-        slots = file.input_names(graph)
-        arranged = by_name(slots, positional, dict(zip(names, given[len(positional) :], strict=True)))
-        sizes = batches_of(list(arranged.values()), file.batch or BATCH)
-        batches = [dict(zip(arranged, batch, strict=True)) for batch in sizes]
+        batches = list(batches_of(file.input_names(graph), stored_samples(samples), file.batch or BATCH))
         # It draws progress bars on standard output, where the answer goes.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
     path = str(folder / Converted.NAME)
     openvino.save_model(graph, path, compress_to_fp16=storage == "fp16")
-    return Converted(path, file.batch, file.channels, file.types, file.weights, file.inputs, file.outputs)
+    return replace(file, path=path)
+
+
+def _built(request: ChildRequest) -> Any:
+    """Return the model of a request, if it has one."""
+    return _checked(built(request["node"], request["seed"])) if "node" in request else None
+
+
+def _made(model: Any, request: ChildRequest) -> Converted:
+    folder = Path(request["folder"])
+    if "node" in request:
+        return converted(model, from_json(request["signature"]), folder)
+    return compressed(Converted(**request["file"]), request["storage"], request["samples"], folder)
 
 
 if __name__ == "__main__":
-    answer(carry_out)
+    answer(_built, _made, failed)

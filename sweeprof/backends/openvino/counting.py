@@ -2,12 +2,16 @@
 
 What depends on no input is computed once, when the model is compiled, and not counted. Loops and branches are uncovered: what
 they run is not known from shapes.
+
+Source of the operators: https://docs.openvino.ai/2026/documentation/openvino-ir-format/operation-sets.html
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,13 +19,13 @@ import openvino
 
 from sweeprof.backends import Build
 from sweeprof.backends.call_signature import by_name, shapes_of
-from sweeprof.backends.openvino.converting import Converter
-from sweeprof.backends.openvino.costs import COSTS, FREE
+from sweeprof.backends.openvino.convert import OpenvinoConverter
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
+from sweeprof.counting import file_graph, mapping, operators
 from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor, GraphFacts, cost_by, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.operators import INTEGER, NOTHING, REAL
+from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING, REAL, RELU, TANH, RecurrentCell
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
@@ -38,7 +42,9 @@ COMPRESSED = "_compressed"
 EIGHT_BITS = ("int8", "uint8")
 
 
-def count(converter: Converter, build: Build, inputs: Inputs, axis: int | None, formulas: Formulas) -> LayerTable:
+def count(
+    converter: OpenvinoConverter, build: Build, inputs: Inputs, axis: int | None, formulas: Formulas
+) -> LayerTable:
     """Return the layers of a model for such inputs; a quantized one has the counts of the model in 32 bits, and its own bytes."""
     plain = converter if converter.storage != "int8" else replace(converter, storage="fp32")
     with plain.converted(build, inputs, axis) as file:
@@ -147,3 +153,118 @@ def _readers(value: FileTensor, graph: OpenvinoGraph) -> list[OpenvinoNode]:
             else:
                 found.append(node)
     return found
+
+
+OpenvinoRule = Callable[[OpenvinoNode], OperatorCost]
+
+_ELEMENTWISE = """
+arithmetic: Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum
+multiply: Multiply
+divide: Divide
+function: Sqrt Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
+relu: Relu ReLU
+sigmoid: Sigmoid
+tanh: Tanh
+leaky_relu: PRelu PReLU
+elu: Elu
+softsign: SoftSign
+selu: Selu
+softplus: SoftPlus
+mish: Mish
+hardsigmoid: HardSigmoid HSigmoid
+silu: Swish
+hardswish: HSwish
+squared_difference: SquaredDifference
+"""
+
+
+def _attention(node: OpenvinoNode) -> OperatorCost:
+    """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none."""
+    query, key, value = (node.operand(position).sizes for position in range(3))
+    mask = node.input(3)
+    masks = int(bool(node.attributes.get("causal")) or (mask is not None and bool(mask.sizes)))
+    return operators.attention(prod(query[:-1]), key[-2], query[-1], value[-1], node.operand(0).numbers, masks=masks)
+
+
+def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
+    """Weight and bias are operators of their own."""
+    given, axes = node.operand(0), node.input(1)
+    if axes is None or axes.data is None:
+        return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=False, bias=False)
+    length = prod(given.sizes[int(axis)] for axis in axes.data.ravel())
+    return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
+
+
+def _softmax(node: OpenvinoNode) -> OperatorCost:
+    return mapping.softmax(node, [node.attributes.get("axis", 1)])
+
+
+def _adaptive_average_pool(node: OpenvinoNode) -> OperatorCost:
+    given, made = node.operand(0).sizes, node.result.sizes
+    return operators.adaptive_average_pool(given[2:], made[2:], prod(made[:2]))
+
+
+def _network(node: OpenvinoNode, cell: RecurrentCell, weight: int) -> OperatorCost:
+    """``X (batch, steps, I)``, at ``weight`` ``W (directions, gates·H, I)``; then R, and one bias for both products."""
+    sizes = node.operand(weight).sizes
+    directions, hidden = (sizes[0] if len(sizes) == 3 else 1), int(node.attributes["hidden_size"])
+    steps = node.operand(0).elements // sizes[-1]
+    return operators.recurrent(cell, directions * steps, sizes[-1], hidden, hidden, 1)
+
+
+def _recurrent(cell: RecurrentCell, weight: int) -> OpenvinoRule:
+    return lambda node: _network(node, cell, weight)
+
+
+def _rnn(weight: int) -> OpenvinoRule:
+    return lambda node: _network(node, RELU if "relu" in node.attributes.get("activations", []) else TANH, weight)
+
+
+_RULES: dict[str, OpenvinoRule] = {
+    **mapping.elementwise_rules(_ELEMENTWISE),
+    "Gelu": file_graph.gelu("approximation_mode"),
+    "MatMul": file_graph.matmul("transpose_a"),
+    "Convolution": file_graph.convolution(1),
+    "GroupConvolution": file_graph.convolution(2),
+    "ConvolutionBackpropData": file_graph.transposed_convolution(1, bias=None),
+    "GroupConvolutionBackpropData": file_graph.transposed_convolution(2, bias=None),
+    "Einsum": file_graph.einsum,
+    "ScaledDotProductAttention": _attention,
+    "BatchNormInference": file_graph.batch_norm,
+    "MVN": _mean_variance_norm,
+    "GroupNormalization": file_graph.group_norm,
+    "Softmax": _softmax,
+    "LogSoftmax": mapping.log_softmax,
+    "AvgPool": file_graph.average_pool("kernel"),
+    "AdaptiveAvgPool": _adaptive_average_pool,
+    **mapping.named(mapping.max_pool, "MaxPool AdaptiveMaxPool"),
+    "ReduceMean": mapping.reduction("mean"),
+    **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
+    "ReduceL1": mapping.reduction("sum_of_squares"),
+    "ReduceL2": mapping.reduction("norm"),
+    "Interpolate": file_graph.resize,
+    "CumSum": mapping.scan,
+    **mapping.named(file_graph.scatter, "ScatterElementsUpdate ScatterNDUpdate"),
+    "LSTMSequence": _recurrent(LSTM, 4),
+    "LSTMCell": _recurrent(LSTM, 3),
+    "GRUSequence": _recurrent(GRU, 3),
+    "GRUCell": _recurrent(GRU, 2),
+    "RNNSequence": _rnn(3),
+    "RNNCell": _rnn(2),
+}
+COSTS: dict[str, OpenvinoRule] = {f"openvino::{name}": rule for name, rule in _RULES.items()}
+"""Rule by qualified name, e.g. ``openvino::Convolution``."""
+
+FREE = frozenset(
+    f"openvino::{name}"
+    for name in """
+    Convert ConvertLike ConvertPromoteTypes Reshape Squeeze Unsqueeze Transpose Concat Split VariadicSplit Slice StridedSlice
+    SliceScatter Gather GatherElements GatherND GatherTree Broadcast Tile Pad DepthToSpace SpaceToDepth SpaceToBatch BatchToSpace
+    ShuffleChannels ShapeOf Range OneHot Eye Roll Reverse ReverseSequence NonZero Unique Select ScatterUpdate ExtractImagePatches
+    Identity Equal NotEqual Greater GreaterEqual Less LessEqual LogicalAnd LogicalOr LogicalXor LogicalNot IsNaN IsInf IsFinite
+    ReduceLogicalAnd ReduceLogicalOr BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitwiseLeftShift BitwiseRightShift
+    TopK ArgMax NonMaxSuppression Bucketize SearchSorted RandomUniform Multinomial FakeQuantize FakeConvert
+    ReadValue Assign
+    """.split()
+)
+"""Operators that move, choose, compare or make data."""

@@ -7,22 +7,21 @@ most expensive of them. What a step takes beside its operators is the root's.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 
 import openvino
 
 from sweeprof.backends.openvino.counting import OpenvinoGraph, cost_of, path_of, read
 from sweeprof.backends.openvino.files import Converted
 from sweeprof.backends.openvino.model import Feed, OpenvinoModel
-from sweeprof.counting.file_graph import NEVER_CALLED, modules_of
 from sweeprof.counting.formulas import DEFAULTS
-from sweeprof.counting.operators import NOTHING
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.layer_timing import in_turns
+from sweeprof.measuring.node_times import NodeRun, module_times, operator_rows, origin_of, pairs_in_turns
 from sweeprof.measuring.timing import lasting, without_collection
-from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, PhaseTimes, above
-from sweeprof.results.layers import Shapes
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes
+from sweeprof.results.operators import Operators
 from sweeprof.results.protocol import Protocol
 
 FIRST_STEPS = 2
@@ -32,18 +31,6 @@ NOT_RUN = ("Const", "Input", "Output")
 """Kinds of operators of the compiled graph that a step does not run."""
 FUSED = "undef"
 """The kernel of an operator that is part of another one; it has no time of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledOperator:
-    """An operator of the compiled graph."""
-
-    kind: str
-    path: str
-    """Of its module."""
-    flops: int | None
-    """Of all that it stands for; None where that is not known, or it does none."""
-    input_shapes: Shapes
 
 
 class Counters:
@@ -57,7 +44,7 @@ class Counters:
         self._request = compiled.create_infer_request()
         self._step = model.steps_of(self._request, batch)
         self._steps = 0
-        self.operators = _described(compiled.get_runtime_model(), read(model.graph, model.file), model.file)
+        self._operators = _described(compiled.get_runtime_model(), read(model.graph, model.file), model.file)
         for _ in range(FIRST_STEPS):
             self.step()
         self._first = self._totals()
@@ -67,21 +54,25 @@ class Counters:
         self._step()
         self._steps += 1
 
-    def means(self) -> dict[str, float]:
-        """Return the mean seconds of each operator since the first steps, by its name."""
+    def nodes(self) -> list[NodeRun]:
+        """Return the operators with their mean seconds since the first steps."""
         steps = self._steps - FIRST_STEPS
-        return {name: max(0.0, total - self._first[name]) / steps for name, total in self._totals().items()}
+        totals = self._totals().items()
+        return [
+            replace(self._operators[name], seconds=max(0.0, total - self._first[name]) / steps)
+            for name, total in totals
+        ]
 
     def _totals(self) -> dict[str, float]:
         counted = [entry for entry in self._request.profiling_info if entry.exec_type != FUSED]
         return {
             entry.node_name: entry.real_time.total_seconds() * self._steps
             for entry in counted
-            if entry.node_name in self.operators
+            if entry.node_name in self._operators
         }
 
 
-def _described(compiled: openvino.Model, graph: OpenvinoGraph, file: Converted) -> dict[str, CompiledOperator]:
+def _described(compiled: openvino.Model, graph: OpenvinoGraph, file: Converted) -> dict[str, NodeRun]:
     """Return the operators of the compiled graph by their names."""
     known = {node.name: node for node in graph.operators}
     makers = {value: node for node in graph.operators for value in node.outputs}
@@ -102,13 +93,11 @@ def _described(compiled: openvino.Model, graph: OpenvinoGraph, file: Converted) 
         paths = [path_of(original, file) for original in originals[name]]
         if not originals[name]:  # a change of layout, named after the operator that it is for
             paths = [known[other].path for other in known if name.endswith(other)]
-        costs = [cost_of(member, DEFAULTS) for member in members]
-        flops = sum(cost[1] for cost in costs if cost is not None) if None not in costs else None
+        path, flops = next(iter(paths), ROOT), None
         if members:
-            heaviest = max(range(len(members)), key=lambda index: (costs[index] or NOTHING)[1])
-            paths = [members[heaviest].path]
+            path, flops = origin_of(members, partial(cost_of, formulas=DEFAULTS))
         shapes = tuple(tuple(slot.get_shape()) for slot in node.inputs() if slot.get_partial_shape().is_static)
-        found[name] = CompiledOperator(kind, next(iter(paths), ROOT), flops or None, shapes)
+        found[name] = NodeRun(kind, path, flops, 0.0, None, shapes)
     return found
 
 
@@ -118,75 +107,29 @@ def layer_times(model: OpenvinoModel, batch: Feed, protocol: Protocol) -> LayerT
     Raises:
         Unsupported: the compiled graph has no operators.
     """
-    counters, clock = Counters(model, batch), model.clock()
+    counters, clock, longest = Counters(model, batch), model.clock(), protocol.max_s
     with model.stepping(batch) as plain, without_collection():
-        begin, steps = clock.now(), 0
-        while steps < protocol.warmup_steps or clock.now() - begin < min(protocol.warmup_s, protocol.max_s):
-            plain()
-            steps += 1
-        without: list[float] = []
-        counted: list[float] = []
-        begin = clock.now()
-        while len(without) < FEWEST_STEPS or (
-            (len(without) < protocol.min_samples or clock.now() - begin < protocol.min_s)
-            and clock.now() - begin < protocol.max_s
-        ):
-            pair = [(plain, without), (counters.step, counted)]
-            for step, seconds in pair if len(without) % 2 else reversed(pair):  # the second finds warmer caches
-                seconds.append(lasting(step, 1, clock))
-    means = counters.means()
-    if not means:
+        bare = partial(lasting, plain, 1, clock)
+        warming = in_turns(bare, bare)
+        pairs_in_turns(warming, clock, protocol.warmup_steps, protocol.warmup_s, longest, protocol.warmup_steps)
+        pair = in_turns(bare, partial(lasting, counters.step, 1, clock))
+        pairs = pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, FEWEST_STEPS)
+    nodes = counters.nodes()
+    if not nodes:
         raise Unsupported("the compiled graph has no operators: its results are constants")
-    step_s, counted_s = statistics.fmean(without), statistics.fmean(counted)
+    step_s, counted_s = map(statistics.fmean, zip(*pairs, strict=True))
     return LayerTimes(
         mode="inference",
-        calls=_calls(means, min(step_s, counted_s), counters, model.file.types),
+        calls=module_times([nodes], [min(step_s, counted_s)], model.file.types),
         warmup=0,
         forward=PhaseTimes((step_s,), (counted_s,)),
         probe_s={"outside": max(0.0, counted_s - step_s)},
-        unmet=(f"min_samples={protocol.min_samples}",) if len(without) < protocol.min_samples else (),
-    )
-
-
-def _calls(
-    means: Mapping[str, float], step_s: float, counters: Counters, types: Mapping[str, str]
-) -> tuple[CallTime, ...]:
-    """One per module that operators belong to, and those around it."""
-    paths = modules_of(counters.operators[name].path for name in means)
-    own = {path: 0.0 for path in paths if types.get(path) not in NEVER_CALLED}
-    for name, seconds in means.items():
-        own[counters.operators[name].path] += seconds
-    own[ROOT] += max(0.0, step_s - sum(means.values()))
-    position = {path: index for index, path in enumerate(own)}
-    return tuple(
-        CallTime(
-            path=path,
-            type=types.get("" if path == ROOT else path, ""),
-            call=0,
-            parent=next((position[one] for one in reversed(above(path)) if one in position), None),
-            forward=(seconds,),
-        )
-        for path, seconds in own.items()
+        unmet=(f"min_samples={protocol.min_samples}",) if len(pairs) < protocol.min_samples else (),
     )
 
 
 def operators(model: OpenvinoModel, batch: Feed) -> Operators:
     """Return the operators of the compiled graph that a step runs: means over some steps."""
-    counters, clock = Counters(model, batch), model.clock()
-    step_s = lasting(counters.step, OPERATOR_STEPS, clock) / OPERATOR_STEPS
-    rows: dict[tuple[str, str, Shapes], OperatorRow] = {}
-    for name, seconds in counters.means().items():
-        operator = counters.operators[name]
-        key = (operator.path, operator.kind, operator.input_shapes)
-        known = rows.get(key)
-        calls = 1 + (known.calls if known else 0)
-        flops = _sum(known.flops if known else 0, operator.flops)
-        mean = seconds + (known.self_s if known else 0.0)
-        rows[key] = OperatorRow(
-            operator.path, operator.kind, "forward", calls, mean, mean, None, None, flops, None, operator.input_shapes
-        )
-    return Operators("inference", tuple(rows.values()), OPERATOR_STEPS, step_s)
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+    counters = Counters(model, batch)
+    step_s = lasting(counters.step, OPERATOR_STEPS, model.clock()) / OPERATOR_STEPS
+    return Operators("inference", operator_rows([counters.nodes()], on_device=False), OPERATOR_STEPS, step_s)

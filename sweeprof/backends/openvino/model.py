@@ -1,26 +1,28 @@
-"""A converted model in OpenVINO, ready to step. What a process has loaded by then is the run-time and numpy."""
+"""A converted model in OpenVINO, ready to step. What a process has loaded by then is the run-time and numpy.
+
+Beside it the calibration kernel: a graph of one operator, one layer's work of a middling model.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import openvino
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import arrays, by_name, moved_last
-from sweeprof.backends.openvino.files import Converted
-from sweeprof.backends.outputs import HostOutputs, floating_outputs
+from sweeprof.backends.call_signature import by_name
+from sweeprof.backends.file_backend import FileModel, fitting
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import WallClock
 
 Hint = Literal["latency", "throughput"]
-Conversion = Callable[[Inputs], AbstractContextManager[Converted]]
+TAKER = "the graph is compiled for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,83 +61,41 @@ class Feed:
 
     tensors: tuple[openvino.Tensor, ...]
     rows: int | None
-    """Samples that count, if the batch was filled up to the one that the graph takes; None: all."""
+    """Samples of the batch, which may have been filled up to the one that the graph takes; None: it has no axis for them."""
 
 
-class OpenvinoModel:
-    """A graph in OpenVINO; it is converted when it meets its first inputs, and compiled for their shapes."""
+class OpenvinoModel(FileModel):
+    """A graph in OpenVINO, compiled for the shapes of the first inputs."""
 
-    compiles = False
+    settings: CompileSettings
+    graph: Any
+    """The ``openvino.Model`` with the shapes of the first inputs."""
 
-    def __init__(self, conversion: Conversion, settings: CompileSettings, channel_axis: int | None) -> None:
-        self._conversion, self.settings, self._axis = conversion, settings, channel_axis
-        self._held: AbstractContextManager[Converted] | None = None
-        self._file: Converted | None = None
-        self.graph: Any = None
-        """The ``openvino.Model`` with the shapes of the first inputs; None before these."""
-        self._slots: list[Any] = []
-        """Its inputs, in the order of the arguments."""
-        self._compiled: Any = None
-        self._request: Any = None
-
-    @property
-    def native(self) -> Any:
-        """The ``CompiledModel``; None before the first inputs."""
-        return self._compiled
-
-    @property
-    def file(self) -> Converted:
-        """The file that runs.
-
-        Raises:
-            Unsupported: the model has met no inputs yet.
-        """
-        if self._file is None:
-            raise Unsupported("the model is converted for its inputs, and has met none yet")
-        return self._file
-
-    def meet(self, inputs: Inputs) -> None:
-        """Convert the model for such inputs and compile it, where that has not been done.
-
-        Raises:
-            Unsupported: it cannot be converted, or takes no such inputs.
-            Exception: whatever the builder raised, or OpenVINO.
-        """
-        if self._file is not None:
-            return
-        self._held = self._conversion(inputs)  # a temporary file is there as long as this object
-        self._file = self._held.__enter__()
-        self.graph = openvino.Core().read_model(self._file.path)
-        self._slots = [self.graph.input(name) for name in self._file.input_names(self.graph)]
+    def open(self, inputs: Inputs) -> None:
+        self.graph = openvino.Core().read_model(self.file.path)
+        self._slots = [self.graph.input(name) for name in self.file.input_names(self.graph)]
         reshape(self.graph, {slot: array.shape for slot, array in zip(self._slots, self._fed(inputs), strict=True)})
-        self._compiled = self.settings.compiled(self.graph)
-        self._request = self._compiled.create_infer_request()
+        self.native = self.settings.compiled(self.graph)
+        self._request = self.native.create_infer_request()
 
     def _fed(self, inputs: Inputs) -> list[AnyArray]:
-        positional, named = arrays(inputs)
-        if self.file.channels == "last" and self._axis is not None:
-            positional = [moved_last(array, self._axis) for array in positional]
-        return list(by_name(self.file.input_names(self.graph), positional, named).values())
+        """Return the arrays in the order of the arguments."""
+        return list(by_name(self.file.input_names(self.graph), *self.arrays(inputs)).values())
 
-    def clock(self) -> WallClock:
-        return WallClock()
-
-    def put(self, inputs: Inputs) -> Feed:
-        self.meet(inputs)
+    def feed(self, inputs: Inputs) -> Feed:
         given = self._fed(inputs)
         rows = len(given[0]) if given and given[0].ndim else None
-        wanted = [tuple(slot.shape) for slot in self._slots]
-        filled = [_filled(array, shape, rows) for array, shape in zip(given, wanted, strict=True)]
         tensors = [
-            openvino.Tensor(np.ascontiguousarray(array, slot.element_type.to_dtype()), shared_memory=True)
-            for array, slot in zip(filled, self._slots, strict=True)
+            openvino.Tensor(
+                np.ascontiguousarray(fitting(array, tuple(slot.shape), TAKER), slot.element_type.to_dtype()),
+                shared_memory=True,
+            )
+            for array, slot in zip(given, self._slots, strict=True)
         ]
-        order = [self._slots.index(slot) for slot in self.graph.inputs]
-        return Feed(tuple(tensors[index] for index in order), None if [a.shape for a in given] == wanted else rows)
+        return Feed(tuple(tensors[self._slots.index(slot)] for slot in self.graph.inputs), rows)
 
-    @contextmanager
-    def stepping(self, batch: Feed) -> Iterator[Callable[[], object]]:
-        yield self.steps_of(self._request, batch)
+    def step_of(self, batch: Feed) -> Callable[[], object]:
+        return self.steps_of(self._request, batch)
 
     @staticmethod
     def steps_of(request: openvino.InferRequest, batch: Feed) -> Callable[[], object]:
@@ -151,6 +111,11 @@ class OpenvinoModel:
 
         return step
 
+    def named_outputs(self, values: Any) -> dict[str, AnyArray]:
+        slots = self.graph.outputs
+        names = self.file.outputs or [min(slot.get_names(), default=str(i)) for i, slot in enumerate(slots)]
+        return dict(zip(names, values, strict=True))
+
     def concurrently(self, batch: Feed, requests: int | None, seconds: float) -> tuple[int, int, float]:
         """Run forwards of ``batch``, several at a time; returns how many at a time, how many, and the seconds that these took.
 
@@ -159,7 +124,7 @@ class OpenvinoModel:
             requests: at a time; None: as many as OpenVINO finds best for its streams.
             seconds: requests are started for this long; then the last are awaited.
         """
-        queue = openvino.AsyncInferQueue(self._compiled, requests or 0)
+        queue = openvino.AsyncInferQueue(self.native, requests or 0)
         for request in queue:
             self.steps_of(request, batch)
         done = len(queue)
@@ -172,21 +137,6 @@ class OpenvinoModel:
             count += 1
         queue.wait_all()
         return done, count, time.perf_counter() - begin
-
-    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
-        return {}
-
-    def host_outputs(self, outputs: Any) -> HostOutputs:
-        rows, values = outputs
-        names = self.file.outputs or [_name(slot, index) for index, slot in enumerate(self.graph.outputs)]
-        found = {name: value[:rows] if value.ndim else value for name, value in zip(names, values, strict=True)}
-        return floating_outputs(
-            values, found, lambda value: value.dtype.kind == "f", lambda value: value.astype(np.float32)
-        )
-
-
-def _name(slot: openvino.Output, index: int) -> str:
-    return min(slot.get_names(), default=str(index))
 
 
 def reshape(graph: openvino.Model, shapes: Mapping[openvino.Output, tuple[int, ...]]) -> None:
@@ -202,10 +152,26 @@ def reshape(graph: openvino.Model, shapes: Mapping[openvino.Output, tuple[int, .
     graph.reshape(given)
 
 
-def _filled(array: AnyArray, shape: tuple[int, ...], rows: int | None) -> AnyArray:
-    """Return the array, filled up with its last sample to the batch that the graph is compiled for."""
-    if array.shape == shape:
-        return array
-    if rows is None or array.ndim != len(shape) or array.shape[1:] != shape[1:] or len(array) > shape[0]:
-        raise Unsupported(f"the graph is compiled for a {shape}, not a {array.shape}")
-    return array[np.minimum(np.arange(shape[0]), rows - 1)]
+def kernel(model: OpenvinoModel, wanted: KernelName | None) -> Kernel:
+    """The kernel with the model's threads; always in single precision, so that variants have the same.
+
+    Args:
+        model: which has met its inputs.
+        wanted: which; None: the one that resembles the model.
+    """
+    from openvino import opset8
+
+    found = Counter(node.get_type_name() for node in model.graph.get_ordered_ops())
+    name = wanted or resembling(found["Convolution"] + found["GroupConvolution"], found["MatMul"])
+    if name == "convolution":
+        given = np.ones((1, CHANNELS, SIDE, SIDE), np.float32)
+        weights = np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32)
+        slot = opset8.parameter(given.shape, np.float32)
+        node = opset8.convolution(slot, weights, [1, 1], [1, 1], [1, 1], [1, 1])
+    else:
+        given = np.full((ROWS, ROWS), 1e-3, np.float32)
+        slot = opset8.parameter(given.shape, np.float32)
+        node = opset8.matmul(slot, given, transpose_a=False, transpose_b=False)
+    settings = replace(model.settings, inference_precision="f32")
+    request = settings.compiled(openvino.Model([node], [slot], name)).create_infer_request()
+    return Kernel(name, model.steps_of(request, Feed((openvino.Tensor(given),), None)))

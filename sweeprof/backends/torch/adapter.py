@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from sweeprof.backends import Build, DeviceCheck, Gap
-from sweeprof.backends.compilers import Compiler
+from sweeprof.backends import Build, Compiler, DeviceCheck, Gap
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.counting import count_built, in_inference, own_counts, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating

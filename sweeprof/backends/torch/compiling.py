@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from sweeprof.backends.compilers import Compiler
+from sweeprof.backends import Compiler
 from sweeprof.backends.torch import private
 from sweeprof.errors import Unsupported
 

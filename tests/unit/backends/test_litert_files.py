@@ -23,8 +23,9 @@ from sweeprof.zoo import digits_resnet, lenet5, mlp
 
 pytest.importorskip("ai_edge_litert")
 
+from sweeprof.backends.call_signature import signature_of
 from sweeprof.backends.litert.adapter import LitertBackend
-from sweeprof.backends.litert.convert import Quantization, converted, signature_of
+from sweeprof.backends.litert.convert import Quantization, converted
 from sweeprof.backends.litert.counting import count_file
 from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
@@ -40,8 +41,8 @@ BIASED = {"bias_initializer": "random_normal"}
 
 
 def written(folder: Path, model: Any, *shapes: tuple[int, ...], quantization: Quantization = "none") -> TfliteFile:
-    samples = [np.moveaxis(Digits().split("train").inputs[:128], 1, -1)] if quantization == "int8" else []
-    signature = signature_of(Inputs(tuple(TensorSpec(shape) for shape in shapes)), None)
+    samples = {"0": np.moveaxis(Digits().split("train").inputs[:128], 1, -1)} if quantization == "int8" else {}
+    signature = signature_of(Inputs(tuple(TensorSpec(shape) for shape in shapes)))
     own = folder / str(len(list(folder.iterdir())))
     own.mkdir()
     return converted(model, signature, quantization, samples, own)

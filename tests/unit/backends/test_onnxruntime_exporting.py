@@ -17,7 +17,7 @@ from sweeprof.backends import model_files
 from sweeprof.backends.call_signature import VARYING
 from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, key_of, run_child
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
-from sweeprof.backends.onnxruntime.exporting import EXPORTERS, Exporter
+from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
@@ -105,11 +105,17 @@ def test_what_the_key_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     signature = {"args": [{"shape": [2, 3], "dtype": "float32"}], "kwargs": {}}
 
     def key(axis: int | None = 1, opset: int = 23, seed: int = 0, **change: Any) -> str:
-        return key_of({**node, **change}, EXPORTERS, signature, axis, opset, seed)
+        return key_of({**node, **change}, Exporter.PACKAGES, signature, axis, opset, seed)
 
     first = key()
     assert key() == first
-    others = {key(axis=None), key(opset=20), key(seed=1), key(width=4), key_of(node, EXPORTERS, {"args": []}, 1, 23, 0)}
+    others = {
+        key(axis=None),
+        key(opset=20),
+        key(seed=1),
+        key(width=4),
+        key_of(node, Exporter.PACKAGES, {"args": []}, 1, 23, 0),
+    }
     assert len(others | {first}) == 6
     source.write_text("raise RuntimeError('imported, and changed')")
     changed = key()
@@ -127,20 +133,20 @@ def test_where_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_known_beside_a_graph_is_kept(tmp_path: Path) -> None:
-    known = Exported(str(tmp_path / "model.onnx"), 3, {"n": "a.b"}, {"w": "frozen"}, {"": "Net"}, channels="last")
+    known = Exported(str(tmp_path / "model.onnx"), "last", ("y",), 3, {"": "Net"}, {"w": "frozen"}, {"n": "a.b"})
     with pytest.raises(FileNotFoundError):
         Exported.within(tmp_path)
     known.write_facts()
     assert Exported.within(tmp_path) == known
     (tmp_path / "model.onnx").write_bytes(b"123")
     (tmp_path / "model.onnx.data").write_bytes(b"4567")
-    assert known.size() == 7
+    assert known.artifact().bytes == 7
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, stage: str, kind: str, message: str) -> Exporter:
     """An exporter whose process answers that; the real process is tested by the conformance suite."""
     monkeypatch.setattr(model_files, "run_child", lambda *_: ChildFailure(stage, kind, message))
-    return Exporter(23, 0, None)
+    return Exporter()
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,7 @@ def test_what_the_process_raised_is_raised(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     exporter = answering(monkeypatch, stage, kind, "no luck")
-    with pytest.raises(error, match=says), exporter.exported(builder(MLP), DIGITS, 1):
+    with pytest.raises(error, match=says), exporter.converted(builder(MLP), DIGITS, 1):
         pass
 
 
@@ -174,7 +180,7 @@ def test_what_the_process_raised_is_raised(
 def test_torchs_want_of_memory_is_one(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     exporter = answering(monkeypatch, stage, "RuntimeError", "DefaultCPUAllocator: can't allocate memory: 1 bytes")
-    with pytest.raises(MemoryError), exporter.exported(builder(MLP), DIGITS, 1):
+    with pytest.raises(MemoryError), exporter.converted(builder(MLP), DIGITS, 1):
         pass
 
 
@@ -189,14 +195,14 @@ def test_a_model_that_is_not_exported_for_any_batch_size_is_for_one(
         shapes.append(request["signature"]["args"][0]["shape"])
         if shapes[-1][0] == VARYING:
             return ChildFailure("export", "RuntimeError", "no luck")
-        Exported(f"{request['folder']}/model.onnx", shapes[-1][0]).write_facts()
+        Exported(f"{request['folder']}/model.onnx", batch=shapes[-1][0]).write_facts()
         return None
 
     monkeypatch.setattr(model_files, "run_child", refusing)
     inputs = Inputs((TensorSpec((batch, 3)),))
     for _ in range(2):
         refused = pytest.raises(Unsupported, match="no luck") if batch == VARYING else nullcontext()
-        with refused, Exporter(23, 0, str(tmp_path)).exported(builder(MLP), inputs, 1) as file:
+        with refused, Exporter(cache=str(tmp_path)).converted(builder(MLP), inputs, 1) as file:
             assert file.batch == batch
     assert shapes == ([[VARYING, 3]] * 2 if batch == VARYING else [[VARYING, 3], [batch, 3]])
 
@@ -214,16 +220,16 @@ def test_what_fails_altogether_is_not_remembered(
     monkeypatch.setattr(model_files, "run_child", failing)
     for times in (1, 2):
         with pytest.raises(error, match="no luck"):  # noqa: SIM117
-            with Exporter(23, 0, str(tmp_path)).exported(builder(MLP), DIGITS, 1):
+            with Exporter(cache=str(tmp_path)).converted(builder(MLP), DIGITS, 1):
                 pass
         assert len(requests) == times * asked
 
 
 def test_a_process_that_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exporter = Exporter(23, 0, str(tmp_path))
+    exporter = Exporter(cache=str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/bin/false")
     says = "the process that makes the model.s file ended with code 1: without a word"
-    with pytest.raises(RuntimeError, match=says), exporter.exported(builder(MLP), DIGITS, 1):
+    with pytest.raises(RuntimeError, match=says), exporter.converted(builder(MLP), DIGITS, 1):
         pass
 
 

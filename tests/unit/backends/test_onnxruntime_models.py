@@ -88,9 +88,7 @@ class Sample:
         torch.manual_seed(0)
         self.module = build().eval()
         self.inputs = Inputs((TensorSpec(self.shape),))
-        self.file: Exported = stack.enter_context(
-            Exporter(23, 0, None).exported(lambda: self.module, self.inputs, None)
-        )
+        self.file: Exported = stack.enter_context(Exporter().converted(lambda: self.module, self.inputs, None))
 
     @property
     def backend(self) -> OnnxruntimeBackend:
@@ -222,7 +220,7 @@ def test_what_cannot_be_exported_is_unsupported_in_the_exporters_words() -> None
 
 def exported(found: Sample) -> OnnxModel:
     """With all that the export knew."""
-    return OnnxModel(lambda _: nullcontext(found.file), OnnxruntimeBackend()._settings(), "cpu", None)
+    return OnnxModel(lambda _: nullcontext(found.file), OnnxruntimeBackend().settings(), None)
 
 
 def timed(found: Sample) -> LayerTimes:

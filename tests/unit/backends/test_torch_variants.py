@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
-from sweeprof.backends.compilers import Compiler
+from sweeprof.backends import Compiler
 from sweeprof.backends.precision import Precision, PrecisionMethod
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built

@@ -1,0 +1,245 @@
+"""What all backends that run files have in common: their settings, and a loaded model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sweeprof.backends import AnyArray, Build, Gap
+from sweeprof.backends.call_signature import arrays
+from sweeprof.backends.model_files import Converter, MadeFile
+from sweeprof.backends.outputs import HostOutputs, floating_outputs
+from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
+from sweeprof.errors import Unsupported
+from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.process_memory import ProcessMemory
+from sweeprof.measuring.timing import WallClock
+from sweeprof.measuring.training_config import Work
+from sweeprof.results.artifact import Artifact
+
+SAMPLES = 128
+"""Of the data, for ranges."""
+GENERATION = Gap("not implemented", "a forward is converted, and not the loop over the tokens with its cache")
+
+
+def gaps_of(runtime: str) -> dict[str, Gap]:
+    """Return the gaps that every run-time of files has.
+
+    Args:
+        runtime: its name.
+    """
+    inference = Gap("makes no sense", f"{runtime} runs models, and trains none")
+    return {
+        "AnalyzesTraining": inference,
+        "Trains": inference,
+        "Generates": GENERATION,
+        "AnalyzesGeneration": GENERATION,
+        "TracesGraph": Gap(
+            "not implemented",
+            "the operators of the file are counted by module; open the file in a viewer to see its graph",
+        ),
+        "CountsItself": Gap("not possible upstream", f"{runtime} counts no operations"),
+        "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
+        "ProfilesLines": Gap("makes no sense", "a file has no source lines"),
+    }
+
+
+class FileModel:
+    """A file in its run-time; it is converted when the model meets its first inputs, whose shapes a converter needs."""
+
+    compiles = False
+
+    def __init__(
+        self,
+        conversion: Callable[[Inputs], AbstractContextManager[Any]],
+        settings: Any,
+        channel_axis: int | None,
+        device: str = "cpu",
+    ) -> None:
+        """Args:
+        conversion: makes the file for such inputs; it exists within the context.
+        settings: of the run-time.
+        channel_axis: where the dataset has its channels.
+        device: as the backend calls it.
+        """
+        self._conversion, self.settings, self._axis, self.device = conversion, settings, channel_axis, device
+        self._held: AbstractContextManager[MadeFile] | None = None
+        self._file: Any = None
+        self.native: Any = None
+        """What the run-time made of the file; None before the first inputs."""
+
+    @property
+    def file(self) -> Any:
+        """The file that runs.
+
+        Raises:
+            Unsupported: the model has met no inputs yet.
+        """
+        if self._file is None:
+            raise Unsupported("the model is converted for its inputs, and has met none yet")
+        return self._file
+
+    def meet(self, inputs: Inputs) -> None:
+        """Convert the model for such inputs and open its file, where that has not been done.
+
+        Raises:
+            Unsupported: it cannot be converted, or takes no such inputs.
+            Exception: whatever the builder raised, or the run-time.
+        """
+        if self._file is None:
+            self._held = self._conversion(inputs)  # a temporary file is there as long as this object
+            self._file = self._held.__enter__()
+            self.open(inputs)
+
+    def open(self, inputs: Inputs) -> None:
+        """Open the file for such inputs."""
+        raise NotImplementedError
+
+    def arrays(self, inputs: Inputs) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+        """Return positional and named tensors in the layout that the file wants."""
+        return arrays(inputs, self._axis if self.file.channels == "last" else None)
+
+    def clock(self) -> WallClock:
+        return WallClock()
+
+    def put(self, inputs: Inputs) -> Any:
+        self.meet(inputs)
+        return self.feed(inputs)
+
+    def feed(self, inputs: Inputs) -> Any:
+        """Return the inputs of a model that has met some, as the file takes them."""
+        raise NotImplementedError
+
+    @contextmanager
+    def stepping(self, batch: Any) -> Iterator[Callable[[], object]]:
+        yield self.step_of(batch)
+
+    def step_of(self, batch: Any) -> Callable[[], object]:
+        """Return a function that runs one forward; it returns the rows that count (None: all) and the complete outputs."""
+        raise NotImplementedError
+
+    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+        return {}
+
+    def host_outputs(self, outputs: Any) -> HostOutputs:
+        rows, values = outputs
+        found = {name: array[:rows] if array.ndim else array for name, array in self.named_outputs(values).items()}
+        return floating_outputs(
+            values, found, lambda array: array.dtype.kind == "f", lambda array: array.astype(np.float32)
+        )
+
+    def named_outputs(self, values: Any) -> dict[str, AnyArray]:
+        """Return the outputs of a step by their names, in the order of the model."""
+        raise NotImplementedError
+
+
+def fitting(array: AnyArray, shape: tuple[int, ...], taker: str) -> AnyArray:
+    """Return an array, filled up with its last sample to the batch of a shape.
+
+    Raises:
+        Unsupported: it does not fit; the message begins with ``taker``.
+    """
+    if array.shape == shape:
+        return array
+    if not shape or array.ndim != len(shape) or array.shape[1:] != shape[1:] or len(array) > shape[0]:
+        raise Unsupported(f"{taker} a {shape}, not a {array.shape}")
+    return array[np.minimum(np.arange(shape[0]), len(array) - 1)]
+
+
+@dataclass(slots=True)
+class FileBackend:
+    """Runs files of one format; a model of a framework is converted once, and its file is kept."""
+
+    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]]
+    precision_gaps: ClassVar[Mapping[str, str]] = {}
+    gaps: ClassVar[Mapping[str, Gap]]
+    out_of_memory: ClassVar[tuple[str, ...]]
+    """What the run-time says when memory runs out."""
+    threads: int = 1
+    """Threads within an operator."""
+    precision: Precision | None = None
+    precision_method: PrecisionMethod | None = None
+    cache: str | None = None
+    """Folder of converted models; None: one in the user's cache."""
+    seed: int = field(default=0, init=False)
+    expected: Inputs | None = field(default=None, init=False)
+    samples: Callable[[int], Inputs | None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.method()
+
+    def method(self) -> str | None:
+        """Return the method by which models get their precision."""
+        return checked_method(type(self), self.precision, self.precision_method)
+
+    def configure(self, seed: int) -> None:
+        self.seed = seed  # of the process that builds and converts; threads are a setting of each model
+
+    def expect(self, inputs: Inputs) -> None:
+        self.expected = inputs
+
+    def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
+        self.samples = samples
+
+    def taken_samples(self, is_needed: bool) -> Inputs | None:
+        """Return the samples for ranges, if they are needed and there are some."""
+        return self.samples(SAMPLES) if is_needed and self.samples is not None else None
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def converter(self) -> Converter[Any]:
+        """Return what makes the files, with the settings of this backend."""
+        raise NotImplementedError
+
+    def model_of(
+        self, conversion: Callable[[Inputs], AbstractContextManager[Any]], device: str, channel_axis: int | None
+    ) -> FileModel:
+        """Return a model that is converted when it meets inputs."""
+        raise NotImplementedError
+
+    def load(self, build: Build, device: str, channel_axis: int | None) -> Any:
+        converter = self.converter()
+        model = self.model_of(lambda inputs: converter.converted(build, inputs, channel_axis), device, channel_axis)
+        if self.expected is not None:
+            model.meet(self.expected)
+        return model
+
+    def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
+        if self.expected is None:
+            raise Unsupported("the model is converted for its inputs, and they are not known")
+        with self.converter().converted(build, self.expected, channel_axis) as file:
+            return file.artifact()  # type: ignore[no-any-return]
+
+    def settings_in_effect(self, model: FileModel | None = None) -> Mapping[str, Any]:
+        # They belong to each loaded model; its builder has no influence on them.
+        if model is None or model.native is None:
+            return {}
+        method = self.method()
+        return {**self.settings_of(model.native), **({} if method is None else {"precision method": method})}
+
+    def settings_of(self, native: Any) -> dict[str, Any]:
+        """Return the settings of what the run-time made of a file."""
+        return {}
+
+    def device_of(self, model: object) -> str:
+        return "cpu"
+
+    @contextmanager
+    def borrowed(self, model: object, is_trained: bool = False) -> Iterator[None]:
+        yield  # what runs is a file, and the model that it was converted from is only read
+
+    def memory_meter(self) -> ProcessMemory:
+        return ProcessMemory()
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, MemoryError) or any(text in str(error).lower() for text in self.out_of_memory)
+
+    def check_inference(self, work: Work) -> None:
+        """Raise if the work is training."""
+        if work.training is not None:
+            raise Unsupported(str(self.gaps["Trains"]))
