@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, compress
 from operator import attrgetter, is_
 from typing import Any
 
@@ -24,7 +25,7 @@ def unchanged(
     module: torch.nn.Module,
     *,
     values: bool = True,
-    attributes: Mapping[torch.nn.Module, ModuleAttributes] | None = None,
+    attributes: Attributes | None = None,
     tensors: Sequence[torch.Tensor] | None = None,
 ) -> Iterator[list[torch.nn.Module]]:
     """Put back everything that happens to ``module`` within it, also after an error.
@@ -42,7 +43,7 @@ def unchanged(
     """
     if attributes is None:
         attributes = attributes_of(modules_of(module))
-    modules = list(attributes)
+    modules = attributes.modules
     changed: list[torch.nn.Module] = []
     tensors = tensors_among(modules) if tensors is None else tensors
     if any_lazy(tensors):
@@ -63,13 +64,13 @@ def unchanged(
     finally:
         if is_outermost:
             del _REMEMBERED[id(module)]
-        changed += [inner for inner, remembered in attributes.items() if remembered.restore()]
+        changed += attributes.restore()
         for thing, kind in kinds:
             _make_lazy(thing, kind)
         for tensor, data, grad in holding:
             tensor.data, tensor.grad = data, grad
-        for tensor, requires_grad in zip(tensors, wanting, strict=True):
-            if tensor.requires_grad != requires_grad:
+        if list(map(_requires_grad, tensors)) != wanting:
+            for tensor, requires_grad in zip(tensors, wanting, strict=True):
                 tensor.requires_grad_(requires_grad)
         for buffer, before in buffers:
             if buffer.layout != torch.strided or not torch.equal(buffer, before):
@@ -85,18 +86,15 @@ def _make_lazy(thing: Any, kind: type) -> None:
 
 
 _requires_grad = attrgetter("requires_grad")
-_REMEMBERED: dict[int, Mapping[torch.nn.Module, ModuleAttributes]] = {}
+_REMEMBERED: dict[int, Attributes] = {}
 """The attributes that :func:`unchanged` has remembered, by the identity of its module."""
 
 
-def attributes_of(modules: Iterable[torch.nn.Module]) -> Mapping[torch.nn.Module, ModuleAttributes]:
+def attributes_of(modules: Iterable[torch.nn.Module]) -> Attributes:
     """Return the attributes of a root and all modules below it, as they are or as :func:`unchanged` remembers them."""
     modules = list(modules)
     known = _REMEMBERED.get(id(modules[0]))
-    if known is not None and len(known) == len(modules) and all(map(known.__contains__, modules)):
-        return known
-    names: dict[Names, Names] = {}
-    return {inner: ModuleAttributes(vars(inner), names) for inner in modules}
+    return known if known is not None and known.modules == modules else Attributes(modules)
 
 
 class WrappedForward(partial[Any]):
@@ -234,55 +232,66 @@ def _seeded_accelerators() -> tuple[str, list[int]]:
     return current.type, list(range(torch.accelerator.device_count()))
 
 
-Names = tuple[str, ...]
+class Attributes:
+    """The attributes of modules, and what those that are plain containers hold, as they were when it was made.
 
+    All modules are compared at once: a model has thousands of attributes, and a forward changes few or none of them.
+    """
 
-class ModuleAttributes:
-    """The attributes of a module, and what those that are plain containers held."""
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        self.modules = list(modules)
+        self._current: list[dict[str, Any]] = list(map(vars, self.modules))
+        self._sizes = list(map(len, self._current))
+        self._names = list(chain.from_iterable(self._current))
+        self._values = list(chain.from_iterable(map(dict.values, self._current)))
+        self._containers = [value for value in self._values if type(value) in _CONTAINERS]
+        self._container_sizes = list(map(len, self._containers))
+        self._contents = self._contents_now()
 
-    __slots__ = ("_current", "_end", "_filled", "_held", "_names", "_values")
+    def _contents_now(self) -> list[Any]:
+        """Return what the containers hold: of a mapping the keys, and in another place the values."""
+        filled = list(compress(self._containers, self._container_sizes))
+        mappings = [container for container in filled if isinstance(container, dict)]
+        return list(chain(chain.from_iterable(filled), chain.from_iterable(map(dict.values, mappings))))
 
-    def __init__(self, current: dict[str, Any], known: dict[Names, Names]) -> None:
-        """Args:
-        current: the attributes.
-        known: names of the attributes of other modules, which those of the same class share with them.
-        """
-        self._current = current
-        names = tuple(current)
-        self._names = known.setdefault(names, names)
-        self._values = values = tuple(current.values())  # smaller than a copy of the dictionary
-        # A module sets its own attributes first, always the same; of these mostly three or four hold anything.
-        is_usual = len(values) >= OWN_ATTRIBUTES and values[OWN_ATTRIBUTES - 1] is current.get("_modules", self)
-        self._end = end = OWN_ATTRIBUTES if is_usual else 0
-        self._filled = list(filter(None, values[1:end]))
-        held = [value for value in self._filled if value is not True]
-        held += [value for value in values[end:] if value.__class__ in _CONTAINERS]
-        self._held = [(value, value.copy()) for value in held]
-
-    def restore(self) -> bool:
-        """Put every one back that was exchanged, added or removed; returns True if there were any."""
-        current = self._current
-        is_changed = len(current) != len(self._values) or not all(map(is_, current.values(), self._values))
-        if is_changed:
-            current.clear()
-            current.update(zip(self._names, self._values, strict=True))
-        filled = list(filter(None, self._values[1 : self._end]))
-        if len(filled) != len(self._filled) or not all(map(is_, filled, self._filled)):
-            is_changed = True
-            before = set(map(id, self._filled))
-            for value in filled:
-                if id(value) not in before:
+    def restore(self) -> list[torch.nn.Module]:
+        """Put every one back that was exchanged, added or removed; returns the modules that had such."""
+        if (
+            list(map(len, self._current)) == self._sizes
+            and all(map(is_, chain.from_iterable(map(dict.values, self._current)), self._values))
+            and list(map(len, self._containers)) == self._container_sizes
+            and all(map(is_, self._contents_now(), self._contents))
+        ):
+            return []
+        contents = self._contents_by_container()
+        changed = []
+        end = 0
+        for module, current, size in zip(self.modules, self._current, self._sizes, strict=True):
+            begin, end = end, end + size
+            values = self._values[begin:end]
+            is_changed = len(current) != size or not all(map(is_, current.values(), values))
+            if is_changed:
+                current.clear()
+                current.update(zip(self._names[begin:end], values, strict=True))
+            for value in values:
+                if type(value) in _CONTAINERS and not _same(value, content := next(contents)):
+                    is_changed = True
                     value.clear()
-        for value, content in self._held:
-            if not _same(value, content):
-                is_changed = True
-                value.clear()
-                value.extend(content) if isinstance(value, list) else value.update(content)
-        return is_changed
+                    value.extend(content) if isinstance(value, list) else value.update(content)
+            if is_changed:
+                changed.append(module)
+        return changed
 
-
-OWN_ATTRIBUTES = list(vars(torch.nn.Module())).index("_modules") + 1
-"""How many attributes ``torch.nn.Module.__init__`` sets."""
+    def _contents_by_container(self) -> Iterator[Any]:
+        """Yield for each container another one of its kind that holds what it held."""
+        end, mapped = 0, sum(self._container_sizes)
+        for container, size in zip(self._containers, self._container_sizes, strict=True):
+            begin, end = end, end + size
+            content: Any = self._contents[begin:end]
+            if isinstance(container, dict):
+                content = dict(zip(content, self._contents[mapped : mapped + size], strict=True))
+                mapped += size
+            yield set(content) if isinstance(container, set) else content
 
 
 def _same(value: Any, content: Any) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from sweeprof.backends.torch.state import (
     ORIGINAL,
-    ModuleAttributes,
+    Attributes,
     attributes_of,
     children_of,
     tensors_among,
@@ -52,7 +52,7 @@ class Structure:
         paths: the modules with the paths by which they are held.
         """
         self.paths = paths
-        self.attributes: Mapping[torch.nn.Module, ModuleAttributes] = attributes_of(paths)
+        self.attributes: Attributes = attributes_of(paths)
         self.tensors = tensors_among(paths)
         """Every parameter and buffer; one that is shared as often as it is held."""
         self.kinds: dict[torch.nn.Module, Kind | None] = {}
@@ -76,7 +76,7 @@ class Structure:
 
     def release(self) -> None:
         """Free what only the forward needs."""
-        self.attributes = {}
+        self.attributes = Attributes(())
         self._interned.clear()
         self._objects.clear()
 
