@@ -55,8 +55,9 @@ def test_what_was_measured_once_is_said_to_be_so() -> None:
         if cell is not None and cell.verdict == "worse" and changed < 2:
             changed += 1
             unclear = dataclasses.replace(cell, verdict="unclear", verdict_reason="measured_once")
-            row = dataclasses.replace(row, cells={**row.cells, "memory/rss_peak_bytes": unclear})
-        rows.append(row)
+            rows.append(dataclasses.replace(row, cells={**row.cells, "memory/rss_peak_bytes": unclear}))
+        else:
+            rows.append(row)
     once = dataclasses.replace(sample, rows=tuple(rows))
     assert "peak memory: 5 worse, 2 unclear (measured once, which cannot decide)" in verdict_lines(once)
     assert "9 unclear (2 of them measured once, which cannot decide) – " in pull_request(once)
