@@ -13,7 +13,14 @@ from sweeprof.report.markdown import Comment, code_block, sanitised
 from sweeprof.report.summary import environment_items, footnotes, headline
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
 from sweeprof.report.units import scaled, text_unit
-from sweeprof.report.verdict_summary import against_lines, combination_namer, means_lines, protocol_text, tests_text
+from sweeprof.report.verdict_summary import (
+    against_lines,
+    combination_namer,
+    means_lines,
+    protocol_text,
+    tests_text,
+    verdict_counts,
+)
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import WITHOUT_ROUNDS, Cell, Verdict
@@ -39,6 +46,8 @@ class _Difference:
     why: str
     size: float
     """How much worse or better, as a factor of at least 1; sorts."""
+    is_measured_once: bool = False
+    """True if there is no verdict because it was measured in a single process."""
 
 
 def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
@@ -90,8 +99,8 @@ def _verdicts(calls: Sequence[_Difference]) -> str:
     if not calls:
         return ""
     counts = Counter(call.verdict for call in calls)
-    message = ", ".join(f"{counts[v]} {v.replace('_', ' ')}" for v in _ORDER if counts[v] or v == "worse")
-    return f"{message} – "
+    once = sum(call.is_measured_once for call in calls)
+    return f"{verdict_counts(counts, once, [v for v in _ORDER if counts[v] or v == 'worse'])} – "
 
 
 def _beside(comparison: Comparison) -> str:
@@ -131,7 +140,15 @@ def _call(
     # Rounded, so that what is alike to a reader stays in the order of the tables.
     size = round(max(cell.ratio, 1 / cell.ratio), 2) if cell.ratio and cell.ratio > 0 else float("inf")
     return _Difference(
-        cell.verdict, name, title, before, scaled(value, unit), ratio_text(cell), verdict_note(cell), size
+        cell.verdict,
+        name,
+        title,
+        before,
+        scaled(value, unit),
+        ratio_text(cell),
+        verdict_note(cell),
+        size,
+        cell.verdict_reason == "measured_once",
     )
 
 

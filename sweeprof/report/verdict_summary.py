@@ -13,7 +13,7 @@ from sweeprof.report.columns import metric_title, shown_metrics
 from sweeprof.results.compare import Cell, Comparison, Row, ValuePair, spelled
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.statistics import CONFIDENCE, MOST_ROUNDS
-from sweeprof.results.verdicts import expected_false
+from sweeprof.results.verdicts import Verdict, expected_false
 
 _MOST = 8
 """Lines of one kind that a report lists."""
@@ -111,6 +111,22 @@ def tests_text(comparison: Comparison) -> str:
         f"{len(tested)} {ratios} tested, each at {percent(CONFIDENCE)} confidence{repeated}: {message}. "
         f"By chance alone, at most {expected_false(len(tested)):.2g} of them would be better or worse{drift}"
     )
+
+
+def verdict_counts(counts: Mapping[Verdict, int], once: int, order: Iterable[Verdict]) -> str:
+    """Return how often each verdict was reached, e.g. ``2 better, 9 unclear (measured once, which cannot decide)``.
+
+    Args:
+        once: how many of the unclear ones were measured once, in a single process.
+    """
+    parts = []
+    for verdict in order:
+        note = ""
+        if verdict == "unclear" and once:
+            which = "" if once == counts[verdict] else f"{once} of them "
+            note = f" ({which}measured once, which cannot decide)"
+        parts.append(f"{counts.get(verdict, 0)} {verdict.replace('_', ' ')}{note}")
+    return ", ".join(parts)
 
 
 def geometric_means(comparison: Comparison) -> list[Mean]:

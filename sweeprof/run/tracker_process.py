@@ -37,7 +37,17 @@ from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import log_as_a_program
 from sweeprof.text import stored
-from sweeprof.tracking import KNOWN, Adder, Links, ReportsProgress, SendsAhead, SweepInfo, SweepOutcome, Tracker
+from sweeprof.tracking import (
+    KNOWN,
+    Adder,
+    Links,
+    ReportsProgress,
+    SendsAhead,
+    ShowsState,
+    SweepInfo,
+    SweepOutcome,
+    Tracker,
+)
 from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
 
 OPEN_S = 120.0
@@ -154,13 +164,13 @@ class TrackerProcess:
         return None if is_opening or self._links is None or self.trouble else self._child
 
     def show(self, comparison: Comparison) -> None:
-        """Send the combinations of a sweep that runs which have values; nothing if the tracker is not open, or cannot do so."""
+        """Send the state of a running sweep, with the combinations that have values; nothing if the tracker is not open."""
         child = self._open_child()
         if child is None:
             return
         ids = [row.combination_id for row in comparison.rows if row.has_values]
         try:
-            self._ask({"add": ids, "is_optional": True}, SHOWN_S)
+            self._ask({"show": ids}, SHOWN_S)
         except BaseException:  # an interrupt; the answer must not be taken for that of the next request
             child.kill()
             raise
@@ -347,13 +357,18 @@ def _done(
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
     if "add" in message:
         if not isinstance(tracker, Adder):
-            if message.get("is_optional"):
-                return None
             raise TypeError("it cannot send single combinations: set tracking.writer=head")
         whole = comparison_of(folder, running=True, only=message["add"], trust=message["trust"])
         records = list(_outcomes(folder, message["add"]))
         with sending_lock(folder.path, OTHERS_CLOSE_S):  # two tasks that end at once would both make the sweep's run
             tracker.add(whole, records, folder.path, message["add"])
+        return None
+    if "show" in message:
+        if isinstance(tracker, ShowsState):
+            shown = Comparison.read(folder.path)  # of the reports that were just written
+            records = list(_outcomes(folder, message["show"]))
+            with sending_lock(folder.path, OTHERS_CLOSE_S):
+                tracker.show(shown, records, folder.path, message["show"])
         return None
     with sending_lock(folder.path, OTHERS_CLOSE_S):
         comparison = prepared.get(message["missing"])

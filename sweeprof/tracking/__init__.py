@@ -91,6 +91,19 @@ class SendsAhead(Protocol):
 
 
 @runtime_checkable
+class ShowsState(Protocol):
+    """A tracker that can show what has been measured while the sweep runs."""
+
+    def show(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
+        """Send the combinations ``ids``, and show the state of the whole sweep; called again and again while the sweep runs.
+
+        Args:
+            records: of these combinations, as of :meth:`Tracker.close`.
+            folder: has the reports of this state.
+        """
+
+
+@runtime_checkable
 class Adder(Protocol):
     """The interface of a tracker for cluster jobs with ``tracking.writer=job``: several may write at once."""
 

@@ -161,18 +161,50 @@ class MlflowTracker:
         Raises:
             TrackingError: MLflow cannot be reached, or refuses.
         """
-        sweep = sweep_info(comparison)
         with self._told():
-            client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
-            experiment = until_done(lambda _: self._experiment(client, sweep.name))
-            parent_id = until_done(lambda _: sweep_run(client, experiment, sweep)).info.run_id
-            known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
-            for id, content in run_contents(comparison, records, None, parent_id, experiment):
-                if id in ids:
-                    stage = functools.partial(
-                        stage_combination, folder=folder, combination_id=id, config=content.config
-                    )
-                    until_done(functools.partial(_bring, client, experiment, content, stage, known.get(id)))
+            self._add(comparison, records, folder, ids)
+
+    def show(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
+        """Send some combinations, and show the state of the whole sweep in its run: description, answer, counts and reports.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses.
+        """
+        from mlflow.entities import Metric, RunTag
+
+        with self._told():
+            client, experiment, parent = self._add(comparison, records, folder, ids)
+            content, run_id = (
+                sweep_content(comparison, records, folder, "finished", experiment, parent),
+                parent.info.run_id,
+            )
+            there, now = parent.data, int(time.time() * 1000)
+            client.log_batch(
+                run_id,
+                metrics=[
+                    Metric(k, value, now, 0) for k, value in content.metrics.items() if there.metrics.get(k) != value
+                ],
+                tags=[RunTag(key, text) for key, text in content.tags.items() if there.tags.get(key) != text],
+                synchronous=True,
+            )
+            with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
+                stage_sweep(Path(staged), folder, comparison)
+                log_artifacts(client, parent, Path(staged))
+
+    def _add(
+        self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]
+    ) -> tuple[MlflowClient, str, Run]:
+        """Send some combinations; returns the client, the experiment's id and the sweep's run."""
+        sweep = sweep_info(comparison)
+        client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
+        experiment = until_done(lambda _: self._experiment(client, sweep.name))
+        parent = until_done(lambda _: sweep_run(client, experiment, sweep))
+        known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
+        for id, content in run_contents(comparison, records, None, parent.info.run_id, experiment):
+            if id in ids:
+                stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
+                until_done(functools.partial(_bring, client, experiment, content, stage, known.get(id)))
+        return client, experiment, parent
 
     @contextlib.contextmanager
     def _told(self, more: Callable[[], str] = str) -> Iterator[None]:

@@ -10,7 +10,7 @@ from sweeprof.report.cells import one_line
 from sweeprof.report.columns import called_metrics, metric_title
 from sweeprof.report.summary import environment_items
 from sweeprof.report.table import sorted_rows
-from sweeprof.report.verdict_summary import combination_namer
+from sweeprof.report.verdict_summary import combination_namer, verdict_counts
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.record import Failure, Status
 from sweeprof.results.verdicts import Verdict
@@ -63,8 +63,9 @@ def verdict_lines(comparison: Comparison) -> list[str]:
         cells = [row.cells[info.name] for row in held if info.name in row.cells]
         counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)
         if counts:
-            parts = [f"{counts[verdict]} {verdict.replace('_', ' ')}" for verdict in _VERDICTS if counts[verdict]]
-            lines.append(f"{metric_title(info, comparison.rows)}: {', '.join(parts)}")
+            once = sum(cell.verdict_reason == "measured_once" for cell in cells)
+            text = verdict_counts(counts, once, [verdict for verdict in _VERDICTS if counts[verdict]])
+            lines.append(f"{metric_title(info, comparison.rows)}: {text}")
     return lines
 
 

@@ -15,12 +15,18 @@ import pytest
 from filelock import FileLock, Timeout
 
 from support.layered import write_layers
+from support.plans import fake_plan, sweep_folder
 from support.samples import comparison, records
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.record import Record
+from sweeprof.results.record import Record, read_records
+from sweeprof.run import live_reports, locks
+from sweeprof.run.comparison import comparison_of
+from sweeprof.run.reports import write_reports
+from sweeprof.run.shard import run_shard
+from sweeprof.run.tracker_process import _done
 from sweeprof.tracking import SweepInfo, SweepOutcome
 from sweeprof.tracking import mlflow as mlflow_tracker
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
@@ -606,3 +612,45 @@ def test_combinations_that_were_sent_ahead_are_not_sent_again(
     parent, children = runs(client)
     assert parent.info.status == "FINISHED"
     assert {id: run.info.run_id for id, run in children.items()} == {id: run.info.run_id for id, run in ahead.items()}
+
+
+def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
+    output: Path, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two fake models in two rounds; the shard writes the reports and sends the state after every trial."""
+    monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
+    monkeypatch.setattr(live_reports, "SHARE", 1e9)
+    plan = fake_plan({name: {} for name in "ab"}, rounds=2)
+    folder = sweep_folder(output / plan.name / "sweep", plan)
+    tracker = MlflowTracker(None, output)
+    tracker.open(SweepInfo(plan.sweep_id, plan.name, plan.command, plan.created, tuple(plan.axes), plan.size))
+    states = []
+
+    def show(sent: Comparison) -> None:
+        message = {"show": [row.combination_id for row in sent.rows if row.has_values]}
+        _done(tracker, message, folder, {})
+        parent, children = runs(client, plan.name)
+        assert sent.running is not None
+        table = [line for line in (folder.path / "comparison.md").read_text().splitlines() if line.startswith("| ")]
+        states.append((sent.running.done, table, parent, children))
+
+    with live_reports.sent_to(show):
+        run_shard(folder, 0)
+    assert len(states) > 2
+    for done, table, parent, children in states:
+        note = parent.data.tags["mlflow.note.content"]
+        assert f"running: {done} of 6 trials have ended" in note
+        assert table
+        assert set(table) <= set(note.splitlines())
+        assert parent.data.tags["answer"] in note.replace("**", "")
+        assert parent.info.status == "RUNNING"
+        assert set(children) == {"ca", "cb"}
+    last = states[-1][2]
+    assert artifacts(client, last) >= {"comparison.json", "comparison.md", "report.html", "tables"}
+    whole = comparison_of(folder)
+    write_reports(folder, whole)
+    tracker.close(whole, list(read_records(folder.records)), folder.path, "finished")
+    parent, _ = runs(client, plan.name)
+    assert parent.info.run_id == last.info.run_id
+    assert parent.info.status == "FINISHED"
+    assert "running:" not in parent.data.tags["mlflow.note.content"]
