@@ -24,7 +24,7 @@ from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
-from sweeprof.measuring.timing import Clock, FusedStep, GenerationStep, TrainingStep
+from sweeprof.measuring.timing import Clock, FusedStep, GenerationStep, TrainingStep, WallClock
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.generation import Generation
@@ -68,6 +68,18 @@ class LoadedModel(Protocol):
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
+
+
+class HostModel:
+    """What loaded models that run on the host have in common."""
+
+    compiles = False
+
+    def clock(self) -> WallClock:
+        return WallClock()
+
+    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
+        return {}
 
 
 @runtime_checkable

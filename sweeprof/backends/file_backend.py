@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sweeprof.backends import AnyArray, Build, Gap
+from sweeprof.backends import AnyArray, Build, Gap, HostModel
 from sweeprof.backends.call_signature import arrays
 from sweeprof.backends.model_files import Converter, MadeFile
 from sweeprof.backends.outputs import HostOutputs, floating_outputs
@@ -17,7 +17,6 @@ from sweeprof.backends.precision import Precision, PrecisionMethod, checked_meth
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.measuring.timing import WallClock
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.artifact import Artifact
 
@@ -48,10 +47,8 @@ def gaps_of(runtime: str) -> dict[str, Gap]:
     }
 
 
-class FileModel:
+class FileModel(HostModel):
     """A file in its run-time; it is converted when the model meets its first inputs, whose shapes a converter needs."""
-
-    compiles = False
 
     def __init__(
         self,
@@ -103,9 +100,6 @@ class FileModel:
         """Return positional and named tensors in the layout that the file wants."""
         return arrays(inputs, self._axis if self.file.channels == "last" else None)
 
-    def clock(self) -> WallClock:
-        return WallClock()
-
     def put(self, inputs: Inputs) -> Any:
         self.meet(inputs)
         return self.feed(inputs)
@@ -121,9 +115,6 @@ class FileModel:
     def step_of(self, batch: Any) -> Callable[[], object]:
         """Return a function that runs one forward; it returns the rows that count (None: all) and the complete outputs."""
         raise NotImplementedError
-
-    def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
-        return {}
 
     def host_outputs(self, outputs: Any) -> HostOutputs:
         rows, values = outputs
