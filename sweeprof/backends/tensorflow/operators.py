@@ -393,11 +393,11 @@ class _Eager:
 
     def __init__(self, task: StepPhases) -> None:
         self._task, self._clock = task, HostTimestamps()
-        self._probes = LayerProbes(task.root, self._clock, task.parameters)
+        self._probes = LayerProbes(task.root, task.parameters)
         self._steps: list[tuple[PhaseBoundaries, Attribution]] = []
 
     def run(self) -> None:
-        turns = _stepped(self._task, self._task.fed, self._probes, self._clock.now)
+        turns = _stepped(self._task, self._task.fed, self._probes, self._clock)
         self._steps.append((turns, Attribution(self._probes, turns)))
 
     def forget(self) -> None:
@@ -427,8 +427,8 @@ class _Graph:
 
     def _step(self, *fed: Any) -> object:
         places, results = GraphPositions(), list[tf.Tensor]()
-        probes = LayerProbes(self._task.root, places, self._task.parameters)
-        turns = _stepped(self._task, fed, probes, places.now, results)
+        probes = LayerProbes(self._task.root, self._task.parameters)
+        turns = _stepped(self._task, fed, probes, places, results)
         self._owners = AttributionByName(Attribution(probes, turns), places.graph.get_operations())
         return results
 
@@ -451,20 +451,20 @@ def _stepped(
     task: StepPhases,
     fed: Sequence[Any],
     probes: LayerProbes,
-    now: Callable[[], int],
+    marks: HostTimestamps | GraphPositions,
     results: list[tf.Tensor] | None = None,
 ) -> PhaseBoundaries:
     """One whole step, its outputs added to ``results``."""
-    begin = now()
-    with task.taping() as tape, probes.attached(tape):
+    begin = marks.now()
+    with task.taping() as tape, probes.attached(marks, tape):
         outputs = task.forward(*fed)
-    turned = now()
+    turned = marks.now()
     gradients = [] if tape is None else task.gradients(outputs, tape)
-    update = now()
+    update = marks.now()
     task.update(gradients)
     if results is not None:
         results.append(outputs)
-    return PhaseBoundaries(begin, turned, update, now())
+    return PhaseBoundaries(begin, turned, update, marks.now())
 
 
 def _rows(trace: TensorflowTrace, step: _Eager | _Graph) -> tuple[OperatorRow, ...]:
@@ -513,7 +513,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
             "TensorFlow starts, as it is in the process that a sweep gives this pass"
         )
     places = Untouched()
-    probes = LayerProbes(model.native, places, ())
+    probes = LayerProbes(model.native, ())
     options = tf.profiler.experimental.ProfilerOptions(
         host_tracer_level=3, python_tracer_level=0, device_tracer_level=1
     )
@@ -526,7 +526,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
             device["allocated_pre_bytes"] = tf.config.experimental.get_memory_info(gpu)["current"]
         with profiled(options) as events:
             for number in range(STEPS):
-                marking = nullcontext() if number else probes.attached()  # the graph is made in the first step
+                marking = nullcontext() if number else probes.attached(places)  # the graph is made in the first step
                 with marking, tf.profiler.experimental.Trace(STEP):
                     step()
                     tf.test.experimental.sync_devices()
