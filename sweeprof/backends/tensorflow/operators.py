@@ -28,7 +28,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FunctionType
 from typing import Any
 
 import keras
@@ -50,7 +49,7 @@ from sweeprof.backends.tensorflow.model import (
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.allocations import Change, course
 from sweeprof.measuring.layer_timing import LEFT
-from sweeprof.measuring.line_profile import LineMemory, functions_named, python_function, watched
+from sweeprof.measuring.line_profile import LineMemory, chosen_functions, watched
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, above
@@ -622,17 +621,11 @@ def lines(model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines
         raise Unsupported(
             f"mode={mode}: the source lines run once, when the graph is traced; backend.mode=eager runs them"
         )
-    classes = [type(layer) for layer in all_layers(model.native)]
-    chosen = functions_named(functions, classes) if functions else [_call_of(model.native)]
+    native, classes = model.native, [type(layer) for layer in all_layers(model.native)]
+    call = native.call if isinstance(native, keras.Layer) else native
+    chosen = chosen_functions(functions, classes, call, f"call of {type(native).__name__}")
     with whole_steps(model, work) as step, without_collection():
         return watched(chosen, step, _no_memory, model.device)
-
-
-def _call_of(model: object) -> FunctionType:
-    function = python_function(model.call if isinstance(model, keras.Layer) else model)
-    if function is None:
-        raise Unsupported(f"the call of {type(model).__name__} is no Python function: it has no source lines to watch")
-    return function
 
 
 def _no_memory(*_: object) -> LineMemory:
