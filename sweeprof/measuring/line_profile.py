@@ -60,6 +60,26 @@ def functions_named(names: Sequence[str], classes: Iterable[type] = ()) -> list[
     return list(functions.values())
 
 
+def chosen_functions(
+    names: Sequence[str], classes: Iterable[type], called: object, title: str
+) -> Sequence[FunctionType]:
+    """Return the functions of :func:`functions_named`; without any name, the function behind ``called``.
+
+    Args:
+        title: of that function, for the message of an error.
+
+    Raises:
+        UserError: with one problem for each name that is none of a function.
+        Unsupported: a function is not Python's.
+    """
+    if names:
+        return functions_named(names, classes)
+    function = python_function(called)
+    if function is None:
+        raise Unsupported(f"the {title} is no Python function: it has no source lines to watch")
+    return [function]
+
+
 def python_function(called: object) -> FunctionType | None:
     """The function behind a method, a property, a partial or a decorator that tells what it wraps; None: it is not Python's."""
     while not isinstance(called, FunctionType) or hasattr(called, "__wrapped__"):

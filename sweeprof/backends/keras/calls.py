@@ -19,7 +19,7 @@ from sweeprof.backends import Build
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.costs import shape_of
 from sweeprof.backends.model_files import described as described_builder
-from sweeprof.errors import Unsupported, UserError, choice_problem
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import KernelName, resembling
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
@@ -153,20 +153,12 @@ PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "fl
 
 @dataclass(frozen=True, slots=True)
 class KerasPrecision:
-    """The precision of a Keras model.
-
-    Raises:
-        UserError: there is no such precision.
-    """
+    """The precision of a Keras model."""
 
     precision: str | None = None
     """One of :data:`PRECISIONS`; None: as the model is."""
     method: str | None = None
     """``autocast``: one of Keras's mixed policies, under which weights stay in 32 bits; anything else: weights are converted."""
-
-    def __post_init__(self) -> None:
-        if self.precision is not None and self.precision not in PRECISIONS:
-            raise UserError([choice_problem("backend.precision", self.precision, "precision", PRECISIONS)])
 
     @property
     def dtype(self) -> str | None:

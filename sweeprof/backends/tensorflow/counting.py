@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -25,10 +26,9 @@ from sweeprof.backends.keras.private import takes_training
 from sweeprof.backends.keras.symbolic_trace import SymbolicTrace, replaced
 from sweeprof.backends.tensorflow import private
 from sweeprof.counting import mapping, operators
-from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, OperatorCost
+from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
 
 # Costs of operators
@@ -178,25 +178,6 @@ FREE = frozenset(
 PREFIX = "tensorflow::"
 
 
-def count_layers(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
-    """The layers of a Keras model, or of any callable of tensors, for ``inputs`` in the layout that the model expects.
-
-    Raises:
-        Exception: whatever the model, or a formula, raised.
-    """
-    return counting.count_layers(model, inputs, formulas, count_graph)
-
-
-def count_training(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
-    """One training step of a Keras model.
-
-    Raises:
-        Unsupported: no parameter is trained.
-        Exception: whatever the model, or a formula, raised.
-    """
-    return counting.count_training(model, inputs, formulas, count_graph)
-
-
 def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
     """Count ``compute`` into the call that is running, and return what it does as symbolic tensors."""
     leaves = keras.tree.flatten((args, kwargs))
@@ -222,6 +203,12 @@ def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args
     outputs = _sized(trace, keras.tree.map_structure(_tensor, traced.structured_outputs), args, kwargs)
     trace.lifetimes.ran(trace.current.path, [leaves[place] for place in places], keras.tree.flatten(outputs))
     return outputs
+
+
+count_layers = partial(counting.count_layers, fallback=count_graph)
+"""Return the layers of a Keras model, or of any callable of tensors, for inputs in the layout that the model expects."""
+count_training = partial(counting.count_training, fallback=count_graph)
+"""Return one training step of a Keras model."""
 
 
 def _symbolic(value: object) -> Any:
@@ -394,18 +381,11 @@ def own_counts(model: object, inputs: Inputs) -> OwnCounts:
     """
     given = as_called(model, inputs).map(_specified)
     keywords = {"training": False} if isinstance(model, keras.Layer) and takes_training(model) else {}
-    step = Inputs(given.args, {**keywords, **given.kwargs}, given.forward)
-    leaves = tf.nest.flatten((step.args, dict(step.kwargs)))
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, tf.TensorSpec)]
 
-    def run(*tensors: object) -> object:
-        filled = list(leaves)
-        for place, tensor in zip(places, tensors, strict=True):
-            filled[place] = tensor
-        args, kwargs = tf.nest.pack_sequence_as((step.args, dict(step.kwargs)), filled)
-        return Inputs(args, kwargs, step.forward).call(model)
+    def run(*args: object, **kwargs: object) -> object:
+        return Inputs(args, {**keywords, **kwargs}, given.forward).call(model)
 
-    graph = tf.function(run).get_concrete_function(*(leaves[place] for place in places)).graph
+    graph = tf.function(run).get_concrete_function(*given.args, **given.kwargs).graph
     profiler = tf.compat.v1.profiler
     options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation()).with_empty_output().build()
     found = int(profiler.profile(graph=graph, options=options).total_float_ops)

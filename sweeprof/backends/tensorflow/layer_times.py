@@ -77,12 +77,12 @@ class LayerProbes:
 
     Args:
         root: the model.
-        marks: how a mark is made.
         parameters: variables, as TensorFlow has them, that a tape around the model watches; none: there is no backward.
     """
 
-    def __init__(self, root: keras.Layer, marks: Marks, parameters: Collection[tf.Variable]) -> None:
-        self._root, self._marks = root, marks
+    def __init__(self, root: keras.Layer, parameters: Collection[tf.Variable]) -> None:
+        self._root = root
+        self._marks: Marks
         self._parameters = {parameter.ref() for parameter in parameters}
         self._paths = Paths()
         self._index: dict[str, int] = {}
@@ -97,10 +97,14 @@ class LayerProbes:
         self.backward: list[Event] = []
 
     @contextmanager
-    def attached(self, tape: tf.GradientTape | None = None) -> Iterator[None]:
-        """Within it calls of layers leave marks; afterwards Keras is as it was. ``tape`` is the one that follows the model.
+    def attached(self, marks: Marks, tape: tf.GradientTape | None = None) -> Iterator[None]:
+        """Within it calls of layers leave marks; afterwards Keras is as it was.
 
         A layer that the backward calls once more leaves none, and is part of what calls it.
+
+        Args:
+            marks: how a mark is made.
+            tape: that follows the model.
         """
         call = keras.Layer.__call__
 
@@ -108,7 +112,7 @@ class LayerProbes:
             return self._probed(call, layer, args, kwargs) if self._sees(layer) else call(layer, *args, **kwargs)
 
         self.forward, self.backward, self._running, self._is_closed = [], [], [], False
-        self._tape = tape
+        self._marks, self._tape = marks, tape
         # AutoGraph takes Keras's own method as it is, and would rewrite this one.
         with patch.object(keras.Layer, "__call__", private.autograph_artifact(called)):
             yield
@@ -344,20 +348,9 @@ class TimedStep:
     backward: Sequence[Event] = ()
 
 
-class TimedSteps(Protocol):
-    """A task that can be run again and again."""
-
-    @property
-    def described(self) -> list[tuple[list[str], str]]:
-        """Per index of an event, the path and the class name of a layer; known once a step with probes has run."""
-
-    def run_step(self, is_probed: bool) -> TimedStep:
-        """One step."""
-
-
-def timed_steps_of(task: StepPhases, is_eager: bool) -> TimedSteps:
+def timed_steps_of(task: StepPhases, is_eager: bool) -> EagerSteps | GraphSteps:
     """The steps of a task, each kind of which has run once."""
-    steps: TimedSteps = EagerSteps(task) if is_eager else GraphSteps(task)
+    steps = EagerSteps(task) if is_eager else GraphSteps(task)
     for is_probed in (False, True):
         steps.run_step(is_probed)
     return steps
@@ -379,19 +372,16 @@ class HostMarks(EagerMarks):
 
 
 class EagerSteps:
-    """Operator by operator."""
+    """Steps that run operator by operator."""
 
     def __init__(self, task: StepPhases) -> None:
-        self._task = task
-        self._probes = LayerProbes(task.root, HostMarks(task.trains), task.parameters)
-
-    @property
-    def described(self) -> list[tuple[list[str], str]]:
-        return self._probes.described
+        self._task, self._marks = task, HostMarks(task.trains)
+        self.probes = LayerProbes(task.root, task.parameters)
 
     def run_step(self, is_probed: bool) -> TimedStep:
-        probes, task = self._probes, self._task
-        with task.taping() as tape, probes.attached(tape) if is_probed else nullcontext():
+        """Return one step."""
+        probes, task = self.probes, self._task
+        with task.taping() as tape, probes.attached(self._marks, tape) if is_probed else nullcontext():
             begin = time.perf_counter()
             results = task.forward(*task.fed)
             turned = end = time.perf_counter()
@@ -403,52 +393,38 @@ class EagerSteps:
 
 
 class GraphSteps:
-    """Steps that run as a graph, one with probes and one without."""
+    """Steps that run as a graph, one with probes and one without.
+
+    A graph takes its marks itself. The host's clock, from which its timestamps are, tells when it is called.
+    """
 
     def __init__(self, task: StepPhases) -> None:
-        self._programs = [_Program(task, is_probed) for is_probed in (False, True)]
+        self._task = task
+        self._turns: dict[bool, int] = {}
+        """Which timestamp is between forward and backward, of steps with probes and without."""
+        self._runs = [graph_of(partial(self._step, is_probed), autograph=False) for is_probed in (False, True)]
+        self.probes = LayerProbes(task.root, task.parameters)
 
-    @property
-    def described(self) -> list[tuple[list[str], str]]:
-        probes = self._programs[True].probes
-        return probes.described if probes else []
-
-    def run_step(self, is_probed: bool) -> TimedStep:
-        return self._programs[is_probed].run_step()
-
-
-class _Program:
-    """A step as a graph that takes its marks itself; the host's clock, from which its timestamps are, tells when it is called."""
-
-    def __init__(self, task: StepPhases, is_probed: bool) -> None:
-        self._task, self._is_probed = task, is_probed
-        self._turn: int | None = None
-        """Which timestamp is between forward and backward."""
-        self._run = graph_of(self._step, autograph=False)
-        self.probes: LayerProbes | None = None
-        """Those of the graph, once it is made."""
-
-    def _step(self, *fed: Any) -> object:
+    def _step(self, is_probed: bool, *fed: Any) -> object:
         task, stamps = self._task, Timestamps()
-        probes = self.probes = LayerProbes(task.root, stamps, task.parameters)
-        with task.taping() as tape, probes.attached(tape) if self._is_probed else nullcontext():
+        with task.taping() as tape, self.probes.attached(stamps, tape) if is_probed else nullcontext():
             results = task.forward(*fed)
         if tape is not None:
-            self._turn, (_, seed) = stamps.at([results, tf.ones_like(results)])
+            self._turns[is_probed], (_, seed) = stamps.at([results, tf.ones_like(results)])
             results = results, task.gradients(results, tape, seed)
         taken = tf.stack(stamps.taken) if stamps.taken else None
-        stamps.hold((results, taken), from_both_sides=self._is_probed)
+        stamps.hold((results, taken), from_both_sides=is_probed)
         return results, taken
 
-    def run_step(self) -> TimedStep:
+    def run_step(self, is_probed: bool) -> TimedStep:
+        """Return one step."""
         begin = time.time()
-        results, taken = self._run(*self._task.fed)
+        results, taken = self._runs[is_probed](*self._task.fed)
         end = time.time()
         stamps = [] if taken is None else taken.numpy().tolist()
-        turned = end if self._turn is None else stamps[self._turn]
-        assert self.probes is not None
+        turned = stamps[self._turns[is_probed]] if is_probed in self._turns else end
         forward, backward = (
-            [(what, number, stamps[index]) for what, number, index in events]
+            [(what, number, stamps[index]) for what, number, index in events] if is_probed else []
             for events in (self.probes.forward, self.probes.backward)
         )
         return TimedStep(begin, turned, end, results, forward, backward)
@@ -543,7 +519,7 @@ def layer_times(model: TensorflowModel, work: Work, protocol: TimingProtocol) ->
     with tf.device(model.device), without_collection():
         steps = timed_steps_of(task, is_eager)
 
-        reader = Reader(steps.described, clock.between)
+        reader = Reader(steps.probes.described, clock.between)
         pairs = in_turns(lambda: _read(steps.run_step(False), None), lambda: _read(steps.run_step(True), reader))
         calibrate = partial(calibrated, is_eager, task.trains)
         return timed_in_turns(pairs, calibrate, clock.now, protocol, task.trains)

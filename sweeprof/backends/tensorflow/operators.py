@@ -28,7 +28,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FunctionType
 from typing import Any
 
 import keras
@@ -50,7 +49,7 @@ from sweeprof.backends.tensorflow.model import (
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.allocations import Change, course
 from sweeprof.measuring.layer_timing import LEFT
-from sweeprof.measuring.line_profile import LineMemory, functions_named, python_function, watched
+from sweeprof.measuring.line_profile import LineMemory, chosen_functions, watched
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, above
@@ -393,11 +392,11 @@ class _Eager:
 
     def __init__(self, task: StepPhases) -> None:
         self._task, self._clock = task, HostTimestamps()
-        self._probes = LayerProbes(task.root, self._clock, task.parameters)
+        self._probes = LayerProbes(task.root, task.parameters)
         self._steps: list[tuple[PhaseBoundaries, Attribution]] = []
 
     def run(self) -> None:
-        turns = _stepped(self._task, self._task.fed, self._probes, self._clock.now)
+        turns = _stepped(self._task, self._task.fed, self._probes, self._clock)
         self._steps.append((turns, Attribution(self._probes, turns)))
 
     def forget(self) -> None:
@@ -427,8 +426,8 @@ class _Graph:
 
     def _step(self, *fed: Any) -> object:
         places, results = GraphPositions(), list[tf.Tensor]()
-        probes = LayerProbes(self._task.root, places, self._task.parameters)
-        turns = _stepped(self._task, fed, probes, places.now, results)
+        probes = LayerProbes(self._task.root, self._task.parameters)
+        turns = _stepped(self._task, fed, probes, places, results)
         self._owners = AttributionByName(Attribution(probes, turns), places.graph.get_operations())
         return results
 
@@ -451,20 +450,20 @@ def _stepped(
     task: StepPhases,
     fed: Sequence[Any],
     probes: LayerProbes,
-    now: Callable[[], int],
+    marks: HostTimestamps | GraphPositions,
     results: list[tf.Tensor] | None = None,
 ) -> PhaseBoundaries:
     """One whole step, its outputs added to ``results``."""
-    begin = now()
-    with task.taping() as tape, probes.attached(tape):
+    begin = marks.now()
+    with task.taping() as tape, probes.attached(marks, tape):
         outputs = task.forward(*fed)
-    turned = now()
+    turned = marks.now()
     gradients = [] if tape is None else task.gradients(outputs, tape)
-    update = now()
+    update = marks.now()
     task.update(gradients)
     if results is not None:
         results.append(outputs)
-    return PhaseBoundaries(begin, turned, update, now())
+    return PhaseBoundaries(begin, turned, update, marks.now())
 
 
 def _rows(trace: TensorflowTrace, step: _Eager | _Graph) -> tuple[OperatorRow, ...]:
@@ -513,7 +512,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
             "TensorFlow starts, as it is in the process that a sweep gives this pass"
         )
     places = Untouched()
-    probes = LayerProbes(model.native, places, ())
+    probes = LayerProbes(model.native, ())
     options = tf.profiler.experimental.ProfilerOptions(
         host_tracer_level=3, python_tracer_level=0, device_tracer_level=1
     )
@@ -526,7 +525,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
             device["allocated_pre_bytes"] = tf.config.experimental.get_memory_info(gpu)["current"]
         with profiled(options) as events:
             for number in range(STEPS):
-                marking = nullcontext() if number else probes.attached()  # the graph is made in the first step
+                marking = nullcontext() if number else probes.attached(places)  # the graph is made in the first step
                 with marking, tf.profiler.experimental.Trace(STEP):
                     step()
                     tf.test.experimental.sync_devices()
@@ -622,17 +621,11 @@ def lines(model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines
         raise Unsupported(
             f"mode={mode}: the source lines run once, when the graph is traced; backend.mode=eager runs them"
         )
-    classes = [type(layer) for layer in all_layers(model.native)]
-    chosen = functions_named(functions, classes) if functions else [_call_of(model.native)]
+    native, classes = model.native, [type(layer) for layer in all_layers(model.native)]
+    call = native.call if isinstance(native, keras.Layer) else native
+    chosen = chosen_functions(functions, classes, call, f"call of {type(native).__name__}")
     with whole_steps(model, work) as step, without_collection():
         return watched(chosen, step, _no_memory, model.device)
-
-
-def _call_of(model: object) -> FunctionType:
-    function = python_function(model.call if isinstance(model, keras.Layer) else model)
-    if function is None:
-        raise Unsupported(f"the call of {type(model).__name__} is no Python function: it has no source lines to watch")
-    return function
 
 
 def _no_memory(*_: object) -> LineMemory:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -31,10 +31,9 @@ from sweeprof.measuring.allocations import Change, course
 from sweeprof.measuring.line_profile import (
     LineMemory,
     MeasureMemory,
-    functions_named,
+    chosen_functions,
     host_memory,
     metered_memory,
-    python_function,
     watched,
 )
 from sweeprof.measuring.timing import without_collection
@@ -408,20 +407,13 @@ def lines(model: TorchModel, work: Work, functions: Sequence[str]) -> Lines:
     module = model.module
     if model.compiles:
         raise Unsupported("the model is compiled: its source lines do not run as they are written")
+    kind = type(module).__name__
+    if not functions and isinstance(module, torch.jit.ScriptModule):
+        raise Unsupported(f"the model is scripted ({kind}): its forward is not run by Python")
     classes = [type(inner) for inner in modules_of(module)]
-    chosen = functions_named(functions, classes) if functions else [_forward_of(module)]
+    chosen = chosen_functions(functions, classes, module.forward, f"forward of {kind}")
     with stepping(model, work) as steps, without_collection():
         return watched(chosen, steps.whole, _memory_on(model.device), str(model.device))
-
-
-def _forward_of(module: torch.nn.Module) -> FunctionType:
-    kind = type(module).__name__
-    if isinstance(module, torch.jit.ScriptModule):
-        raise Unsupported(f"the model is scripted ({kind}): its forward is not run by Python")
-    function = python_function(module.forward)
-    if function is None:
-        raise Unsupported(f"the forward of {kind} is no Python function: it has no source lines to watch")
-    return function
 
 
 def _memory_on(device: torch.device) -> MeasureMemory:

@@ -33,7 +33,7 @@ from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
 from sweeprof.backends.torch.state import WrappedForward, any_lazy, is_compiled, masks_of, modules_of, tensors_of
 from sweeprof.counting.formulas import Args, Kwargs
-from sweeprof.errors import Unsupported, UserError, choice_problem
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Clock, WallClock
 from sweeprof.nested import named_leaves
@@ -92,11 +92,7 @@ PRECISIONS: dict[str, torch.dtype] = {
 
 @dataclass(frozen=True, slots=True)
 class TorchVariant:
-    """The precision and layout in which a module runs, and whether it is compiled.
-
-    Raises:
-        UserError: there is no such precision.
-    """
+    """The precision and layout in which a module runs, and whether it is compiled."""
 
     precision: str | None = None
     """One of :data:`PRECISIONS`; None: as the module is."""
@@ -107,10 +103,6 @@ class TorchVariant:
     method: str | None = None
     """``autocast``: parameters stay in 32 bits; ``torchao`` or ``torch_ao``: what quantizes; None: parameters are converted, and
     quantized by torchao where it is installed."""
-
-    def __post_init__(self) -> None:
-        if self.precision is not None and self.precision not in PRECISIONS:
-            raise UserError([choice_problem("backend.precision", self.precision, "precision", PRECISIONS)])
 
     @property
     def is_quantized(self) -> bool:

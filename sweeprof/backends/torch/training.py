@@ -178,13 +178,14 @@ class TorchTraining:
         """Args:
         step: one forward of the batch.
         loss: of what a step returns.
-        optimizer: it need not know every parameter.
+        optimizer: it need not know every parameter; None: nothing is updated.
         parameters: those whose gradients are cleared, beside the optimizer's.
         """
         self.step, self.loss, self.optimizer, self._parameters = step, loss, optimizer, parameters
 
     def forward(self) -> torch.Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
         _clear_gradients(self._parameters)
         return self.loss(self.step())
 
@@ -192,7 +193,8 @@ class TorchTraining:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def update(self) -> None:
-        self.optimizer.step()
+        if self.optimizer is not None:
+            self.optimizer.step()
 
 
 @contextmanager
@@ -230,28 +232,18 @@ def _clear_gradients(parameters: list[torch.nn.Parameter]) -> None:
         parameter.grad = None
 
 
-class _NoOptimizer:
-    """Changes nothing."""
-
-    def zero_grad(self, set_to_none: bool) -> None:
-        """Nothing: gradients are cleared without it."""
-
-    def step(self) -> None:
-        """Nothing."""
-
-
-_OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer | _NoOptimizer]] = {
+_OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer | None]] = {
     "sgd": partial(torch.optim.SGD, lr=RATE),
     "momentum": partial(torch.optim.SGD, lr=RATE, momentum=0.9),
     "adam": partial(torch.optim.Adam, lr=RATE, eps=EPSILON),
     "adamw": partial(torch.optim.AdamW, lr=RATE, eps=EPSILON),
-    "none": lambda _: _NoOptimizer(),
+    "none": lambda _: None,
 }
 
 
 def _optimizer(
     given: str | Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], parameters: list[torch.nn.Parameter]
-) -> torch.optim.Optimizer | _NoOptimizer:
+) -> torch.optim.Optimizer | None:
     return _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
 
 

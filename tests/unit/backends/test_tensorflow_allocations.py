@@ -132,9 +132,9 @@ def test_events_become_changes_in_the_order_of_time() -> None:
 def stacks(model: Any) -> tuple[Callable[[str], tuple[str, ...]], list[str]]:
     """How allocations are told apart once a graph of the model is made, and the names of its products of matrices."""
     places = Untouched()
-    probes = LayerProbes(model, places, ())
+    probes = LayerProbes(model, ())
     run = tf.function(model)
-    with probes.attached():
+    with probes.attached(places):
         graph = run.get_concrete_function(tf.TensorSpec((2, 3))).graph
     return _stacks(probes, places), [each.name for each in graph.get_operations() if each.type == "MatMul"]
 

@@ -298,7 +298,7 @@ def test_the_graph_takes_its_marks_in_the_order_of_the_calls() -> None:
     marks = [step.begin, *forward, step.turned, *backward, step.end]
     assert marks == sorted(marks)
     assert len(forward) == len(backward) == 2 * len(held.native.layers)  # all but the inputs, and the model
-    assert [path for (path,), _ in steps.described] == [ROOT, *(layer.name for layer in held.native.layers[1:])]
+    assert [path for (path,), _ in steps.probes.described] == [ROOT, *(layer.name for layer in held.native.layers[1:])]
 
 
 @pytest.mark.parametrize(("make", "given"), [(residual, np.ones((1, 8, 8, 3), np.float32)), (Chained, TOKENS)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from sweeprof.backends.precision import Precision
 from sweeprof.backends.torch import device as module
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.device import peaks
+from sweeprof.measuring import benchmarks
 from sweeprof.results.peaks import Peaks
 
 CPU = torch.device("cpu")
@@ -58,14 +60,14 @@ def test_the_product_is_as_fast_as_torchs_timer_finds_it(found: Peaks) -> None:
     ours, theirs = [found.flops_per_s], []
     for _ in range(3):
         theirs.append(2 * 1024**3 / min(timer.blocked_autorange(min_run_time=0.1).times))
-        ours.append(module._product_rate(CPU, torch.float32))
+        ours.append(benchmarks.product_rate(partial(module._product_seconds, CPU, torch.float32)))
     ratio = max(ours) / max(theirs)
     print(f"matrix product: {max(ours) / 1e9:.0f} GFLOP/s, {ratio:.2f} of what torch.utils.benchmark finds")
     assert 0.3 < ratio < 3.5
 
 
 def test_the_copy_is_as_fast_as_numpys(found: Peaks) -> None:
-    size = module._beyond_caches()
+    size = benchmarks.copied_bytes_on_host()
     source, target = np.ones(size, np.uint8), np.empty(size, np.uint8)
     ratio = found.bytes_per_s / (2 * size / best_s(lambda: np.copyto(target, source)))
     print(f"copy: {found.bytes_per_s / 1e9:.1f} GB/s, {ratio:.2f} of what numpy reaches")
@@ -81,7 +83,7 @@ def test_a_slow_product_is_tried_small_only(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(torch, "mm", mm)
     monkeypatch.setattr(module, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
-    rate = module._product_rate(CPU, torch.float32)
+    rate = benchmarks.product_rate(partial(module._product_seconds, CPU, torch.float32))
     assert sizes == [256, 512]  # 10 ms, then 80 ms; the next would be 640 ms
     assert rate == pytest.approx(2 * 256**3 / 0.01)
 
@@ -91,9 +93,9 @@ def test_the_arrays_are_beyond_the_caches_and_within_the_memory(monkeypatch: pyt
     for cache, size in ((0, 1 << 28), (1 << 25, 1 << 28), (1 << 29, 1 << 29)):
         monkeypatch.setattr("os.sysconf", lambda name, cache=cache: cache)
         monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"total": 1 << 40}))
-        assert module._beyond_caches() == size
+        assert benchmarks.copied_bytes_on_host() == size
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"total": 1 << 30}))
-    assert module._beyond_caches() == 1 << 26
+    assert benchmarks.copied_bytes_on_host() == 1 << 26
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), (None, "float32"), ("int8", "float32")])
@@ -101,7 +103,7 @@ def test_the_backend_asks_for_its_own_numbers(
     precision: Precision | None, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "sampled", lambda step, protocol, clock: (step(), (1.0,))[1])
-    monkeypatch.setattr(module, "_beyond_caches", lambda: 1 << 20)
+    monkeypatch.setattr(module, "copied_bytes_on_host", lambda: 1 << 20)
     backend = TorchBackend(precision=precision)
     assert backend.peaks(backend.peak_settings("cpu")).dtype == dtype
 
@@ -127,7 +129,7 @@ def test_the_settings_are_those_of_the_model_and_the_process() -> None:
 def test_a_model_in_hands_is_held_against_its_own_data_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(module, "sampled", lambda step, protocol, clock: (step(), (1.0,))[1])
-    monkeypatch.setattr(module, "_beyond_caches", lambda: 1 << 20)
+    monkeypatch.setattr(module, "copied_bytes_on_host", lambda: 1 << 20)
     for dtype in (torch.float32, torch.bfloat16):
         seen = sweeprof.Profiler(nn.Linear(2, 2).to(dtype), inputs=torch.ones(1, 2, dtype=dtype)).seen("peaks")
         assert isinstance(seen, Peaks)

@@ -305,7 +305,7 @@ def test_quantizing_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_precision_that_there_is_not() -> None:
     with pytest.raises(UserError, match="'bf61' is not a precision") as raised:
-        TorchVariant("bf61")
+        TorchBackend(precision="bf61").load(lenet5, "cpu", 1)  # type: ignore[arg-type]
     assert raised.value.problems[0].nearest == "bf16"
 
 
