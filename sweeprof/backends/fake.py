@@ -139,27 +139,31 @@ class FakeBackend:
     slowdown: float = 1.0
     """Factor on every step, so that two variants of this backend can be compared."""
     baseline_bytes: int = 100 << 20
-    _clock: FakeClock = field(init=False, repr=False, default_factory=FakeClock)
-    _memory: FakeMemory = field(init=False, repr=False)
-    _settings: dict[str, Any] = field(init=False, repr=False, compare=False)
+    clock: FakeClock = field(init=False, repr=False, default_factory=FakeClock)
+    memory: FakeMemory = field(init=False, repr=False)
+    settings: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_memory", FakeMemory(self.baseline_bytes))
-        object.__setattr__(self, "_settings", {"threads": self.threads})
+        object.__setattr__(self, "memory", FakeMemory(self.baseline_bytes))
+        object.__setattr__(self, "settings", {"threads": self.threads})
+
+    def take(self, seconds: float) -> None:
+        """Let the clock advance by so many seconds of a variant without slowdown."""
+        self.clock.advance(seconds * self.slowdown)
 
     def configure(self, seed: int) -> None:
         """Nothing to set: there are no threads and nothing is drawn."""
 
     def settings_in_effect(self, model: FakeLoaded | None = None) -> Mapping[str, Any]:
-        return dict(self._settings)
+        return dict(self.settings)
 
     def devices(self) -> list[str]:
         return ["cpu"]
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> FakeLoaded:
         model = _built(build)
-        self._memory.allocate(model.bytes)
-        return FakeLoaded(model, self._clock, self._memory, self.slowdown, self._settings)
+        self.memory.allocate(model.bytes)
+        return FakeLoaded(model, self)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         model, (batch,) = _built(build), inputs.args
@@ -177,13 +181,13 @@ class FakeBackend:
     def generating(
         self, model: FakeLoaded, batch: AnyArray, config: GenerationConfig
     ) -> AbstractContextManager[FakeGeneration]:
-        return nullcontext(FakeGeneration(model.native, batch, config, self._clock, self.slowdown))
+        return nullcontext(FakeGeneration(model.native, batch, config, self.take))
 
     def kernel(self, model: FakeLoaded, wanted: KernelName | None) -> Kernel:
-        return Kernel(wanted or "matmul", lambda: self._clock.advance(model.native.kernel_s))
+        return Kernel(wanted or "matmul", lambda: self.clock.advance(model.native.kernel_s))
 
     def memory_meter(self) -> FakeMemory:
-        return self._memory
+        return self.memory
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
@@ -192,52 +196,52 @@ class FakeBackend:
 class FakeTraining:
     """A training step that takes as long as the model says."""
 
-    def __init__(self, step: Callable[[], object], model: FakeModel, clock: FakeClock, slowdown: float) -> None:
+    def __init__(self, step: Callable[[], object], model: FakeModel, take: Callable[[float], None]) -> None:
         self.forward = step
-        self._model, self._clock, self._slowdown = model, clock, slowdown
+        self._model, self._take = model, take
 
     def backward(self, loss: object) -> None:
-        self._clock.advance(self._model.backward_s * self._slowdown)
+        self._take(self._model.backward_s)
 
     def update(self) -> None:
-        self._clock.advance(self._model.update_s * self._slowdown)
+        self._take(self._model.update_s)
 
 
 class FakeGeneration:
     """A generation whose tokens take as long as the model says; a sample of the batch is a prompt."""
 
     def __init__(
-        self, model: FakeModel, batch: AnyArray, config: GenerationConfig, clock: FakeClock, slowdown: float
+        self, model: FakeModel, batch: AnyArray, config: GenerationConfig, take: Callable[[float], None]
     ) -> None:
         self.prompt_tokens = math.prod(batch.shape[1:])
         self.new_tokens = config.new_tokens
-        self._model, self._sequences, self._clock, self._slowdown = model, len(batch), clock, slowdown
-        self._tokens = itertools.cycle([model.token_s] if isinstance(model.token_s, int | float) else model.token_s)
+        self._model, self._sequences, self._take, self._tokens = model, len(batch), take, repeated(model.token_s)
 
     def generate(self, on_token: Callable[[], object]) -> None:
         happen(self._model.on_step)
-        self._clock.advance(self._model.prefill_s * self._slowdown)
+        self._take(self._model.prefill_s)
         on_token()
         for _ in range(self.new_tokens - 1):
-            self._clock.advance(next(self._tokens) * self._slowdown)
+            self._take(next(self._tokens))
             on_token()
 
     def cache_bytes(self) -> int:
         return 8 * self._sequences * (self.prompt_tokens + self.new_tokens - 1)
 
 
+def repeated(seconds: float | Sequence[float]) -> Iterator[float]:
+    """Return durations without end, those of a list from its beginning again and again."""
+    return itertools.cycle([seconds] if isinstance(seconds, int | float) else seconds)
+
+
 class FakeLoaded:
     """A fake model on its fake device."""
 
-    def __init__(
-        self, model: FakeModel, clock: FakeClock, memory: FakeMemory, slowdown: float, settings: dict[str, Any]
-    ) -> None:
-        self.native = model
-        self._settings = settings
-        self._model, self._clock, self._memory, self._slowdown = model, clock, memory, slowdown
-        steps = itertools.cycle([model.step_s] if isinstance(model.step_s, int | float) else model.step_s)
+    def __init__(self, model: FakeModel, backend: FakeBackend) -> None:
+        self.native = self._model = model
+        self._backend = backend
         first = () if model.first_step_s is None else (model.first_step_s,)
-        self._durations = itertools.chain(first, steps)
+        self._durations = itertools.chain(first, repeated(model.step_s))
         self._steps = itertools.count()
 
     @property
@@ -245,17 +249,17 @@ class FakeLoaded:
         return self._model.compiles
 
     def clock(self) -> FakeClock:
-        return self._clock
+        return self._backend.clock
 
     @contextmanager
     def training(self, batch: AnyArray) -> Iterator[FakeTraining]:
         """A training step on ``batch``."""
         with self.stepping(batch) as step:
-            yield FakeTraining(step, self._model, self._clock, self._slowdown)
+            yield FakeTraining(step, self._model, self._backend.take)
 
     def put(self, inputs: Inputs) -> AnyArray:
         batch: AnyArray = inputs.args[0]
-        self._memory.allocate(batch.nbytes)
+        self._backend.memory.allocate(batch.nbytes)
         return batch
 
     @contextmanager
@@ -267,9 +271,8 @@ class FakeLoaded:
         def step() -> AnyArray:
             if next(self._steps) >= self._model.calm_steps:
                 happen(self._model.on_step)
-            self._settings.update(self._model.changes)
-            seconds = next(self._durations) + self._model.per_sample_s * len(batch)
-            self._clock.advance(seconds * self._slowdown)
+            self._backend.settings.update(self._model.changes)
+            self._backend.take(next(self._durations) + self._model.per_sample_s * len(batch))
             return outputs
 
         yield step
@@ -278,7 +281,7 @@ class FakeLoaded:
         seconds = self._model.transfer_s
         if seconds is None:
             return {}
-        return {name: lambda: self._clock.advance(seconds) for name in ("h2d", "d2h")}
+        return {name: lambda: self._backend.clock.advance(seconds) for name in ("h2d", "d2h")}
 
     def host_outputs(self, outputs: Any) -> npt.NDArray[np.float32]:
         answer: npt.NDArray[np.float32] = outputs

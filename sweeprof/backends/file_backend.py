@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sweeprof.backends import AnyArray, Build, Gap, HostModel
+from sweeprof.backends import AnyArray, Build, Gap, HostModel, HostOutputs, floating_outputs
 from sweeprof.backends.call_signature import arrays
 from sweeprof.backends.model_files import Converter, MadeFile
-from sweeprof.backends.outputs import HostOutputs, floating_outputs
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

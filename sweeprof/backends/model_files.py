@@ -140,7 +140,7 @@ class MadeFile:
             FileNotFoundError: there is none.
         """
         stored: Any = read_json(folder / FACTS)
-        facts = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
+        facts: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
         return cls(path=str(folder / cls.NAME), **facts)
 
 
@@ -422,6 +422,7 @@ class Converter(Generic[File]):
         note = entry(varying(signature)) / REFUSED
         if note.exists():
             return kept(signature)
+        found: File
         found, refusal = first_fitting(kept, signature)
         if refusal is not None:
             note.parent.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.backends import Backend
-from sweeprof.backends.outputs import HostArray, HostOutputs, named
+from sweeprof.backends import Backend, HostArray, HostOutputs, named
 from sweeprof.display import Displayed
 from sweeprof.errors import Damaged, Unsupported
 from sweeprof.measuring.scores import (

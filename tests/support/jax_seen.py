@@ -22,8 +22,8 @@ import numpy as np
 import psutil
 from keras import layers
 
+from sweeprof.backends import named
 from sweeprof.backends.jax.adapter import JaxBackend
-from sweeprof.backends.outputs import named
 from sweeprof.counting.formulas import Formulas
 from sweeprof.datasets.digits import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec

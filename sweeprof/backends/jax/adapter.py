@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,23 +35,6 @@ from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
-
-NAME = "xla"
-
-
-def own_counts(model: JaxModel, inputs: Inputs) -> OwnCounts:
-    """``flops`` of one forward in inference mode: 2 a multiply-accumulate and 1 an addition, multiplication or comparison of
-    floating-point numbers; ``exp``, ``tanh`` and their like, which XLA calls transcendentals, are not in it. Nothing is run.
-    """
-    batch = model.put(inputs)
-    with jax.default_device(model.device):
-        weights, (form, arrays) = weights_of(model.native, batch), parted(batch)
-        lowered = jax.jit(partial(forward_of(model.native), form)).lower(weights, arrays)
-        found = lowered.compile().cost_analysis() or {}
-    if "flops" not in found:
-        return OwnCounts({}, {NAME: "the compiler of this device analyses no costs"})
-    return OwnCounts({NAME: int(found["flops"])})
-
 
 GENERATION = Gap(
     "not implemented",
@@ -146,7 +129,19 @@ class JaxBackend:
         return training(model, batch, targets, config)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        return own_counts(self.load(build, "cpu", channel_axis), inputs)
+        """Return XLA's ``flops``: 2 a multiply-accumulate and 1 an addition, multiplication or comparison of real numbers.
+
+        ``exp``, ``tanh`` and their like, which XLA calls transcendentals, are not in it. Nothing is run.
+        """
+        model = self.load(build, "cpu", channel_axis)
+        batch = model.put(inputs)
+        with jax.default_device(model.device):
+            weights, (form, arrays) = weights_of(model.native, batch), parted(batch)
+            lowered = jax.jit(partial(forward_of(model.native), form)).lower(weights, arrays)
+            found = lowered.compile().cost_analysis() or {}
+        if "flops" not in found:
+            return OwnCounts({}, {"xla": "the compiler of this device analyses no costs"})
+        return OwnCounts({"xla": int(found["flops"])})
 
     def device_of(self, model: object) -> str:
         weights = model.weights if isinstance(model, keras.Layer) else ()
@@ -159,8 +154,14 @@ class JaxBackend:
 
     def kernel(self, model: JaxModel, wanted: KernelName | None) -> Kernel:
         name = wanted or resembling_kernel(model.native)
+        kernel: Callable[..., jax.Array] = jnp.matmul
         with jax.default_device(model.device):  # in single precision, so that variants have the same
-            run, left, right = _convolution() if name == "convolution" else _product()
+            left = right = jnp.full((ROWS, ROWS), 1e-3)
+            if name == "convolution":
+                layout = {"padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+                kernel = partial(lax.conv_general_dilated, window_strides=(1, 1), **layout)
+                left, right = jnp.ones((1, SIDE, SIDE, CHANNELS)), jnp.full((3, 3, CHANNELS, CHANNELS), 1e-3)
+            run = jax.jit(kernel)
 
         def step() -> None:
             run(left, right).block_until_ready()
@@ -269,19 +270,3 @@ def device_named(name: str) -> jax.Device:
 
 def _gpus() -> list[jax.Device]:
     return [device for device in jax.local_devices() if device.platform == "gpu"]
-
-
-def _convolution() -> tuple[Any, jax.Array, jax.Array]:
-    images = jnp.ones((1, SIDE, SIDE, CHANNELS))
-    weights = jnp.full((3, 3, CHANNELS, CHANNELS), 1e-3)
-    layout = ("NHWC", "HWIO", "NHWC")
-    return (
-        jax.jit(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)),
-        images,
-        weights,
-    )
-
-
-def _product() -> tuple[Any, jax.Array, jax.Array]:
-    matrix = jnp.full((ROWS, ROWS), 1e-3)
-    return jax.jit(jnp.matmul), matrix, matrix

@@ -20,9 +20,9 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
+from sweeprof.backends import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.call_signature import array_of, is_tensor
 from sweeprof.backends.keras.calls import as_called, loss_of, optimizer_of
-from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

@@ -16,9 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from sweeprof.backends import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.keras import private as keras_private
 from sweeprof.backends.keras.calls import Loss, as_called, loss_of, optimizer_of
-from sweeprof.backends.outputs import HostArray, HostOutputs, floating_outputs
 from sweeprof.backends.tensorflow import private
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported

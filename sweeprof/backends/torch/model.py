@@ -25,8 +25,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
-from sweeprof.backends import Build, Compiler
-from sweeprof.backends.outputs import HostOutputs, floating_outputs
+from sweeprof.backends import Build, Compiler, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.compiling import compiled
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS

@@ -14,8 +14,8 @@ pytest.importorskip("ai_edge_litert")
 import keras
 from keras import layers
 
+from sweeprof.backends import named
 from sweeprof.backends.litert.adapter import LitertBackend
-from sweeprof.backends.outputs import named
 
 ONES = np.ones((2, 4), np.float32)
 

@@ -19,13 +19,13 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from sweeprof import Profiler
+from sweeprof.backends import named
 from sweeprof.backends.onnxruntime import profiler
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.backends.onnxruntime.model import OnnxModel
 from sweeprof.backends.onnxruntime.profiler import ProfilerOverhead, calibrated
-from sweeprof.backends.outputs import named
 from sweeprof.backends.torch.counting import count_layers
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported

@@ -13,7 +13,7 @@ import pytest
 
 from support import planning
 from sweeprof.backends.lookup import TARGETS
-from sweeprof.config.signatures import signature_of
+from sweeprof.config.signatures import constant_of, signature_of
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan, identity
 
@@ -243,6 +243,18 @@ def test_a_backend_of_the_user_is_read_without_importing_it(tmp_path: Path, monk
     assert found.pop(("torch", 8)) == "torch does not support tiles=8 (only the default, 4)"
     assert set(found.values()) == {None}
     assert "own_backend" not in sys.modules
+
+
+def test_a_literal_of_a_base_class_is_found_in_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_base.py").write_text(
+        "class Base:\n    precision_methods = {'fp32': ('convert',)}\n    limit = 3\n"
+    )
+    (tmp_path / "own_child.py").write_text("from own_base import Base\nclass Child(Base):\n    limit: int = 4\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert constant_of("own_child.Child", "precision_methods") == {"fp32": ("convert",)}
+    assert constant_of("own_child.Child", "limit") == 4
+    assert constant_of("own_child.Child", "nothing") is None
+    assert not {"own_base", "own_child"} & sys.modules.keys()
 
 
 LIGHT = ("sweeprof.backends.fake.FakeBackend", "sweeprof.backends.fake.FakeModel", "sweeprof.zoo.mlp.torch_model")
