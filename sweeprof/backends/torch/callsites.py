@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from sweeprof.backends.torch.private import current_autograd_node, sequence_number
+from sweeprof.backends.torch.single_operators import Rule
 from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.backends.torch.structure import Kind, Structure
 from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
@@ -115,6 +116,12 @@ class ReusesCalls(Protocol):
     def may_repeat(self, module: torch.nn.Module) -> Kind | None:
         """Return the module's kind; None if its calls are never reused."""
 
+    def operator_of(self, module: torch.nn.Module) -> Rule | None:
+        """Return the rule by which a layer need not be run; None if it has to be."""
+
+    def of_layer(self, rule: Rule, layer: torch.nn.Module, given: torch.Tensor) -> torch.Tensor | None:
+        """Count a layer that is one operator, and return its result; None if it has to be run."""
+
     def is_frequent(self, kind: Kind) -> bool:
         """True if several modules are of that kind."""
 
@@ -167,6 +174,7 @@ class CallSites:
         kind = None if repeats is None else repeats.may_repeat(module)
         # To run a module without others in it is as quick as to reuse a call of it.
         is_repeated = repeats is not None and kind is not None and bool(module._modules) and repeats.is_frequent(kind)
+        rule = None if repeats is None else repeats.operator_of(module)
 
         def followed(*args: object, **kwargs: object) -> object:
             parent = self.current
@@ -183,6 +191,15 @@ class CallSites:
             self.calls.append(call)
             if is_repeated and repeats is not None and kind is not None:
                 return repeats.call(kind, call, forward, args, kwargs)
+            if rule is not None and repeats is not None and not kwargs and len(args) == 1:
+                given: Any = args[0]
+                if type(given) is torch.Tensor and given.is_meta:
+                    self.current = call
+                    output = repeats.of_layer(rule, module, given)
+                    self.current = parent
+                    if output is not None:
+                        call.outputs = described(output)
+                        return output
             outputs = self.run(call, forward, args, kwargs)
             if formula is not None:
                 self.marks += 1
@@ -238,7 +255,7 @@ class CallSites:
         """Calls by operator without a formula, but for those of modules whose own formula says what they cost."""
         missed: Counter[str] = Counter()
         for call in self.counted_calls:
-            if call.counted is None or (call.counted.macs is None and call.counted.flops is None):
+            if call.uncovered and (call.counted is None or (call.counted.macs is None and call.counted.flops is None)):
                 missed.update(call.uncovered)
         return dict(missed)
 
@@ -270,11 +287,12 @@ class CallSites:
 
 def operator_counts(call: ModuleCall) -> tuple[OperatorCount, ...]:
     """Return the operators that the call ran, without those that do no arithmetic."""
-    return tuple(
+    counts = [
         OperatorCount(name, *figures)
         for name, figures in call.operators.items()
         if figures[1] or figures[2] or figures[3] or name.startswith("upsample")  # which other tools count
-    )
+    ]
+    return tuple(counts) if counts else ()
 
 
 def costs_of(call: ModuleCall) -> OperatorCost:
