@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, Protocol
 
 import torch
 
 from sweeprof.backends.torch.private import current_autograd_node, sequence_number
+from sweeprof.backends.torch.single_operators import Rule
 from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.backends.torch.structure import Kind, Structure
 from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
@@ -115,6 +116,12 @@ class ReusesCalls(Protocol):
     def may_repeat(self, module: torch.nn.Module) -> Kind | None:
         """Return the module's kind; None if its calls are never reused."""
 
+    def operator_of(self, module: torch.nn.Module) -> Rule | None:
+        """Return the rule by which a layer need not be run; None if it has to be."""
+
+    def of_layer(self, rule: Rule, layer: torch.nn.Module, given: torch.Tensor) -> torch.Tensor | None:
+        """Count a layer that is one operator, and return its result; None if it has to be run."""
+
     def is_frequent(self, kind: Kind) -> bool:
         """True if several modules are of that kind."""
 
@@ -130,6 +137,20 @@ class ReusesCalls(Protocol):
         kwargs: Mapping[str, Any],
     ) -> Any:
         """Return the result of a call: of ``forward``, or like that of an equal call before."""
+
+
+@dataclass(slots=True)  # not frozen: one per module is made
+class _Followed:
+    """A module whose calls are followed, and what is known of them beforehand."""
+
+    module: torch.nn.Module
+    forward: Callable[..., object]
+    formula: Formula | None
+    """By which the user says what it costs."""
+    kind: Kind | None
+    """If its calls may be like those of another module."""
+    rule: Rule | None
+    """By which it need not be run."""
 
 
 class CallSites:
@@ -160,36 +181,46 @@ class CallSites:
             yield
 
     def _following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
-        names = self.paths[module]
-        alone = names[0] if len(names) == 1 else None
         formula = self._formula(module)
         repeats = None if formula is not None else self.repeats
         kind = None if repeats is None else repeats.may_repeat(module)
         # To run a module without others in it is as quick as to reuse a call of it.
         is_repeated = repeats is not None and kind is not None and bool(module._modules) and repeats.is_frequent(kind)
+        rule = None if repeats is None else repeats.operator_of(module)
+        return partial(self._followed, _Followed(module, forward, formula, kind if is_repeated else None, rule))
 
-        def followed(*args: object, **kwargs: object) -> object:
-            parent = self.current
-            path = alone or path_below(names, parent.path)
-            if path in self.excluded:
-                self._now_in(ModuleCall(module, path, parent, is_excluded=True))
-                try:
-                    return forward(*args, **kwargs)
-                finally:
-                    self._now_in(parent)
-            call = ModuleCall(module, path, parent)
-            call.inputs = described((args, kwargs) if kwargs else args)
-            parent.children += 1
-            self.calls.append(call)
-            if is_repeated and repeats is not None and kind is not None:
-                return repeats.call(kind, call, forward, args, kwargs)
-            outputs = self.run(call, forward, args, kwargs)
-            if formula is not None:
-                self.marks += 1
-                call.counted = cost_by_formula(formula, module, (*args, *kwargs.values()), outputs)
-            return outputs
-
-        return followed
+    def _followed(self, followed: _Followed, /, *args: object, **kwargs: object) -> object:
+        module, forward = followed.module, followed.forward
+        parent = self.current
+        names = self.paths[module]
+        path = names[0] if len(names) == 1 else path_below(names, parent.path)
+        if path in self.excluded:
+            self._now_in(ModuleCall(module, path, parent, is_excluded=True))
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                self._now_in(parent)
+        call = ModuleCall(module, path, parent)
+        call.inputs = described((args, kwargs) if kwargs else args)
+        parent.children += 1
+        self.calls.append(call)
+        repeats = self.repeats
+        if followed.kind is not None and repeats is not None:
+            return repeats.call(followed.kind, call, forward, args, kwargs)
+        if followed.rule is not None and repeats is not None and not kwargs and len(args) == 1:
+            given: Any = args[0]
+            if type(given) is torch.Tensor and given.is_meta:
+                self.current = call
+                output = repeats.of_layer(followed.rule, module, given)
+                self.current = parent
+                if output is not None:
+                    call.outputs = described(output)
+                    return output
+        outputs = self.run(call, forward, args, kwargs)
+        if followed.formula is not None:
+            self.marks += 1
+            call.counted = cost_by_formula(followed.formula, module, (*args, *kwargs.values()), outputs)
+        return outputs
 
     def run(self, call: ModuleCall, forward: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
         """Run the forward of a call; what it does is counted for that call."""
@@ -238,7 +269,7 @@ class CallSites:
         """Calls by operator without a formula, but for those of modules whose own formula says what they cost."""
         missed: Counter[str] = Counter()
         for call in self.counted_calls:
-            if call.counted is None or (call.counted.macs is None and call.counted.flops is None):
+            if call.uncovered and (call.counted is None or (call.counted.macs is None and call.counted.flops is None)):
                 missed.update(call.uncovered)
         return dict(missed)
 
@@ -270,11 +301,12 @@ class CallSites:
 
 def operator_counts(call: ModuleCall) -> tuple[OperatorCount, ...]:
     """Return the operators that the call ran, without those that do no arithmetic."""
-    return tuple(
+    counts = [
         OperatorCount(name, *figures)
         for name, figures in call.operators.items()
         if figures[1] or figures[2] or figures[3] or name.startswith("upsample")  # which other tools count
-    )
+    ]
+    return tuple(counts) if counts else ()
 
 
 def costs_of(call: ModuleCall) -> OperatorCost:

@@ -116,7 +116,7 @@ def _by_kind(
         found = None if kind is None else known.get(kind)
         if found is None:
             mine = summed(_tensors(module, {}))
-            children = children_of(module)
+            children = children_of(module) if module._modules else ()
             found = mine, added([mine, *(subtree[child] for child in children)]) if children else mine
             if kind is not None:
                 known[kind] = found
@@ -152,7 +152,7 @@ def _of_graph(held: Held) -> ModuleWeights:
 
 def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
     found = [
-        _described(name, parameter, sizes, False)._replace(pruned=_pruned(module, name))
+        _described(name, parameter, sizes, False, _pruned(module, name) if name.endswith(ORIGINAL) else 0)
         for name, parameter in module._parameters.items()
         if parameter is not None and not is_lazy(parameter)
     ]
@@ -166,7 +166,7 @@ def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variab
 
 def _pruned(module: torch.nn.Module, name: str) -> int | None:
     """Return how many elements of a parameter the mask of ``torch.nn.utils.prune`` sets to zero; None for a mask without values."""
-    mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}") if name.endswith(ORIGINAL) else None
+    mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}")
     if mask is None:
         return 0
     return None if mask.is_meta else mask.numel() - int(mask.count_nonzero())
@@ -190,7 +190,9 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield from ((key, value) for key, value in give().items() if isinstance(value, torch.Tensor))
 
 
-def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool) -> Variable:
+def _described(
+    name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool, pruned: int | None = 0
+) -> Variable:
     place = place_of(tensor)
     itemsize: float = tensor.itemsize
     dtype = tensor.dtype
@@ -204,6 +206,7 @@ def _described(name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_b
         dtype_name(dtype),
         tensor.requires_grad,
         is_buffer,
+        pruned,
     )
 
 
@@ -220,13 +223,55 @@ _LONGEST_ARGUMENTS = 200
 _NO_WEIGHTS = Weights()
 
 
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What a row says of a module whatever it is called with."""
+
+    type: str = ""
+    arguments: str = ""
+    kernel_size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    groups: int | None = None
+
+    @classmethod
+    def of(cls, module: torch.nn.Module) -> _Layer:
+        """Return the description of a module."""
+        attributes = vars(module)
+        kernel_size = _sizes(attributes.get("kernel_size"))
+        groups = attributes.get("groups") if kernel_size else None
+        return cls(
+            type(module).__name__,
+            arguments_of(module),
+            kernel_size,
+            _sizes(attributes.get("stride")),
+            groups if isinstance(groups, int) else None,
+        )
+
+
+def arguments_of(module: torch.nn.Module) -> str:
+    """Return the constructor's arguments as ``repr(module)`` prints them; empty where the module's own code for that fails."""
+    try:
+        return stored(module.extra_repr(), _LONGEST_ARGUMENTS)
+    except Exception:  # a user's code, which only a printed model runs otherwise
+        return ""
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    """Return a kernel size or stride; empty for a value that is none."""
+    if value is None:
+        return ()
+    sizes = value if isinstance(value, tuple | list) else (value,)
+    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
+    return tuple(sizes) if are_sizes else ()
+
+
 def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
-    kinds = None if sites.structure is None else sites.structure.kinds
+    structure = sites.structure
     kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
     # With a selection, only one of two equal blocks may be excluded.
-    weights = inventory(kept, declared, None if sites.excluded else sites.structure)
+    weights = inventory(kept, declared, None if sites.excluded else structure)
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
@@ -234,16 +279,7 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     times: Counter[str] = Counter()
     rows: list[LayerRow] = []
     owns: list[Weights] = []
-    known_arguments: dict[Kind, str] = {}
-
-    def arguments(module: torch.nn.Module) -> str:
-        kind = None if kinds is None else kinds[module]
-        if kind is None or sites.structure is None or sites.structure.differs(module):
-            return arguments_of(module)
-        found = known_arguments.get(kind)
-        if found is None:
-            found = known_arguments[kind] = arguments_of(module)
-        return found
+    layers: dict[Kind, _Layer] = {}
 
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         position[call] = len(rows)
@@ -254,12 +290,18 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
         parent = position.get(around)
         subtree = weights.subtree.get(module)
         owns.append(own)
-        if call.source is not None and sites.structure is not None and not sites.structure.differs(module):
+        kind = None if structure is None or structure.differs(module) else structure.kinds[module]
+        if call.source is not None and kind is not None:
             source = position[call.source]
             if owns[source] is own and rows[source].subtree is subtree:
                 rows.append(repeated_row(rows[source], call.path, _depth(call.path), index, parent))
                 return
-        rows.append(_row(call, module, own, subtree, index, parent, arguments(module)))
+        layer = None if kind is None else layers.get(kind)
+        if layer is None:
+            layer = _Layer.of(module)
+            if kind is not None:
+                layers[kind] = layer
+        rows.append(_row(call, layer, own, subtree, index, parent))
 
     for call in sites.calls:
         for path in above(call.path)[1:] if lists else ():
@@ -272,16 +314,8 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     for path, module in waiting.items():
         add(ModuleCall(None, path, None), module, -1)
     if sites.outside.operators and not sites.outside.is_excluded:
-        rows.append(_row(sites.outside, None, _NO_WEIGHTS, None, 0, None, ""))
+        rows.append(_row(sites.outside, _Layer(), _NO_WEIGHTS, None, 0, None))
     return tuple(rows)
-
-
-def arguments_of(module: torch.nn.Module) -> str:
-    """Return the constructor's arguments as ``repr(module)`` prints them; empty where the module's own code for that fails."""
-    try:
-        return stored(module.extra_repr(), _LONGEST_ARGUMENTS)
-    except Exception:  # a user's code, which only a printed model runs otherwise
-        return ""
 
 
 def _depth(path: str) -> int:
@@ -289,13 +323,7 @@ def _depth(path: str) -> int:
 
 
 def _row(
-    call: ModuleCall,
-    module: torch.nn.Module | None,
-    own: Weights,
-    subtree: Weights | None,
-    index: int,
-    parent: int | None,
-    arguments: str,
+    call: ModuleCall, layer: _Layer, own: Weights, subtree: Weights | None, index: int, parent: int | None
 ) -> LayerRow:
     macs, flops, ops = costs_of(call)
     inputs, outputs, message = call.inputs, call.outputs, call.counted or _AS_COUNTED
@@ -303,7 +331,7 @@ def _row(
     output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
     return LayerRow(
         path=call.path,
-        type="" if module is None else type(module).__name__,
+        type=layer.type,
         depth=_depth(call.path),
         call=index,
         params=own.params,
@@ -325,27 +353,12 @@ def _row(
         subtree=subtree,
         parent=parent,
         operators=operator_counts(call),
-        arguments=arguments,
-        kernel_size=sizes_of(module, "kernel_size"),
-        stride=sizes_of(module, "stride"),
-        groups=_groups_of(module),
+        arguments=layer.arguments,
+        kernel_size=layer.kernel_size,
+        stride=layer.stride,
+        groups=layer.groups,
         pruned=own.pruned,
     )
-
-
-def sizes_of(module: torch.nn.Module | None, name: str) -> tuple[int, ...]:
-    """Return the kernel size or stride of a module; empty for one that has none."""
-    value = None if module is None else vars(module).get(name)
-    if value is None:
-        return ()
-    sizes = value if isinstance(value, tuple | list) else (value,)
-    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
-    return tuple(sizes) if are_sizes else ()
-
-
-def _groups_of(module: torch.nn.Module | None) -> int | None:
-    value = vars(module).get("groups") if module is not None and sizes_of(module, "kernel_size") else None
-    return value if isinstance(value, int) else None
 
 
 __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]

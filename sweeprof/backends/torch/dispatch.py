@@ -38,6 +38,7 @@ from sweeprof.backends.torch.costs import (
 )
 from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.private import (
+    DisableTorchDispatch,
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
@@ -153,6 +154,8 @@ class _Operator:
     takes_device: bool
     reads_values: bool
     """True if the result, or its shape, is decided by values."""
+    is_written: bool = False
+    """True if a formula of the user says what it costs."""
 
 
 class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -230,6 +233,22 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.recorder.ran(operator.name, (0, 0, 0) if is_free else cost, (args, kwargs), output, written)
         return output
 
+    def of_layer(self, func: OpOverload, args: Args) -> Any:
+        """Count an operator and return its result without torch's dispatcher; None, and no count, where that is not certain."""
+        operator = self._operators.get(func)
+        if operator is None:
+            operator = self._operators[func] = self._looked_up(func)
+        if operator.shortcut is None or operator.is_written:
+            return None
+        with DisableTorchDispatch():
+            output = operator.shortcut(args, {})
+        if output is not None:
+            if not self._is_silent:
+                self._counted(operator, args, {}, output)
+            if operator.allocates:
+                self._live.saw(output)
+        return output
+
     def _counted(self, operator: _Operator, args: Args, kwargs: Kwargs, output: object) -> OperatorCost | None:
         """Count an operator that ran, and return its cost; None if it has no formula."""
         self.operator_calls += 1
@@ -305,7 +324,11 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _looked_up(self, func: OpOverload) -> _Operator:
         written = self._formulas.of_operator(func._schema.name)
         known = known_operator(func)
-        return known if written is None else replace(known, cost=_as_rule(written), is_composite=False, is_covered=True)
+        return (
+            known
+            if written is None
+            else replace(known, cost=_as_rule(written), is_composite=False, is_covered=True, is_written=True)
+        )
 
     def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         targets = _targets(operator, args, kwargs)

@@ -37,6 +37,7 @@ from sweeprof.backends.torch.private import (
     function_mode_count,
     is_any_autocast_enabled,
 )
+from sweeprof.backends.torch.single_operators import Rule, are_original, operator_of
 from sweeprof.backends.torch.structure import PLAIN_TENSORS, PLAIN_VALUES, Kind, Structure
 
 _META = torch.device("meta")
@@ -102,6 +103,7 @@ class Repeats:
         self.sources: set[str] = set()
         """Paths of the modules whose calls were reused."""
         self.is_possible = not any(GLOBAL_HOOKS)
+        self._are_original = are_original()
 
     def begin(self) -> None:
         """Note the settings of torch, just before the forward."""
@@ -126,6 +128,17 @@ class Repeats:
     def may_repeat(self, module: torch.nn.Module) -> Kind | None:
         """Return the module's kind; None if its calls are never reused."""
         return self._structure.kinds.get(module) if self.is_possible else None
+
+    def operator_of(self, module: torch.nn.Module) -> Rule | None:
+        """Return the rule by which a layer need not be run; None if it has to be."""
+        return operator_of(module) if self._are_original else None
+
+    def of_layer(self, rule: Rule, layer: torch.nn.Module, given: torch.Tensor) -> torch.Tensor | None:
+        """Count a layer that is one operator, and return its result; None if it has to be run."""
+        if _surroundings() != self._surroundings:
+            return None
+        operator = rule(layer, given)
+        return None if operator is None else self._mode.of_layer(*operator)
 
     def is_frequent(self, kind: Kind) -> bool:
         """True if several modules are of that kind."""

@@ -100,6 +100,7 @@ def attributes_of(modules: Iterable[torch.nn.Module]) -> Attributes:
 class WrappedForward(partial[Any]):
     """A forward in the place of another; a copy or a pickle of its module has the other one."""
 
+    __slots__ = ("original",)
     original: Callable[..., object]
 
     @classmethod
@@ -241,8 +242,9 @@ class Attributes:
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
         self.modules = list(modules)
         self._current: list[dict[str, Any]] = list(map(vars, self.modules))
-        self._sizes = list(map(len, self._current))
-        self._names = list(chain.from_iterable(self._current))
+        known: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._names = [known.setdefault(names, names) for names in map(tuple, self._current)]
+        """Those of the same class share them."""
         self._values = list(chain.from_iterable(map(dict.values, self._current)))
         self._containers = [value for value in self._values if type(value) in _CONTAINERS]
         self._container_sizes = list(map(len, self._containers))
@@ -257,7 +259,7 @@ class Attributes:
     def restore(self) -> list[torch.nn.Module]:
         """Put every one back that was exchanged, added or removed; returns the modules that had such."""
         if (
-            list(map(len, self._current)) == self._sizes
+            list(map(len, self._current)) == list(map(len, self._names))
             and all(map(is_, chain.from_iterable(map(dict.values, self._current)), self._values))
             and list(map(len, self._containers)) == self._container_sizes
             and all(map(is_, self._contents_now(), self._contents))
@@ -266,13 +268,13 @@ class Attributes:
         contents = self._contents_by_container()
         changed = []
         end = 0
-        for module, current, size in zip(self.modules, self._current, self._sizes, strict=True):
-            begin, end = end, end + size
+        for module, current, names in zip(self.modules, self._current, self._names, strict=True):
+            begin, end = end, end + len(names)
             values = self._values[begin:end]
-            is_changed = len(current) != size or not all(map(is_, current.values(), values))
+            is_changed = len(current) != len(names) or not all(map(is_, current.values(), values))
             if is_changed:
                 current.clear()
-                current.update(zip(self._names[begin:end], values, strict=True))
+                current.update(zip(names, values, strict=True))
             for value in values:
                 if type(value) in _CONTAINERS and not _same(value, content := next(contents)):
                     is_changed = True

@@ -6,7 +6,7 @@ import dis
 import enum
 import types
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from functools import cache
 from operator import itemgetter
 from typing import Any
@@ -64,8 +64,7 @@ class Structure:
         held = 0
         names: set[str] = set()
         for module in reversed(paths):  # children come before their parents
-            key = None if len(paths[module]) > 1 else self._key(module)
-            self.kinds[module] = None if key is None else self._interned.setdefault(key, len(self._interned))
+            self.kinds[module] = self._kind(module) if len(paths[module]) == 1 else None
             held += len(children_of(module)) if module._modules else 0
             names.update(module._parameters.keys())
         self.is_recursive = held >= len(paths)
@@ -73,6 +72,12 @@ class Structure:
         self.has_masks = any(name.endswith(ORIGINAL) for name in names)
         """True if ``torch.nn.utils.prune`` has put a mask on a parameter."""
         self.frequency = Counter(kind for kind in self.kinds.values() if kind is not None)
+
+    def _kind(self, module: torch.nn.Module) -> Kind | None:
+        try:
+            return self._interned.setdefault(self._key(module), len(self._interned))
+        except _NotComparable:
+            return None
 
     def release(self) -> None:
         """Free what only the forward needs."""
@@ -92,81 +97,84 @@ class Structure:
             for held, before in self._objects.values()
         )
 
-    def _key(self, module: torch.nn.Module) -> Hashable | None:
-        """Return what decides what a module does: its class, its attributes and its children; None if it cannot be compared."""
+    def _key(self, module: torch.nn.Module) -> Hashable:
+        """Return what decides what a module does: its class, its attributes and its children.
+
+        Raises:
+            _NotComparable: that is not known.
+        """
         attributes = vars(module)
         values = list(attributes.values())
         kind: Any = type(module)
-        if len(values) < len(_FIRST) or values[len(_FIRST) - 1] is not attributes.get("_modules"):
-            return None
+        own = len(_FIRST)
+        if len(values) < own or values[own - 1] is not attributes.get("_modules"):
+            raise _NotComparable
         if any(_hooks_of(attributes)) or "forward" in attributes or not _is_plain(kind):
-            return None
-        parts: list[Any] = [kind, values[0], *values[1], *values[2]]
-        parts += [
-            _ABSENT if tensor is None else _tensor_key(tensor) for tensor in (*values[1].values(), *values[2].values())
-        ]
-        children = values[len(_FIRST) - 1]
+            raise _NotComparable
+        parts: list[Any] = [kind, values[0]]
+        for held in values[1:3]:
+            if held:
+                parts += held
+                parts += [_ABSENT if tensor is None else _tensor_key(tensor) for tensor in held.values()]
+        children = values[own - 1]
         if children:
             parts += children
-            parts += [_ABSENT if child is None else self.kinds.get(child) for child in children.values()]
-        names, rest = tuple(attributes), values[len(_FIRST) :]
+            for child in children.values():
+                child_kind = _ABSENT if child is None else self.kinds.get(child)
+                if child_kind is None:
+                    raise _NotComparable
+                parts.append(child_kind)
+        names, rest = tuple(attributes), values[own:]
         unused = None if values[0] else _unused(kind)
         if unused is None and not _POSITIONS.isdisjoint(names):
             self.positions.setdefault(kind, set()).update(_POSITIONS.intersection(names))
         if unused is not None or kind in self.positions:
             hidden = {unused, *self.positions.get(kind, ())}
-            rest = [
-                _ABSENT if name in hidden else value for name, value in zip(names[len(_FIRST) :], rest, strict=True)
-            ]
-        types_of = tuple(map(type, rest))
+            rest = [_ABSENT if name in hidden else value for name, value in zip(names[own:], rest, strict=True)]
+        return *parts, names, self._parts(rest, module)
+
+    def _parts(self, values: Any, module: torch.nn.Module) -> Hashable:
+        """Return a key of several values with their types."""
+        types_of = tuple(map(type, values))
         if not PLAIN_VALUES.issuperset(types_of):
-            rest = [value if type(value) in PLAIN_VALUES else self._part(value, module) for value in rest]
-            if _DIFFERENT in rest:
-                return None
-        return None if None in parts else (*parts, names, types_of, *rest)
+            values = [value if type(value) in PLAIN_VALUES else self._part(value, module) for value in values]
+        return types_of, *values
 
-    def _part(self, value: Any, module: torch.nn.Module) -> Any:
-        """Return a key of an attribute's value; _DIFFERENT if it belongs to one module alone."""
+    def _part(self, value: Any, module: torch.nn.Module) -> Hashable:
+        """Return a key of an attribute that is no plain value.
+
+        Raises:
+            _NotComparable: it belongs to one module alone.
+        """
         kind = type(value)
-        if kind in PLAIN_VALUES:
-            return value
-        if kind in (list, tuple, dict, OrderedDict):
-            items = list(value.values()) if kind in (dict, OrderedDict) else value
-            names = list(value) if items is not value else []
-            if not all(type(name) in PLAIN_VALUES for name in names):
-                return _DIFFERENT
-            parts = [item if type(item) in PLAIN_VALUES else self._part(item, module) for item in items]
-            return _DIFFERENT if _DIFFERENT in parts else (kind, *names, *map(type, items), *parts)
-        if kind in (set, frozenset):
-            return (kind, frozenset(value)) if all(type(item) in PLAIN_VALUES for item in value) else _DIFFERENT
-        return self._object_part(value, module)
-
-    def _object_part(self, value: Any, module: torch.nn.Module) -> Any:
-        """Return a key of an attribute that is no plain value and no container of such."""
-        if type(value) in _FUNCTIONS or isinstance(value, enum.Enum):
-            return ("same", id(value))
-        if type(value) is types.MethodType:
-            return ("method", value.__func__) if value.__self__ is module else _DIFFERENT
-        if isinstance(value, torch.Tensor):
-            key = _tensor_key(value) if value.is_meta else None
-            return _DIFFERENT if key is None else key
-        if isinstance(value, torch.nn.Module) or not hasattr(value, "__dict__"):
-            return _DIFFERENT
-        self._objects.setdefault(id(value), (value, tuple(vars(value).values())))
-        return ("same", id(value))
+        if kind in (list, tuple):
+            return self._parts(value, module)
+        if kind in (dict, OrderedDict):
+            return self._parts(list(value), module), self._parts(list(value.values()), module)
+        if kind in (set, frozenset) and PLAIN_VALUES.issuperset(map(type, value)):
+            return frozenset(value)
+        if kind is types.MethodType and value.__self__ is module:
+            return "method", value.__func__
+        if isinstance(value, torch.Tensor) and value.is_meta:
+            return _tensor_key(value)
+        if kind not in _FUNCTIONS and not isinstance(value, enum.Enum):
+            is_unknown = isinstance(value, torch.Tensor | torch.nn.Module | types.MethodType)
+            if is_unknown or not hasattr(value, "__dict__"):
+                raise _NotComparable
+            self._objects.setdefault(id(value), (value, tuple(vars(value).values())))
+        return "same", id(value)
 
 
-class _Different:
-    """Compares unequal to everything else."""
+class _NotComparable(Exception):
+    """A module holds something of which it is not known what it does."""
 
 
-_DIFFERENT: Any = _Different()
 _ABSENT = "absent"
 
 
-def _tensor_key(tensor: torch.Tensor) -> Hashable | None:
+def _tensor_key(tensor: torch.Tensor) -> Hashable:
     if type(tensor) not in PLAIN_TENSORS or tensor.__dict__ or tensor.layout is not torch.strided:
-        return None
+        raise _NotComparable
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.is_meta or tensor.device
 
 
