@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from sweeprof.run.output_difference import disagreement, tolerance_of
 from sweeprof.storage.folder import Folder
 
 if TYPE_CHECKING:
+    from optuna import Study
     from optuna.distributions import BaseDistribution
     from optuna.trial import Trial as Suggestion
 
@@ -35,6 +37,10 @@ GROWING = ("batch_size", "generation.prompt_length", "generation.new_tokens")
 """Axes along which a combination needs more memory, beside those below ``inputs``."""
 MOST_ASKS = 2
 """How often the sampler is asked for a combination that can still be measured; then the one nearest to its last choice is taken."""
+SPREADS = 3.0
+"""A value counts as no farther from the best one than so many times the distance of the median of the feasible values, …"""
+LEAST_SPREAD = 0.1
+"""… which is taken to be at least about 10 %."""
 SMALLEST = 1e-12
 """Smaller values of a goal count as this one."""
 LARGER = 1e9
@@ -273,6 +279,15 @@ class _Space:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The result of a search with one goal for a combination."""
+
+    value: float
+    """The logarithm of the goal's value."""
+    is_feasible: bool
+
+
 class Search:
     """Chooses the combinations of a search one after the other, from the results of those before.
 
@@ -291,11 +306,18 @@ class Search:
         self._open = {c.id: c for c in able}
         """Combinations that can still be chosen."""
         self._measured: list[str] = []
+        self._results: dict[int, _Result] = {}
+        """By the number of the trial of the study."""
         self._chosen: tuple[Suggestion, str] | None = None
         self._space = _Space(able)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = make_sampler(self._search.sampler, self._search.seed)
-        self._study = optuna.create_study(directions=[goal.direction for goal in self._search.goals], sampler=sampler)
+        self._sampler = make_sampler(self._search.sampler, self._search.seed)
+        self._study = self._new_study()
+
+    def _new_study(self) -> Study:
+        import optuna
+
+        return optuna.create_study(directions=[goal.direction for goal in self._search.goals], sampler=self._sampler)
 
     def next(self) -> str | None:
         """Return the id of the combination to measure next; None if there is none."""
@@ -349,4 +371,30 @@ class Search:
         if outcome.excess:
             suggestion.set_constraint("conditions", max(outcome.excess))
         # Differences between combinations are ratios.
-        self._study.tell(suggestion, [math.log(max(value, SMALLEST)) for value in outcome.values])
+        values = [math.log(max(value, SMALLEST)) for value in outcome.values]
+        self._study.tell(suggestion, values)
+        if len(values) == 1:
+            self._results[suggestion.number] = _Result(values[0], outcome.is_feasible)
+            self._bound_values()
+
+    def _bound_values(self) -> None:
+        """Tell the sampler that values far from the best one are equally bad.
+
+        A model of the values would otherwise describe how bad they are, as where one combination takes a thousand times as long,
+        instead of the small differences between the best.
+        """
+        is_maximized = self._search.goals[0].direction == "maximize"
+        sign = 1 if is_maximized else -1
+        feasible = [sign * result.value for result in self._results.values() if result.is_feasible]
+        if not feasible:
+            return
+        best = max(feasible)
+        least = best - SPREADS * max(best - statistics.median(feasible), LEAST_SPREAD)
+        bounded = {number: sign * max(sign * result.value, least) for number, result in self._results.items()}
+        trials = self._study.get_trials()
+        if all(trials[number].values == [value] for number, value in bounded.items()):
+            return
+        for number, value in bounded.items():
+            trials[number].values = [value]
+        self._study = self._new_study()  # a study does not change the values of its trials
+        self._study.add_trials(trials)

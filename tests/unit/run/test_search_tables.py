@@ -47,10 +47,6 @@ QUESTIONS = {
 }
 
 
-FOUND = {"architecture": 10, "fitting": 10, "mlp": 8, "resnet": 10}
-"""In how many of ten searches a sixth of the combinations has one within 2 % of the best of all."""
-
-
 class Table:
     """A measured sweep, as a search sees it."""
 
@@ -127,7 +123,7 @@ def test_the_default_sampler_finds_it_in_a_measured_sweep() -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_ten_seeds(name: str) -> None:
-    """The seeds with which the default sampler finds a combination that is within 2 % of the best."""
+    """With each seed the default sampler finds a combination that is within 2 % of the best."""
     differences = [Table(name, default_sampler(), seed).searched() for seed in range(10)]
     print(name, [f"{100 * difference:.1f} %" for difference in differences])
-    assert sum(difference <= NEAR for difference in differences) >= FOUND[name]
+    assert max(differences) <= NEAR
