@@ -41,11 +41,11 @@ LAYERS: list[tuple[nn.Module, tuple[int, ...]]] = [
 ]  # fmt: skip
 
 
-class Seen(TorchDispatchMode):
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes what arrives at the dispatcher."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.runs: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
@@ -55,7 +55,7 @@ class Seen(TorchDispatchMode):
 
 def complete(func: Any, args: tuple[Any, ...]) -> list[Any]:
     """All positional arguments, with defaults; an integer stands for a list of as many as the kernel has axes."""
-    values = []
+    values: list[Any] = []
     for argument, value in zip(func._schema.arguments, (*args, *[None] * len(func._schema.arguments)), strict=False):
         if argument.kwarg_only:
             break
@@ -101,7 +101,9 @@ def with_circular_padding() -> nn.Module:
 
 
 def with_a_mask() -> nn.Module:
-    return prune.random_unstructured(nn.Conv2d(4, 6, 3), "weight", amount=0.5)
+    layer = nn.Conv2d(4, 6, 3)
+    prune.random_unstructured(layer, "weight", amount=0.5)  # type: ignore[no-untyped-call]
+    return layer
 
 
 def in_training() -> nn.Module:
