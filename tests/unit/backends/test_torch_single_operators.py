@@ -134,3 +134,21 @@ def test_a_formula_of_the_user_counts() -> None:
     formulas = Formulas({"aten::linear": lambda args, kwargs, output: Cost(macs=7)})
     counted = count_layers(nn.Sequential(nn.Linear(4, 3)), Inputs((torch.rand(2, 4),)), formulas)
     assert counted.macs == 7
+
+
+class Vectorised(nn.Module):
+    """Calls a layer for each sample by ``torch.vmap``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.vmap(self.inner)(given)
+        return result
+
+
+def test_the_samples_of_a_vectorised_layer_count() -> None:
+    counted = count_layers(Vectorised(), Inputs((torch.rand(5, 4),)))
+    assert counted.macs == 5 * 4 * 3
+    assert counted.rows[0].output_shapes == ((5, 3),)
