@@ -55,9 +55,6 @@ from sweeprof.text import stored
 StorageKey = tuple[int, int, int]
 
 
-Held = dict[torch.nn.Module, list[Variable]]
-
-
 @dataclass(frozen=True, slots=True)
 class ModuleWeights:
     """The weights of every module."""
@@ -82,11 +79,7 @@ def inventory(
     """
     if structure is not None and not sizes and not _differ_within_kinds(structure):
         return _by_kind(modules, structure.kinds)
-    held: Held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
-    places = {tensor.key for tensors in held.values() for tensor in tensors}
-    shares_tensors = len(places) != sum(len(tensors) for tensors in held.values())
-    shares_modules = any(len(paths) > 1 for paths in modules.values())
-    return _of_graph(held) if shares_tensors or shares_modules else _of_tree(held)
+    return _by_tensor({module: _tensors(module, sizes.get(module, {})) for module in modules})
 
 
 def _differ_within_kinds(structure: Structure) -> bool:
@@ -124,19 +117,8 @@ def _by_kind(
     return ModuleWeights(own, subtree)
 
 
-def _of_tree(held: Held) -> ModuleWeights:
-    """Return the weights if nothing is shared: they simply add up."""
-    own = {module: summed(tensors) for module, tensors in held.items()}
-    subtree = dict(own)
-    for module in reversed(held):  # children come after their parents
-        children = [child for child in children_of(module) if child in held]
-        if children:
-            subtree[module] = added([own[module], *(subtree[child] for child in children)])
-    return ModuleWeights(own, subtree)
-
-
-def _of_graph(held: Held) -> ModuleWeights:
-    """Return the weights if tensors or modules are shared: each tensor counts once, with its first module and in each subtree."""
+def _by_tensor(held: Mapping[torch.nn.Module, Sequence[Variable]]) -> ModuleWeights:
+    """Return the weights if tensors or modules may be shared: each counts once, with its first module and in each subtree."""
     before: set[Hashable] = set()
     own: dict[torch.nn.Module, Weights] = {}
     for module, tensors in held.items():

@@ -27,6 +27,7 @@ disable_current_modes = torch.utils._python_dispatch._disable_current_modes
 current_dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
 dispatch_mode_count = torch._C._len_torch_dispatch_stack
 function_mode_count = torch._C._len_torch_function_stack
+function_transform = torch._C._functorch.peek_interpreter_stack
 is_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass_type
 
 # What autograd and autocast are doing.

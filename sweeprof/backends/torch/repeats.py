@@ -35,6 +35,7 @@ from sweeprof.backends.torch.private import (
     DisableTorchDispatch,
     dispatch_mode_count,
     function_mode_count,
+    function_transform,
     is_any_autocast_enabled,
 )
 from sweeprof.backends.torch.single_operators import Rule, are_original, operator_of
@@ -377,6 +378,7 @@ def _surroundings() -> tuple[object, ...]:
         is_any_autocast_enabled(),
         function_mode_count(),
         dispatch_mode_count(),
+        function_transform() is None,  # in torch.vmap tensors do not show the axis of the batch
     )
 
 

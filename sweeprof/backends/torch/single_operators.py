@@ -67,10 +67,8 @@ def _layer_norm(layer: Any, given: torch.Tensor) -> OperatorRun | None:
 
 
 def _activation(name: str) -> Rule:
-    returning, writing = (getattr(_aten, variant, None) for variant in (name, f"{name}_"))
-
     def rule(layer: Any, given: torch.Tensor) -> OperatorRun | None:
-        return (writing if vars(layer).get("inplace") else returning).default, (given,)
+        return getattr(_aten, f"{name}_" if vars(layer).get("inplace") else name).default, (given,)
 
     return rule
 

@@ -41,11 +41,11 @@ LAYERS: list[tuple[nn.Module, tuple[int, ...]]] = [
 ]  # fmt: skip
 
 
-class Seen(TorchDispatchMode):
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes what arrives at the dispatcher."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.runs: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
@@ -55,7 +55,7 @@ class Seen(TorchDispatchMode):
 
 def complete(func: Any, args: tuple[Any, ...]) -> list[Any]:
     """All positional arguments, with defaults; an integer stands for a list of as many as the kernel has axes."""
-    values = []
+    values: list[Any] = []
     for argument, value in zip(func._schema.arguments, (*args, *[None] * len(func._schema.arguments)), strict=False):
         if argument.kwarg_only:
             break
@@ -101,7 +101,9 @@ def with_circular_padding() -> nn.Module:
 
 
 def with_a_mask() -> nn.Module:
-    return prune.random_unstructured(nn.Conv2d(4, 6, 3), "weight", amount=0.5)
+    layer = nn.Conv2d(4, 6, 3)
+    prune.random_unstructured(layer, "weight", amount=0.5)  # type: ignore[no-untyped-call]
+    return layer
 
 
 def in_training() -> nn.Module:
@@ -132,3 +134,21 @@ def test_a_formula_of_the_user_counts() -> None:
     formulas = Formulas({"aten::linear": lambda args, kwargs, output: Cost(macs=7)})
     counted = count_layers(nn.Sequential(nn.Linear(4, 3)), Inputs((torch.rand(2, 4),)), formulas)
     assert counted.macs == 7
+
+
+class Vectorised(nn.Module):
+    """Calls a layer for each sample by ``torch.vmap``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.vmap(self.inner)(given)
+        return result
+
+
+def test_the_samples_of_a_vectorised_layer_count() -> None:
+    counted = count_layers(Vectorised(), Inputs((torch.rand(5, 4),)))
+    assert counted.macs == 5 * 4 * 3
+    assert counted.rows[0].output_shapes == ((5, 3),)
