@@ -36,7 +36,7 @@ from sweeprof.results.operators import OwnCounts
 
 def sized(tensor: tf.Tensor) -> SizedTensor:
     """Return the shape and data type of a tensor whose shape is known."""
-    return SizedTensor(tuple(int(size) for size in tensor.shape), tensor.dtype.name)
+    return SizedTensor(tuple(tensor.shape.as_list()), tensor.dtype.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,17 @@ class TensorflowCall:
     """An operator of a graph."""
 
     operator: tf.Operation
+    inputs: list[SizedTensor]
+    outputs: list[SizedTensor]
 
     def operand(self, position: int) -> SizedTensor:
         """Return an input."""
-        return sized(self.operator.inputs[position])
+        return self.inputs[position]
 
     @property
     def result(self) -> SizedTensor:
         """The first output."""
-        return sized(self.operator.outputs[0])
+        return self.outputs[0]
 
 
 TensorflowRule = Callable[[TensorflowCall], OperatorCost]
@@ -112,14 +114,14 @@ def _matmul(call: TensorflowCall) -> OperatorCost:
 
 
 def _einsum(call: TensorflowCall) -> OperatorCost:
-    shapes = [sized(tensor).shape for tensor in call.operator.inputs]
+    shapes = [operand.shape for operand in call.inputs]
     equation = call.operator.get_attr("equation").decode()
     return operators.einsum(equation, shapes, call.result.elements, call.result.numbers)
 
 
 def _sum_of_all(call: TensorflowCall) -> OperatorCost:
     """``AddN``."""
-    return operators.sum_of_tensors(len(call.operator.inputs), call.result.elements, call.result.numbers)
+    return operators.sum_of_tensors(len(call.inputs), call.result.elements, call.result.numbers)
 
 
 def _average_pool(call: TensorflowCall) -> OperatorCost:
@@ -356,14 +358,13 @@ def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
     if written is None and operator.type in FREE:
         trace.current.operator_calls += trace.times
         return
-    is_known = all(tensor.shape.is_fully_defined() for tensor in (*operator.inputs, *operator.outputs))
-    given, made = (
-        [sized(tensor) for tensor in tensors] if is_known else [] for tensors in (operator.inputs, operator.outputs)
-    )
+    inputs, outputs = operator.inputs, operator.outputs
+    is_known = all(tensor.shape.is_fully_defined() for tensor in (*inputs, *outputs))
+    given, made = ([sized(tensor) for tensor in tensors] if is_known else [] for tensors in (inputs, outputs))
     if is_known and written is not None:
         cost = written(given, {}, made[0] if len(made) == 1 else made)
     elif is_known and rule is not None:
-        cost = rule(TensorflowCall(operator))
+        cost = rule(TensorflowCall(operator, given, made))
     else:
         trace.current.miss(name, trace.times)
         return

@@ -122,15 +122,15 @@ class _Nested(tf.Module):  # type: ignore[misc]
         self.weight = tf.Variable(tf.ones((8, 8)))
         self.unused = tf.Variable(1.0)
 
-    @tf.function(input_signature=[tf.TensorSpec((None, 8))])
+    @tf.function(input_signature=[tf.TensorSpec((None, 8))])  # type: ignore[untyped-decorator]
     def product(self, x: tf.Tensor) -> tf.Tensor:
         return x @ self.weight
 
-    @tf.function(input_signature=[tf.TensorSpec((None, 10, 10, 4))])
+    @tf.function(input_signature=[tf.TensorSpec((None, 10, 10, 4))])  # type: ignore[untyped-decorator]
     def convolution(self, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d(x, self.kernel, 1, "VALID")
 
-    @tf.function(input_signature=[tf.TensorSpec((None, 10, 10, 4))])
+    @tf.function(input_signature=[tf.TensorSpec((None, 10, 10, 4))])  # type: ignore[untyped-decorator]
     def serve(self, x: tf.Tensor) -> tf.Tensor:
         pooled = tf.reduce_mean(self.convolution(x), (1, 2))
         y = self.product(self.product(pooled))
