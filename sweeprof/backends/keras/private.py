@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -93,6 +94,14 @@ def takes_mask(layer: keras.Layer) -> bool:
 def children_of(layer: keras.Layer) -> list[keras.Layer]:
     """Return the layers that a layer holds."""
     return list(layer._layers)
+
+
+def named_layers(layer: keras.Layer, above: str = "") -> Iterator[tuple[str, keras.Layer]]:
+    """Every layer below another one with its path; one that is held twice comes with each."""
+    for inner in children_of(layer):
+        name = inner.name.replace(".", "_")
+        yield above + name, inner
+        yield from named_layers(inner, f"{above}{name}.")
 
 
 def all_layers(model: object) -> list[keras.Layer]:

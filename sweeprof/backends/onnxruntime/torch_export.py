@@ -190,6 +190,8 @@ def exported_keras(
     Raises:
         Exception: whatever the exporter raised.
     """
+    from sweeprof.backends.keras.private import named_layers  # which imports Keras
+
     arranged = signature_of(signature, channel_axis)
     if not model.built:
         model.build(specs_in(arranged.args)[0].shape)
@@ -197,7 +199,7 @@ def exported_keras(
         program = traced(root, arranged, opset)
     weights = _named(program, model)
     paths = tidy(program.model, weights)
-    types = {"": type(model).__name__, **{path: type(layer).__name__ for path, layer in _layers(model)}}
+    types = {"": type(model).__name__, **{path: type(layer).__name__ for path, layer in named_layers(model)}}
     return Exported(
         saved(program, folder),
         "first" if channel_axis is None else "last",
@@ -206,16 +208,6 @@ def exported_keras(
         weights=weights,
         paths=paths,
     )
-
-
-def _layers(model: keras.Layer, above: str = "") -> Iterator[tuple[str, keras.Layer]]:
-    """Every layer below ``model`` with its path; one that is held twice comes with the first."""
-    from sweeprof.backends.keras.private import children_of
-
-    for layer in children_of(model):
-        name = layer.name.replace(".", "_")
-        yield above + name, layer
-        yield from _layers(layer, f"{above}{name}.")
 
 
 class _Shim(torch.nn.Module):
@@ -238,10 +230,12 @@ def _called(model: keras.Layer, *args: object, **kwargs: object) -> Any:
 
 @contextmanager
 def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
+    from sweeprof.backends.keras.private import named_layers
+
     root = _Shim(partial(_called, model))
     changed: list[keras.Layer] = []
     try:
-        for path, layer in _layers(model):
+        for path, layer in named_layers(model):
             if "call" in layer.__dict__:  # held a second time
                 continue
             shim = type(type(layer).__name__, (_Shim,), {})(layer.call)
@@ -257,14 +251,14 @@ def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
 
 def _named(program: torch.onnx.ONNXProgram, model: keras.Model) -> dict[str, WeightRole]:
     """Give the initializers that are variables of Keras the variables' names, and tell what they are."""
-    from sweeprof.backends.keras.private import own_parameters, own_state
+    from sweeprof.backends.keras.private import named_layers, own_parameters, own_state
 
     initializers = program.model.graph.initializers
     constants = program.exported_program.constants  # type: ignore[union-attr]
     by_place = {tensor.data_ptr(): name for name, tensor in constants.items() if isinstance(tensor, torch.Tensor)}
     trainable = {id(variable) for variable in model.trainable_variables}
     found: dict[str, WeightRole] = {}
-    for path, layer in [("", model), *_layers(model)]:
+    for path, layer in [("", model), *named_layers(model)]:
         for variables, role in ((own_parameters(layer), "parameter"), (own_state(layer), "buffer")):
             for variable in variables:
                 old = by_place.pop(variable.value.data_ptr(), None)

@@ -13,7 +13,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -128,8 +128,10 @@ def converted(model: Any, signature: Inputs, folder: Path) -> Converted:
         file = Converted(path, model.channels)
     elif is_keras(model):
         graph = _exported(model)
+        from sweeprof.backends.keras.private import named_layers  # which imports Keras
+
         roles = _name_layers(graph, model)
-        types = {"": type(model).__name__, **{name: type(layer).__name__ for name, layer in _layers(model)}}
+        types = {"": type(model).__name__, **{name: type(layer).__name__ for name, layer in named_layers(model)}}
         names = [tensor.name for tensor in model.inputs]
         file = Converted(path, "last", types=types, weights=roles, inputs=tuple(names))
     else:
@@ -215,24 +217,19 @@ def _exported(model: Any) -> openvino.Model:
         return frontend.convert(frontend.load(folder))
 
 
-def _layers(model: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Every layer below ``model`` with its path."""
-    for layer in model._layers:
-        yield above + layer.name, layer
-        yield from _layers(layer, f"{above}{layer.name}.")
-
-
 def _name_layers(graph: openvino.Model, model: Any) -> dict[str, Any]:
     """Name operators after the layers of a Keras model, and constants after its variables; returns the roles of these.
 
     OpenVINO drops most names when it moves the channels to where its kernels want them. A constant is the variable with the same
     values, in any order; an operator belongs to the layer whose variable it reads, to that in its name, or to that of its input.
     """
+    from sweeprof.backends.keras.private import named_layers, own_parameters, own_state
+
     variables: dict[bytes, list[tuple[str, str, str]]] = {}
-    layers = dict(_layers(model))
+    layers = dict(named_layers(model))
     for path, layer in layers.items():
-        own = [(variable, "parameter") for variable in layer._trainable_variables]
-        own += [(variable, "frozen") for variable in layer._non_trainable_variables]
+        own = [(variable, "parameter") for variable in own_parameters(layer)]
+        own += [(variable, "frozen") for variable in own_state(layer)]
         for variable, role in own:
             known = variables.setdefault(_content(np.asarray(variable)), [])
             known.append((path, f"{path}.{variable.name}", role))

@@ -101,7 +101,8 @@ class Sample:
 
     def loaded(self, backend: OnnxruntimeBackend | None = None) -> OnnxModel:
         """What runs the file that is there already; it tells no more than the file."""
-        return (backend or self.backend).load(lambda: OnnxFile(self.file.path), "cpu", None)
+        model: OnnxModel = (backend or self.backend).load(lambda: OnnxFile(self.file.path), "cpu", None)
+        return model
 
 
 @pytest.fixture(scope="module")
