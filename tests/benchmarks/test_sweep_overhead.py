@@ -177,8 +177,8 @@ def test_a_combination_costs_a_twentieth_of_what_it_costs_elsewhere(tmp_path: Pa
         show(f"sweeprof, tracking={tracking}", found)
     plain = cost(lambda n: hydra_multirun(tmp_path, n), 2, 8)
     show("Hydra multirun, an interpreter per job", plain)
-    assert plain.further_s / own["none"].further_s >= CHEAPER
     if not OPTIMUM.is_dir():
+        assert plain.further_s / own["none"].further_s >= CHEAPER
         pytest.skip(f"optimum-benchmark is not in {OPTIMUM}: docs/benchmarks.md, Overhead of a sweep")
     subprocess.run(
         [OPTIMUM / "python", "-c", BERT],
@@ -192,7 +192,8 @@ def test_a_combination_costs_a_twentieth_of_what_it_costs_elsewhere(tmp_path: Pa
     for name, other in (("Hydra multirun", plain), ("optimum-benchmark", peer)):
         times = {tracking: other.further_s / found.further_s for tracking, found in own.items()}
         print(f"{name}: {times['none']:.0f} times as much, {times['mlflow']:.0f} where ours also fills MLflow")
-    assert peer.further_s / own["none"].further_s >= CHEAPER
+    for other in (plain, peer):
+        assert other.further_s / own["none"].further_s >= CHEAPER
 
 
 @pytest.mark.timeout(900)
