@@ -253,7 +253,9 @@ def test_phases_of_a_step(mode: Mode) -> None:
     for _ in range(2):
         if "update" in timing.phases:
             break
-        timing = timed(mode, model)  # while other processes run, the time of a step may vary by more than its update takes
+        timing = timed(
+            mode, model
+        )  # while other processes run, the time of a step may vary by more than its update takes
     assert list(timing.phases) == ["forward", "backward", "update"]
     for phase in timing.phases.values():
         assert len(phase) == len(timing.samples) == 7
