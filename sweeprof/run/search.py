@@ -37,10 +37,12 @@ GROWING = ("batch_size", "generation.prompt_length", "generation.new_tokens")
 """Axes along which a combination needs more memory, beside those below ``inputs``."""
 MOST_ASKS = 2
 """How often the sampler is asked for a combination that can still be measured; then the one nearest to its last choice is taken."""
-SPREADS = 3.0
+SPREADS = 2.0
 """A value counts as no farther from the best one than so many times the distance of the median of the feasible values, …"""
 LEAST_SPREAD = 0.1
 """… which is taken to be at least about 10 %."""
+LEAST_FEASIBLE = 6
+"""Feasible values before this bound applies: the median of fewer says little, and the sampler has to find where conditions hold."""
 SMALLEST = 1e-12
 """Smaller values of a goal count as this one."""
 LARGER = 1e9
@@ -386,7 +388,7 @@ class Search:
         is_maximized = self._search.goals[0].direction == "maximize"
         sign = 1 if is_maximized else -1
         feasible = [sign * result.value for result in self._results.values() if result.is_feasible]
-        if not feasible:
+        if len(feasible) < LEAST_FEASIBLE:
             return
         best = max(feasible)
         least = best - SPREADS * max(best - statistics.median(feasible), LEAST_SPREAD)
