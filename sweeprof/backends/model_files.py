@@ -434,7 +434,7 @@ class Converter(Generic[File]):
         return (self.seed,)
 
     def request(self) -> dict[str, object]:
-        """Return what a child is told beside the model and its inputs."""
+        """Return the settings that a child gets beside the model and its inputs."""
         return {}
 
     def maker(self, request: ChildRequest) -> Maker:
