@@ -174,10 +174,8 @@ class MlflowTracker:
 
         with self._told():
             client, experiment, parent = self._add(comparison, records, folder, ids)
-            content, run_id = (
-                sweep_content(comparison, records, folder, "finished", experiment, parent),
-                parent.info.run_id,
-            )
+            content = sweep_content(comparison, records, folder, "finished", experiment, parent)
+            run_id = parent.info.run_id
             there, now = parent.data, int(time.time() * 1000)
             client.log_batch(
                 run_id,

@@ -91,9 +91,9 @@ SETTINGS_ELEMENTS = 16
 """Initializers of floating-point numbers up to this size may be settings, such as the scales of a Resize."""
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 FILLING = {"Expand", "ConstantOfShape", "Tile"}
-"""Operators that make much of little: their last input tells the shape."""
+"""Operators whose last input decides the shape of the result."""
 ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
-"""Operators that return what they are given, which the standard's rules do not say of all of them."""
+"""Operators whose result has the shape of their first input. ONNX's shape inference does not cover all of them."""
 
 
 def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
