@@ -60,7 +60,8 @@ def counted(file: OpenvinoFile, *shapes: tuple[int, ...], formulas: Formulas = D
 
 
 def loaded(file: OpenvinoFile, *arrays: Any, **settings: Any) -> tuple[OpenvinoModel, Any]:
-    model = OpenvinoBackend(**settings).load(lambda: file, "cpu", None)
+    # By itself OpenVINO computes in bfloat16 where the processor can.
+    model = OpenvinoBackend(**{"precision": "fp32", **settings}).load(lambda: file, "cpu", None)
     return model, model.put(Inputs(arrays))
 
 
