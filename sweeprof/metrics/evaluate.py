@@ -392,13 +392,16 @@ def _limited(limit_s: float | None) -> Iterator[None]:
         if is_running:
             raise _TakesTooLong
 
-    signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # and again: an exception may get lost, as in a destructor
     try:
+        signal.signal(signal.SIGALRM, end)
+        signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # and again: an exception may get lost, as in a destructor
         yield
     finally:
         is_running = False  # first: an alarm that comes now must not interrupt what follows
         signal.setitimer(signal.ITIMER_REAL, 0)
+        # An alarm may have been sent to another thread, which has not run since. The default action would then end the process;
+        # ignoring the signal discards it (POSIX, sigaction).
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
