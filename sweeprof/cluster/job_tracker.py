@@ -349,6 +349,8 @@ class JobTracker:
                 continue
             task = self._tasks[shard]
             note = self.jobs.note(task.submission.token, task.number)
+            if self.plan.search is not None and note is not None and note.ended is not None and note.error is None:
+                continue  # it has measured what the search chose
             progressed = self._done(shard) > task.done
             outcome = job_outcome(task.state, note, self._output(task), progressed)
             if shard not in outcomes or task.state.name not in (UNKNOWN, VANISHED):  # an earlier outcome knows more

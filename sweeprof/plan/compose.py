@@ -224,7 +224,7 @@ class Composer:
         entries += entries_of(name for c in combinations for name in c.config.get("quality") or {})
         passes = tuple(passes_of(select(entries)))
         search = search_plan(self._search, self._metric_infos(combinations, measured), combinations)
-        shards, cluster = self.sharded(combinations, baseline.axes, passes)
+        shards, cluster = self.sharded(combinations, baseline.axes, passes, search is not None)
         now = datetime.now(UTC)
         return Plan(
             sweep_id=f"s{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}",
@@ -349,10 +349,17 @@ class Composer:
         return str(self.config.name or "+".join(self._files) or "adhoc")
 
     def sharded(
-        self, combinations: Sequence[Combination], baseline: Mapping[str, object], passes: Sequence[PassName]
+        self,
+        combinations: Sequence[Combination],
+        baseline: Mapping[str, object],
+        passes: Sequence[PassName],
+        is_search: bool,
     ) -> tuple[Shards, Json]:
         """Ids of combinations, shard by shard, and :attr:`Plan.cluster`."""
         settings: Json = self._plain("cluster")
+        if is_search:
+            # A baseline of all axes pairs all combinations: one task chooses each after the results of the others.
+            baseline = dict.fromkeys(key for c in combinations for key in c.axes)
         if settings["scheduler"] is None:
             return in_shards(combinations, baseline, self._shard_count(combinations)), {}
         asked = asked_for(combinations, settings, baseline, self.axes, int(self.config.parallel_trials))
@@ -412,9 +419,8 @@ class Composer:
         for key in self.config:
             if key not in IDENTITY and key != "hydra":
                 yield from part_problems(str(key), self._plain(str(key)))
-        yield from placement_problems(
-            self._search, self.config.cluster.get("scheduler") is not None, self.config.shards
-        )
+        if has_goal(self._search):
+            yield from placement_problems(self.config.shards)
         yield from self._launcher_problems()
 
     def _launcher_problems(self) -> Iterator[Problem]:

@@ -73,14 +73,8 @@ def goal_problems(search: Json, metrics: Sequence[MetricInfo], axes: Sequence[st
         yield dataclasses.replace(problem, key="search.subject_to")
 
 
-def placement_problems(search: Json, is_cluster: bool, shards: object) -> Iterator[Problem]:
-    """Return the problems of a search that is to be divided: it chooses each combination after the results of the last one."""
-    if not has_goal(search):
-        return
-    if is_cluster:
-        direction = next(one for one in DIRECTIONS if search[one] is not None)
-        message = "is a search, which measures one combination after the other on one host; remove cluster=slurm."
-        yield Problem(f"search.{direction}", search[direction], message)
+def placement_problems(shards: object) -> Iterator[Problem]:
+    """Return the problem of a search that is to be divided."""
     if shards not in (None, 1):
         yield Problem("shards", shards, "must be 1 for a search, which measures one combination after the other.")
 

@@ -167,7 +167,7 @@ def _of_all(each: Sequence[Json]) -> tuple[Json, Axes]:
 
 
 def _clash(key: str, values: Sequence[object], one: Combination) -> Problem:
-    message = "are requested by combinations that the baseline pairs and that must be measured on one host, such as "
+    message = "are requested by combinations that must be measured on one host, such as "
     return Problem(
         f"cluster.groups {key}", list(values), message + ", ".join(f"{a}={v}" for a, v in one.axes.items()) + "."
     )

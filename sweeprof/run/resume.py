@@ -359,13 +359,13 @@ def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
     problems = list(change_problems(plan.search, settings))
     if plan.search is not None:
         config["search"]["maximize"] = [goal.metric for goal in plan.search.goals]
-        problems += placement_problems(config["search"], config["cluster"]["scheduler"] is not None, config["shards"])
+        problems += placement_problems(config["shards"])
     problems += config_problems(config)
     if problems:
         raise UserError(problems)
-    if plan.search is not None:
-        return with_settings(plan, settings, None)
-    resharded = composer.sharded(plan.combinations, plan.baseline, plan.passes) if _reshards(given) else None
+    resharded = None
+    if _reshards(given):
+        resharded = composer.sharded(plan.combinations, plan.baseline, plan.passes, plan.search is not None)
     return with_settings(plan, settings, resharded)
 
 

@@ -49,6 +49,23 @@ def test_the_quickstart_over_three_nodes_has_the_rows_of_this_host(
         print(f"\nquickstart: {len(records)} combinations on {', '.join(sorted(set(nodes.values())))}")
 
 
+def test_a_search_is_one_task(slurm: Lab, tmp_path: Path) -> None:
+    fake = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "metrics=latency", "protocol=quick")
+    search = (
+        "batch_size=doubling(1,128)",
+        "search.maximize=throughput",
+        "search.trials=4",
+        "search.sampler=RandomSampler",
+    )
+    ran = run_command(tmp_path, "name=search", *fake, *search, *CLUSTER, timeout=200)
+    assert ran.code == 0, ran.out + ran.err
+    folder = ran.folder("search")
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    assert [row["status"] for row in rows] == ["ok"] * 4
+    (submission,) = Jobs(folder).all()
+    assert submission.shards == (0,)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_six_hundred_static_combinations(slurm: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
