@@ -2,7 +2,7 @@
 
 After each round every comparison is made as the report makes it, with intervals that allow for the repeated tests
 (:func:`sweeprof.results.statistics.repeated_confidence`). A combination needs no further rounds once each of its comparisons is
-decided, or cannot be decided by further rounds, and no limit of a constraint lies within the interval of its value.
+decided, or is unlikely to be decided by further rounds, and no limit of a constraint lies within the interval of its value.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sweeprof.report.selection import conditions, metric_names
 from sweeprof.results.compare import Row, SearchGoal, compared_row, find_baselines, key_of
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
+from sweeprof.results.statistics import is_hopeless
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell
 from sweeprof.run.comparison import sessions_of
 from sweeprof.run.search import Outcomes
@@ -123,7 +124,11 @@ class SequentialRounds:
         if any(self._folder.rounds_that_decided(id) is not None for id in pair):
             return False  # an earlier round decided it, so that one of them was not measured again
         cell = self._cell(candidate, base)
-        return cell.verdict == "unclear" and cell.verdict_reason in ("too_few_rounds", "interval_crosses_threshold")
+        if cell.verdict_reason == "interval_crosses_threshold":
+            is_limited = self._plan.budget is not None  # whose rest is spent on such comparisons, too
+            rounds = len(cell.measurement.rounds)
+            return is_limited or not is_hopeless(rounds, cell.rounds_needed, candidate.row.most_rounds)
+        return cell.verdict_reason == "too_few_rounds"
 
     def _is_near_limit(self, side: _Side | None) -> bool:
         """True if a constraint on the deciding metric holds at one end of its interval over the rounds, and not at the other."""

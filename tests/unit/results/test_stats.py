@@ -13,11 +13,13 @@ from scipy import stats as scipy_stats
 
 from sweeprof.results.statistics import (
     MOST_SEQUENTIAL_ROUNDS,
+    is_hopeless,
     median_interval,
     percentile_needs,
     ratio_interval,
     repeated_confidence,
     rounds_interval,
+    rounds_to_settle,
     spread,
 )
 from sweeprof.results.verdicts import MIN_ROUNDS, interval_verdict
@@ -202,7 +204,8 @@ def decided(true_ratio: float, scatter: float, seed: int) -> tuple[str, int]:
     for rounds in range(MIN_ROUNDS, 21):
         interval = ratio_interval(candidate[:rounds].tolist(), [1.0] * rounds, confidence)
         verdict, _ = interval_verdict(interval, 0.05, "lower")
-        if verdict != "unclear":
+        needed = rounds_to_settle(candidate[:rounds].tolist(), [1.0] * rounds, 0.05, confidence=confidence)
+        if verdict != "unclear" or is_hopeless(rounds, needed, 20):
             return verdict, rounds
     return "unclear", 20
 
@@ -223,3 +226,9 @@ def test_at_the_threshold_repeated_tests_are_wrong_in_at_most_5_percent(true_rat
     wrong = "same" if true_ratio > 1.05 else "worse"
     verdicts = [decided(true_ratio, 0.03, seed)[0] for seed in range(400)]
     assert verdicts.count(wrong) <= 0.05 * 400
+
+
+def test_a_ratio_at_the_threshold_is_given_up() -> None:
+    ended = [decided(1.05, 0.03, seed) for seed in range(100)]
+    assert sum(verdict == "unclear" for verdict, _ in ended) >= 90
+    assert np.mean([rounds for _, rounds in ended]) < 8

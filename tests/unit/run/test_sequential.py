@@ -83,10 +83,15 @@ def test_without_decide_every_combination_gets_all_rounds(tmp_path: Path) -> Non
     assert set(rounds(comparison).values()) == {MOST}
 
 
-def test_the_largest_number_of_rounds_ends_what_cannot_be_decided(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("budget", "least", "most"), [(None, 5, MOST - 1), ("1h", MOST, MOST)])
+def test_what_cannot_be_decided_is_given_up_unless_there_is_a_budget(
+    tmp_path: Path, budget: str | None, least: int, most: int
+) -> None:
     at_the_threshold = {"base": {"step_s": 0.01}, "near": {"step_s": 0.0105, "spread": 0.05}}
-    _, comparison = swept(tmp_path, plan_of(at_the_threshold))
-    assert rounds(comparison) == {"cbase": MOST, "cnear": MOST}
+    plan = dataclasses.replace(plan_of(at_the_threshold), budget=budget)
+    _, comparison = swept(tmp_path, plan)
+    measured = rounds(comparison)
+    assert least <= measured["cbase"] == measured["cnear"] <= most
     cell = comparison.rows[1].cells[TIME]
     assert (cell.verdict, cell.verdict_reason) == ("unclear", "interval_crosses_threshold")
 
