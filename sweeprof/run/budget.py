@@ -37,7 +37,11 @@ class _End:
 
 
 def begin_budget(folder: Folder, plan: Plan) -> None:
-    """Note when the trials of a sweep on this machine must end; the time since this process was started counts."""
+    """Note when the trials of a sweep on this machine must end; the time since this process was started counts.
+
+    What an earlier budget ended is measured again, and with a budget also the comparisons that were given up without one.
+    """
+    folder.forget_decided("budget" if plan.budget is None else None)
     seconds = parse_seconds(plan.budget)
     if seconds is None or plan.cluster:
         folder.budget.unlink(missing_ok=True)

@@ -92,7 +92,6 @@ def measure_missing(
         OSError: the disk is full, or cannot be written.
     """
     begin_budget(folder, plan)
-    folder.forget_decided("budget")
     keep_config(folder, tracking.config)
     keep_baseline(folder, plan, trust)
     warn_of_oversubscription(plan, live)

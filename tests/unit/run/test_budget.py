@@ -75,19 +75,30 @@ def test_what_is_not_measured_once_has_the_budget_as_its_reason(tmp_path: Path) 
 
 
 def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
-    """The notes of combinations that ended with the time are removed, those of decided ones stay."""
     folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
     write_json(folder.budget, {"ends": time.time() + 2})
     run_shard(folder, 0)
     before = folder.rounds_that_decided("cnear")
-    folder.forget_decided("budget")
+    budget.begin_budget(folder, folder.read_plan())
     assert folder.rounds_that_decided("cnear") is None
-    assert folder.rounds_that_decided("cfar") == 3
     write_json(folder.budget, {"ends": time.time() + 2})
     run_shard(folder, 0)
     after = folder.rounds_that_decided("cnear")
     assert before is not None
     assert after is None or after > before  # None: all fifty rounds
+    assert folder.rounds_that_decided("cfar") == 3  # decided as before
+
+
+def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path / "sweep", dataclasses.replace(plan_of(NEAR, "1h"), budget=None))
+    run_shard(folder, 0)
+    given_up = folder.rounds_that_decided("cnear")
+    assert given_up is not None
+    assert given_up < 50
+    sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
+    budget.begin_budget(folder, folder.read_plan())
+    run_shard(folder, 0)
+    assert (folder.rounds_that_decided("cnear"), folder.rounds_that_decided("cfar")) == (None, 3)
 
 
 def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
