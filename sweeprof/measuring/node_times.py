@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sweeprof.counting.file_graph import NEVER_CALLED, Operator, around, modules_of
+from sweeprof.counting.file_graph import NEVER_CALLED, around, modules_of
 from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.mapping import Operator
 from sweeprof.counting.operators import NOTHING
 from sweeprof.measuring.layer_timing import bounded
 from sweeprof.measuring.timing import Clock

@@ -148,7 +148,7 @@ def rows_of(trace: SymbolicTrace, root: object) -> tuple[LayerRow, ...]:
         times[call.path] += 1
     for layer, path in _uncalled(trace, root, below):
         add(LayerCall(layer, path, None), -1)
-    if trace.outside.operators:
+    if trace.outside.counts.operators:
         rows.append(_row(trace.outside, _NO_WEIGHTS, None, 0, None))
     return tuple(rows)
 

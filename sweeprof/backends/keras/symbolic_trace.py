@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -33,7 +34,7 @@ from sweeprof.backends.keras.calls import (
     symbolic,
     tensors_in,
 )
-from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, KerasCall, elements, shape_of
+from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, call_of, elements, shape_of
 from sweeprof.backends.keras.layer_overrides import count_adapted, hidden_in, override_of
 from sweeprof.counting.formulas import (
     Args,
@@ -43,8 +44,10 @@ from sweeprof.counting.formulas import (
     Kwargs,
     OperatorCost,
     cost_by_formula,
+    operator_cost,
 )
 from sweeprof.counting.liveness import OperatorRun, peak_of
+from sweeprof.counting.mapping import CountedOperators
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Bytes, Liveness, OperatorCount
 
@@ -70,7 +73,7 @@ class LayerCall:
     """One call of one layer, or ``times`` equal ones: the steps of a recurrent network are one call of its cell."""
 
     __slots__ = (
-        *("children", "counted", "inputs", "layer", "operator_calls", "operators", "outputs", "parent", "path"),
+        *("children", "counted", "counts", "inputs", "layer", "operator_calls", "outputs", "parent", "path"),
         *("in_graph", "times", "uncovered"),
     )
 
@@ -82,8 +85,7 @@ class LayerCall:
         self.inputs = self.outputs = SymbolicTensors()
         self.counted: Cost | None = None
         """The cost by a formula of the layer's type, which replaces that of its operations."""
-        self.operators: dict[str, list[int]] = {}
-        """calls, MACs, FLOPs, ops, input elements, output elements by operation."""
+        self.counts = CountedOperators()
         self.operator_calls = 0
         self.uncovered: Counter[str] = Counter()
         """Calls by operation without a formula."""
@@ -91,10 +93,8 @@ class LayerCall:
     def count(self, name: str, cost: OperatorCost, read: Sequence[Any], written: Sequence[Any], times: int) -> None:
         """Add an operation that ran so many times; of the tensors that it read and wrote the first ones are shown."""
         self.operator_calls += times
-        given, made = (prod(shape_of(tensors[0])) if tensors else 0 for tensors in (read, written))
-        known = self.operators.setdefault(name, [0] * 6)
-        for index, figure in enumerate((1, *cost, given, made)):
-            known[index] += times * figure
+        given, made = (elements(tensors[0]) if tensors else 0 for tensors in (read, written))
+        self.counts.add(name, cost, given, made, times)
 
     def miss(self, name: str, times: int) -> None:
         """Note that an operation has no formula."""
@@ -109,20 +109,17 @@ class LayerCall:
     @property
     def costs(self) -> OperatorCost:
         """MACs, FLOPs and ops: those of the operations, or what a formula says instead."""
-        macs, flops, ops = (sum(figures[at] for figures in self.operators.values()) for at in (1, 2, 3))
-        message = self.counted
-        if message is None:
-            return macs, flops, ops
+        own, message = self.counts, self.counted or Cost()
         return (
-            macs if message.macs is None else message.macs * self.times,
-            flops if message.flops is None else message.flops * self.times,
-            ops if message.ops is None else message.ops * self.times,
+            own.macs if message.macs is None else message.macs * self.times,
+            own.flops if message.flops is None else message.flops * self.times,
+            own.ops if message.ops is None else message.ops * self.times,
         )
 
     @property
     def operator_counts(self) -> tuple[OperatorCount, ...]:
         """Return the operators that the call ran, without those that do no arithmetic."""
-        return tuple(OperatorCount(name, *figures) for name, figures in self.operators.items() if any(figures[1:4]))
+        return tuple(count for count in self.counts.operators.values() if count.macs or count.flops or count.ops)
 
 
 class Paths:
@@ -271,7 +268,7 @@ class SymbolicTrace:
         """Paths of layers that were counted otherwise, with the reason."""
         self.tape: list[TapeEntry] | None = None
         """Every operation in its order, where a backward is to be counted."""
-        self._formulas, self._fallback = formulas, fallback
+        self.formulas, self._fallback = formulas, fallback
         self.times = 1
         self._is_paused = False
         self._thread = threading.get_ident()
@@ -308,14 +305,14 @@ class SymbolicTrace:
     def beginning(self) -> Callable[[], None]:
         """Forgets, when it is called, everything that the call which runs now did after this."""
         call, calls, events = self.current, len(self.calls), self.lifetimes.mark()
-        children, operator_calls, missed = call.children, call.operator_calls, call.uncovered.copy()
-        operators = {name: list(figures) for name, figures in call.operators.items()}
+        children, operator_calls = call.children, call.operator_calls
+        missed, counts = call.uncovered.copy(), deepcopy(call.counts)
 
         def start_over() -> None:
             del self.calls[calls:]
             self.lifetimes.forget(events)
-            call.children, call.operator_calls, call.uncovered = children, operator_calls, missed.copy()
-            call.operators = {name: list(figures) for name, figures in operators.items()}
+            call.children, call.operator_calls = children, operator_calls
+            call.uncovered, call.counts = missed.copy(), deepcopy(counts)
             self.current = call
 
         return start_over
@@ -331,7 +328,7 @@ class SymbolicTrace:
         self.current.children += 1
         given = (*args, *(value for name, value in kwargs.items() if name not in OF_A_CALL and value is not None))
         outputs = self._called(call, given, lambda: self._computed(call, args, kwargs))
-        formula = self._formulas.of_module(layer)
+        formula = self.formulas.of_module(layer)
         if formula is not None:
             call.counted = cost_by_formula(formula, layer, given, outputs)
         return outputs
@@ -414,7 +411,7 @@ class SymbolicTrace:
         kind: Any = type(operation)
         name, is_own = _named(kind)
         title, used = PREFIX + name, (args, kwargs)
-        written = self.formula_of(title)
+        written = self.formulas.of_operator(title)
         if written is None and not is_own:
             return operation.call(*args, **kwargs)  # a user's: counted by its parts
         if written is None and name == "separable_conv":
@@ -422,28 +419,14 @@ class SymbolicTrace:
         with self.paused():
             outputs = _output_of(name, operation, args, kwargs)
         if written is not None:
-            self.count(title, written(args, kwargs, outputs), used, outputs)
+            self.count(title, operator_cost(written, args, kwargs, outputs), used, outputs)
         elif is_own and name in COSTS:
-            self.count(title, COSTS[name](KerasCall(operation, args, kwargs, outputs)), used, outputs)
+            self.count(title, COSTS[name](call_of(name, operation, args, kwargs, outputs)), used, outputs)
         elif name in FREE:
             self.free(name, used, outputs)
         else:
             self.miss(title, used, outputs)
         return outputs
-
-    def formula_of(self, name: str) -> Callable[[Sequence[object], Kwargs, object], OperatorCost] | None:
-        """Return a user's formula for an operation as a function of arguments and result; ``name`` is that of tables."""
-        written = self._formulas.of_operator(name)
-        if written is None:
-            return None
-
-        def cost(args: Sequence[object], kwargs: Kwargs, output: object) -> OperatorCost:
-            message = cost_by_formula(written, args, kwargs, output)
-            macs = message.macs or 0
-            flops = 2 * macs if message.flops is None else message.flops
-            return macs, flops, flops if message.ops is None else message.ops
-
-        return cost
 
     def count(self, name: str, cost: OperatorCost, used: object, made: object) -> None:
         """Add an operation to the call that is running."""

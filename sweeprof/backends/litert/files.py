@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sweeprof.backends.model_files import Channels, MadeFile, existing
-from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor
+from sweeprof.counting.file_graph import FileGraph
+from sweeprof.counting.mapping import CallTensor, OperatorCall
 from sweeprof.counting.operators import INTEGER, REAL
 
 
@@ -51,14 +52,14 @@ FUSED = {0: "", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6", 4: "TANH", 5: "SIGN_BI
 
 
 @dataclass(slots=True, eq=False)
-class TfliteTensor(FileTensor):
+class TfliteTensor(CallTensor):
     """A tensor of the file. Quantized ones represent real numbers."""
 
     source: TfliteTensor | None = None
     """The constant that it is a copy of: weights of 16 bits are widened before they are used."""
 
 
-class TfliteOperator(FileOperator[TfliteTensor]):
+class TfliteOperator(OperatorCall[TfliteTensor]):
     """An operator of the file."""
 
     @property
@@ -152,7 +153,7 @@ _WEIGHED = re.compile("conv|depthwise|matmul|einsum", re.IGNORECASE)
 _WORKING = re.compile("^(?!Relu|Tanh|Sigmoid)")
 
 
-def _path(op: str, inputs: Sequence[FileTensor | None], outputs: Sequence[FileTensor]) -> str:
+def _path(op: str, inputs: Sequence[CallTensor | None], outputs: Sequence[CallTensor]) -> str:
     """The layer, by the scopes in the name of what the operator returns; of several layers fused into one the one with weights,
     or one that is more than an activation.
 
@@ -167,7 +168,7 @@ def _path(op: str, inputs: Sequence[FileTensor | None], outputs: Sequence[FileTe
     return ".".join(scope.removesuffix("_1") if model.endswith("_1") else scope for scope in scopes)
 
 
-def _scoped(tensors: Sequence[FileTensor | None]) -> list[str]:
+def _scoped(tensors: Sequence[CallTensor | None]) -> list[str]:
     """Names with a model and a layer in them; what was fused has several in one."""
     names = [part for tensor in tensors if tensor is not None for part in tensor.name.split(";")]
     return [name for name in names if name.count("/") >= 2]
