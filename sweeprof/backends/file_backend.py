@@ -46,6 +46,16 @@ def gaps_of(runtime: str) -> dict[str, Gap]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A batch as a run-time takes it."""
+
+    values: Any
+    """The tensors: in the order of the graph's inputs, or by their names."""
+    rows: int | None = None
+    """The samples that count, of a batch that was filled up for a file that takes no smaller one; None: all."""
+
+
 class FileModel(HostModel):
     """A file in its run-time; it is converted when the model meets its first inputs, whose shapes a converter needs."""
 
@@ -99,19 +109,19 @@ class FileModel(HostModel):
         """Return positional and named tensors in the layout that the file wants."""
         return arrays(inputs, self._axis if self.file.channels == "last" else None)
 
-    def put(self, inputs: Inputs) -> Any:
+    def put(self, inputs: Inputs) -> Feed:
         self.meet(inputs)
         return self.feed(inputs)
 
-    def feed(self, inputs: Inputs) -> Any:
+    def feed(self, inputs: Inputs) -> Feed:
         """Return the inputs of a model that has met some, as the file takes them."""
         raise NotImplementedError
 
     @contextmanager
-    def stepping(self, batch: Any) -> Iterator[Callable[[], object]]:
+    def stepping(self, batch: Feed) -> Iterator[Callable[[], object]]:
         yield self.step_of(batch)
 
-    def step_of(self, batch: Any) -> Callable[[], object]:
+    def step_of(self, batch: Feed) -> Callable[[], object]:
         """Return a function that runs one forward; it returns the rows that count (None: all) and the complete outputs."""
         raise NotImplementedError
 

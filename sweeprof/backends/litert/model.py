@@ -13,7 +13,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.file_backend import FileModel, fitting
+from sweeprof.backends.file_backend import Feed, FileModel, fitting
 from sweeprof.backends.litert.files import one_operator, read
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
@@ -33,15 +33,6 @@ class InterpreterSettings:
         return Interpreter(num_threads=self.threads, experimental_op_resolver_type=kind, **model)
 
 
-@dataclass(frozen=True, slots=True)
-class InterpreterFeed:
-    """A batch in the types and the shapes of the file's inputs."""
-
-    arrays: tuple[AnyArray, ...]
-    rows: int | None
-    """Of the batch, which a file for a larger one is filled up to; None: it has no axis for them."""
-
-
 class LitertModel(FileModel):
     """A file in an interpreter."""
 
@@ -55,15 +46,15 @@ class LitertModel(FileModel):
         positional, named = self.arrays(inputs)
         return [*positional, *named.values()]
 
-    def feed(self, inputs: Inputs) -> InterpreterFeed:
+    def feed(self, inputs: Inputs) -> Feed:
         given, wanted = self._given(inputs), inputs_of(self.native)
         rows = len(given[0]) if given[0].ndim else None
-        return InterpreterFeed(tuple(map(_fitting, given, wanted)), rows)
+        return Feed(tuple(map(_fitting, given, wanted)), rows)
 
-    def step_of(self, batch: InterpreterFeed) -> Callable[[], object]:
+    def step_of(self, batch: Feed) -> Callable[[], object]:
         """The inputs are set once, as a model on an accelerator has them there; outputs are copied out in every step."""
         interpreter = self.native
-        for detail, array in zip(inputs_of(interpreter), batch.arrays, strict=True):
+        for detail, array in zip(inputs_of(interpreter), batch.values, strict=True):
             interpreter.set_tensor(detail["index"], array)
         wanted = [detail["index"] for detail in interpreter.get_output_details()]
 

@@ -16,7 +16,7 @@ import openvino
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import FileModel, fitting
+from sweeprof.backends.file_backend import Feed, FileModel, fitting
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
@@ -55,15 +55,6 @@ class CompileSettings:
         return openvino.Core().compile_model(graph, self.device.upper(), config)
 
 
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """A batch in the order, the types and the shapes of the graph's inputs."""
-
-    tensors: tuple[openvino.Tensor, ...]
-    rows: int | None
-    """Samples of the batch, which may have been filled up to the one that the graph takes; None: it has no axis for them."""
-
-
 class OpenvinoModel(FileModel):
     """A graph in OpenVINO, compiled for the shapes of the first inputs."""
 
@@ -100,7 +91,7 @@ class OpenvinoModel(FileModel):
     @staticmethod
     def steps_of(request: openvino.InferRequest, batch: Feed) -> Callable[[], object]:
         """A function that runs one forward of ``batch`` by a request, and returns the outputs when they are complete."""
-        for index, tensor in enumerate(batch.tensors):
+        for index, tensor in enumerate(batch.values):
             request.set_input_tensor(index, tensor)
         outputs = [request.get_output_tensor(index).data for index in range(len(request.output_tensors))]
         infer, rows = request.infer, batch.rows
@@ -174,4 +165,4 @@ def kernel(model: OpenvinoModel, wanted: KernelName | None) -> Kernel:
         node = opset8.matmul(slot, given, transpose_a=False, transpose_b=False)
     settings = replace(model.settings, inference_precision="f32")
     request = settings.compiled(openvino.Model([node], [slot], name)).create_infer_request()
-    return Kernel(name, model.steps_of(request, Feed((openvino.Tensor(given),), None)))
+    return Kernel(name, model.steps_of(request, Feed((openvino.Tensor(given),))))
