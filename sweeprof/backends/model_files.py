@@ -413,13 +413,10 @@ class Converter(Generic[File]):
         That there is none for any is kept too, once the one for the single size is there.
         """
 
-        def entry(wanted: Inputs) -> Path:
-            return cache / key_of(node, self.PACKAGES, self.VERSION, to_json(wanted), axis, *self.key())
-
         def kept(wanted: Inputs) -> File:
-            return self.made(node, wanted, axis, entry(wanted))
+            return self.made(node, wanted, axis, self.entry(node, wanted, axis, cache))
 
-        note = entry(varying(signature)) / REFUSED
+        note = self.entry(node, varying(signature), axis, cache) / REFUSED
         if note.exists():
             return kept(signature)
         found: File
@@ -429,12 +426,15 @@ class Converter(Generic[File]):
             note.write_text(str(refusal), encoding="utf-8")
         return found
 
-    def key(self) -> tuple[object, ...]:
-        """Return what a file depends on beside the model and its inputs."""
-        return (self.seed,)
+    def entry(
+        self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path, *more: object
+    ) -> Path:
+        """Return the folder in a cache of the file that is made of a model for such inputs, of these settings and of ``more``."""
+        about = (to_json(signature), axis, self.seed, self.request(), *more)
+        return cache / key_of(node, self.PACKAGES, self.VERSION, *about)
 
     def request(self) -> dict[str, object]:
-        """Return the settings that a child gets beside the model and its inputs."""
+        """Return the settings that a file depends on beside the model and its inputs; a child gets them."""
         return {}
 
     def maker(self, request: ChildRequest) -> Maker:

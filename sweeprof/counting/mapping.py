@@ -8,7 +8,8 @@ attributes; what else an operator needs is in its backend.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Generic, TypeVar
 
@@ -160,6 +161,10 @@ class CountedOperators:
         count.calls += times
         count.macs, count.flops, count.ops = count.macs + macs, count.flops + flops, count.ops + ops
         count.inputs, count.outputs = count.inputs + times * inputs, count.outputs + times * outputs
+
+    def copied(self) -> CountedOperators:
+        """Return the same sums, to which others can be added."""
+        return replace(self, operators={name: copy(count) for name, count in self.operators.items()})
 
 
 def elementwise(name: str) -> Rule:

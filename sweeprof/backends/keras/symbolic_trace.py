@@ -15,11 +15,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import keras
 from keras import KerasTensor, ops
@@ -32,6 +32,7 @@ from sweeprof.backends.keras.calls import (
     dtype_of,
     itemsize,
     symbolic,
+    symbolic_in,
     tensors_in,
 )
 from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, call_of, elements, shape_of
@@ -69,26 +70,25 @@ class CannotCall(Exception):
 # What a trace records
 
 
+@dataclass(slots=True, eq=False)
 class LayerCall:
     """One call of one layer, or ``times`` equal ones: the steps of a recurrent network are one call of its cell."""
 
-    __slots__ = (
-        *("children", "counted", "counts", "inputs", "layer", "operator_calls", "outputs", "parent", "path"),
-        *("in_graph", "times", "uncovered"),
-    )
-
-    def __init__(self, layer: Any, path: str, parent: LayerCall | None, times: int = 1) -> None:
-        self.layer, self.path, self.parent, self.times = layer, path, parent, times
-        self.children = 0
-        self.in_graph = False
-        """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
-        self.inputs = self.outputs = SymbolicTensors()
-        self.counted: Cost | None = None
-        """The cost by a formula of the layer's type, which replaces that of its operations."""
-        self.counts = CountedOperators()
-        self.operator_calls = 0
-        self.uncovered: Counter[str] = Counter()
-        """Calls by operation without a formula."""
+    layer: Any
+    path: str
+    parent: LayerCall | None
+    times: int = 1
+    children: int = 0
+    in_graph: bool = False
+    """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
+    inputs: SymbolicTensors = field(default_factory=SymbolicTensors)
+    outputs: SymbolicTensors = field(default_factory=SymbolicTensors)
+    counted: Cost | None = None
+    """The cost by a formula of the layer's type, which replaces that of its operations."""
+    counts: CountedOperators = field(default_factory=CountedOperators)
+    operator_calls: int = 0
+    uncovered: Counter[str] = field(default_factory=Counter)
+    """Calls by operation without a formula."""
 
     def count(self, name: str, cost: OperatorCost, read: Sequence[Any], written: Sequence[Any], times: int) -> None:
         """Add an operation that ran so many times; of the tensors that it read and wrote the first ones are shown."""
@@ -306,13 +306,13 @@ class SymbolicTrace:
         """Forgets, when it is called, everything that the call which runs now did after this."""
         call, calls, events = self.current, len(self.calls), self.lifetimes.mark()
         children, operator_calls = call.children, call.operator_calls
-        missed, counts = call.uncovered.copy(), deepcopy(call.counts)
+        missed, counts = call.uncovered.copy(), call.counts.copied()
 
         def start_over() -> None:
             del self.calls[calls:]
             self.lifetimes.forget(events)
             call.children, call.operator_calls = children, operator_calls
-            call.uncovered, call.counts = missed.copy(), deepcopy(counts)
+            call.uncovered, call.counts = missed.copy(), counts.copied()
             self.current = call
 
         return start_over
@@ -433,7 +433,7 @@ class SymbolicTrace:
         read, written = tensors_in(used), tensors_in(made)
         self.current.count(name, cost, read, written, self.times)
         # A bias is added where the product is, as every framework does it in one kernel or one buffer.
-        inputs = _symbolic(read)
+        inputs = symbolic_in(read)
         is_bias = name == ADD and len(inputs) == 1 and inputs[0] is self._product
         self._ran(name, cost, read, written, inputs[0] if is_bias else None)
         if cost[0]:
@@ -443,7 +443,7 @@ class SymbolicTrace:
         """Note an operation that does no arithmetic; to take a tensor for a tensor is none."""
         self.current.operator_calls += self.times if name != "convert_to_tensor" else 0
         read, written = tensors_in(used), tensors_in(made)
-        inputs = _symbolic(read)
+        inputs = symbolic_in(read)
         is_view = bool(inputs) and (name in VIEWS or (name == "cast" and inputs[0].dtype == written[0].dtype))
         self._ran(name, None, read, written, inputs[0] if is_view else None)
 
@@ -464,7 +464,7 @@ class SymbolicTrace:
         written: list[KerasTensor],
         in_place: KerasTensor | None,
     ) -> None:
-        self.lifetimes.ran(self.current.path, _symbolic(read), _symbolic(written), in_place)
+        self.lifetimes.ran(self.current.path, symbolic_in(read), symbolic_in(written), in_place)
         if self.tape is not None:
             name = name.removeprefix(PREFIX)
             learns = tuple(_learns(tensor, self.current, name) for tensor in read)
@@ -478,10 +478,6 @@ def _named(kind: type) -> tuple[str, bool]:
     spaced = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", kind.__name__)
     name = re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
     return name.replace("re_lu", "relu"), kind.__module__.startswith(private.OWN_MODULES)
-
-
-def _symbolic(tensors: list[KerasTensor]) -> list[KerasTensor]:
-    return [tensor for tensor in tensors if isinstance(tensor, KerasTensor)]
 
 
 def _message_of(error: Exception) -> str:
@@ -540,7 +536,7 @@ def patching(trace: SymbolicTrace) -> Iterator[None]:
     """Within it ``trace`` sees the calls of layers and operations on symbolic tensors; afterwards Keras is as it was."""
     with ExitStack() as stack:
         for owner, name, instead in (*_changes(trace), *_shortcuts(trace)):
-            stack.enter_context(replaced(owner, name, instead))
+            stack.enter_context(patch.object(owner, name, instead))
         if keras.config.is_traceback_filtering_enabled():  # it explains, in every call, errors that nobody sees here
             stack.callback(keras.config.enable_traceback_filtering)
             keras.config.disable_traceback_filtering()
@@ -668,20 +664,3 @@ def _left_to_tensor(before: KerasFunction) -> KerasFunction:
         return NotImplemented if isinstance(other, KerasTensor) else before(variable, other)
 
     return operator
-
-
-@contextmanager
-def replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Within it an attribute of a class or module is another one."""
-    before = vars(owner).get(name, _ABSENT)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is _ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
-
-
-_ABSENT = object()

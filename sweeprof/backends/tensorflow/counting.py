@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import tensorflow as tf
@@ -20,7 +21,7 @@ import tensorflow as tf
 from sweeprof.backends.keras import counting
 from sweeprof.backends.keras.calls import as_called, symbolic
 from sweeprof.backends.keras.private import takes_training
-from sweeprof.backends.keras.symbolic_trace import SymbolicTrace, replaced
+from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
 from sweeprof.backends.tensorflow import private
 from sweeprof.counting import mapping
 from sweeprof.counting.formulas import Args, Kwargs, operator_cost
@@ -190,7 +191,7 @@ def _layers_apart(trace: SymbolicTrace) -> Iterator[list[tf.Tensor]]:
         outputs = call(layer, *args, **kwargs)
         return keras.tree.map_structure(lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), outputs)
 
-    with replaced(keras.Layer, "__call__", apart):
+    with patch.object(keras.Layer, "__call__", apart):
         yield entering
 
 

@@ -347,6 +347,16 @@ class TimedStep:
     forward: Sequence[Event] = ()
     backward: Sequence[Event] = ()
 
+    @property
+    def forward_s(self) -> float:
+        """Seconds of the forward."""
+        return self.turned - self.begin
+
+    @property
+    def backward_s(self) -> float:
+        """Seconds of the backward."""
+        return self.end - self.turned
+
 
 def timed_steps_of(task: StepPhases, is_eager: bool) -> EagerSteps | GraphSteps:
     """The steps of a task, each kind of which has run once."""
@@ -448,16 +458,15 @@ def calibrated(is_eager: bool, with_backward: bool) -> Cost:
     task = StepPhases(root, forward, ((), {}, None))
     if with_backward:
         task = replace(task, loss=lambda outputs, _: tf.reduce_mean(outputs), variables=(weight,))
-    plain: list[TimedStep] = []
-    probed: list[TimedStep] = []
     with _without_keras():
         steps = timed_steps_of(task, is_eager)
-        for number in range(PAIRS):
-            for is_probed in (False, True) if number % 2 else (True, False):
-                (probed if is_probed else plain).append(steps.run_step(is_probed))
+        pair = in_turns(partial(steps.run_step, False), partial(steps.run_step, True))
+        pairs = [pair(number) for number in range(PAIRS)]
+    probed = [step for _, step in pairs]
     inside = statistics.median(map(_window, probed))
-    whole = _added(plain, probed, lambda step: step.turned - step.begin) / (CALLS + 1)
-    backward = _added(plain, probed, lambda step: step.end - step.turned) / max(1, len(probed[-1].backward))
+    whole = statistics.median(step.forward_s - plain.forward_s for plain, step in pairs) / (CALLS + 1)
+    backward = statistics.median(step.backward_s - plain.backward_s for plain, step in pairs)
+    backward /= max(1, len(probed[-1].backward))
     return Cost(inside, max(0.0, whole - inside), max(0.0, backward))
 
 
@@ -471,12 +480,6 @@ def _without_keras() -> Iterator[None]:
 
     with patch.object(keras.Layer, "__call__", called):
         yield
-
-
-def _added(plain: list[TimedStep], probed: list[TimedStep], seconds: Callable[[TimedStep], float]) -> float:
-    """Return the median of what probes added to the step beside them."""
-    differences = [seconds(after) - seconds(before) for before, after in zip(plain, probed, strict=True)]
-    return statistics.median(differences)
 
 
 def _window(step: TimedStep) -> float:
@@ -527,10 +530,9 @@ def layer_times(model: TensorflowModel, work: Work, protocol: TimingProtocol) ->
 
 def _read(timed: TimedStep, reader: Reader | None) -> Turn:
     """Return the times of a step and, with a reader of timestamps, of each call in it."""
-    forward, backward = timed.turned - timed.begin, timed.end - timed.turned
     if reader is None:
-        return Turn(forward, backward)
+        return Turn(timed.forward_s, timed.backward_s)
     step, timeline = reader.step(timed.forward, timed.begin, timed.turned)
     if timed.backward:
         reader.backward(step, timeline, timed.backward, timed.turned, timed.end)
-    return Turn(forward, backward, step)
+    return Turn(timed.forward_s, timed.backward_s, step)
