@@ -618,27 +618,18 @@ def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
     def leaves(structure: Any) -> list[Any]:
         return [structure] if isinstance(structure, LEAVES) else flatten(structure)
 
-    def mask_of(tensor: Any) -> Any:
-        return getattr(tensor, "_keras_mask", None) if isinstance(tensor, KerasTensor) else get_mask(tensor)
-
     def scope(name: str, caller: Any = None, **options: object) -> Any:
         """Keras's own scope; that of the framework around it only names what is made in a layer, which is built."""
         is_quick = trace.sees() and getattr(caller, "built", False) and not trace.current.in_graph
         return (private.name_scope.name_scope if is_quick else named)(name, caller=caller, **options)
 
     backend, tree = private.backend, private.tree
-    new, before, named, get_mask = (
-        keras.Operation.__new__,
-        backend.is_tensor,
-        backend.name_scope,
-        backend.get_keras_mask,
-    )
+    new, before, named = keras.Operation.__new__, backend.is_tensor, backend.name_scope
     map_structure, flatten = tree.map_structure, tree.flatten
     if not getattr(keras.config, "is_nnx_enabled", bool)():  # Keras 3.10 has no such mode
         yield keras.Operation, "__new__", staticmethod(new_operation)
     yield backend, "is_tensor", is_tensor
     yield backend, "name_scope", scope
-    yield backend, "get_keras_mask", mask_of
     yield tree, "map_structure", mapped
     yield tree, "flatten", leaves
     yield private.naming, "to_snake_case", cache(private.naming.to_snake_case)
