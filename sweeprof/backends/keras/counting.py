@@ -274,7 +274,6 @@ def count_layers(
     given = as_called(model, inputs).map(symbolic)
     trace = SymbolicTrace(formulas, fallback)
     tensors = tensors_in((given.args, dict(given.kwargs)))
-    trace.lifetimes.given(tensors)
     outputs = traced(model, given, trace)
     return LayerTable(
         rows=rows_of(trace, model),
@@ -385,7 +384,6 @@ class _TapeGradients:
         if not self._gradients:
             raise Unsupported("no output depends on a parameter that requires a gradient")
         self._lifetimes = TensorLifetimes()
-        self._lifetimes.given(inputs)
         for entry in tape:
             self._lifetimes.ran(entry.path, symbolic_in(entry.used), list(entry.made), entry.in_place)
         self._kept: list[keras.KerasTensor] = list(outputs)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from math import prod
 from typing import Any
 from unittest.mock import patch
 
@@ -35,7 +34,7 @@ from sweeprof.backends.keras.calls import (
     symbolic_in,
     tensors_in,
 )
-from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, call_of, elements, shape_of
+from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, call_of, elements
 from sweeprof.backends.keras.layer_overrides import count_adapted, hidden_in, override_of
 from sweeprof.counting.formulas import (
     Args,
@@ -145,20 +144,10 @@ class TensorLifetimes:
     """Each tensor lives from the operation that makes it to the last one that uses it, as a compiled graph frees it."""
 
     def __init__(self) -> None:
-        self._runs: list[OperatorRun] = []
-        self._known: dict[int, KerasTensor] = {}
-        """By identity, every tensor that has memory; they are held, so that their identities stay theirs."""
-
-    def given(self, tensors: list[KerasTensor]) -> None:
-        """The model's inputs, which are there anyhow."""
-        self._known.update({id(tensor): tensor for tensor in tensors})
+        self._ran: list[tuple[str, list[KerasTensor], list[KerasTensor], KerasTensor | None]] = []
 
     def ran(
-        self,
-        path: str,
-        used: list[KerasTensor],
-        made: list[KerasTensor],
-        in_place: KerasTensor | None = None,
+        self, path: str, used: list[KerasTensor], made: list[KerasTensor], in_place: KerasTensor | None = None
     ) -> None:
         """Note an operation.
 
@@ -168,35 +157,38 @@ class TensorLifetimes:
             made: its results.
             in_place: one of ``used`` in whose memory the result is; None: it has memory of its own.
         """
-        operands = [*map(id, used), *(id(tensor) for tensor in made if id(tensor) in self._known)]
-        self._runs.append(OperatorRun(path, operands, {}, None if in_place is None else id(in_place)))
-        self._made_before(used)
-        self._runs[-1].results = self._memory_of(made)
-
-    def result(self, inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
-        """The peak, without the inputs; the outputs live to the end."""
-        self._made_before(outputs)
-        return peak_of(self._runs, map(id, outputs), described(inputs).nbytes or 0)
+        self._ran.append((path, used, made, in_place))
 
     def mark(self) -> int:
         """Return the current position of the trace, for :meth:`forget`."""
-        return len(self._runs)
+        return len(self._ran)
 
     def forget(self, mark: int) -> None:
         """Drop what was noted since."""
-        del self._runs[mark:]
+        del self._ran[mark:]
 
-    def _made_before(self, tensors: list[KerasTensor]) -> None:
-        """Let tensors that no operation made, but a cast on the way into a layer, be made just before the last operation."""
-        memory = self._memory_of(tensors)
-        if memory and self._runs:
-            self._runs.insert(-1, OperatorRun(self._runs[-1].path, (), memory))
+    def result(self, inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
+        """The peak, without the inputs; the outputs live to the end.
 
-    def _memory_of(self, tensors: list[KerasTensor]) -> dict[Hashable, Bytes]:
-        """Return the bytes of the tensors that are not known yet, by identity; afterwards they are."""
-        new = {id(tensor): tensor for tensor in tensors if id(tensor) not in self._known}
-        self._known.update(new)
-        return {key: prod(shape_of(tensor)) * (itemsize(dtype_of(tensor)) or 0) for key, tensor in new.items()}
+        A tensor that no operation made, as the first state of a recurrent network, is made just before it is used.
+        """
+        known: set[Hashable] = set(map(id, inputs))
+        runs: list[OperatorRun] = []
+
+        def memory_of(tensors: list[KerasTensor]) -> dict[Hashable, Bytes]:
+            """The bytes of the tensors that are not known yet, by identity; afterwards they are."""
+            new = {id(tensor): tensor for tensor in tensors if id(tensor) not in known}
+            known.update(new)
+            return {key: elements(tensor) * (itemsize(dtype_of(tensor)) or 0) for key, tensor in new.items()}
+
+        for path, used, made, in_place in self._ran:
+            operands = [*map(id, used), *(id(tensor) for tensor in made if id(tensor) in known)]
+            if before := memory_of(used):
+                runs.append(OperatorRun(path, (), before))
+            runs.append(OperatorRun(path, operands, memory_of(made), None if in_place is None else id(in_place)))
+        if (before := memory_of(outputs)) and runs:
+            runs.insert(-1, OperatorRun(runs[-1].path, (), before))
+        return peak_of(runs, map(id, outputs), described(inputs).nbytes or 0)
 
 
 _PASSED = "time"

@@ -16,7 +16,7 @@ from sweeprof.backends import AnyArray
 from sweeprof.backends.file_backend import Feed, FileModel, fitting
 from sweeprof.backends.litert.files import one_operator, read
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import Kernel, KernelName, operands, resembling
 from sweeprof.measuring.inputs import Inputs
 
 
@@ -122,16 +122,14 @@ def kernel(model: LitertModel, wanted: KernelName | None) -> Kernel:
     names = [operator.op for operator in read(model.file.path).operators]
     convolutions = sum(name in _CONVOLUTIONS for name in names)
     name = wanted or resembling(convolutions, names.count("FULLY_CONNECTED"))
+    given, weights = (np.ascontiguousarray(np.moveaxis(array, 1, -1)) for array in operands(name))
     if name == "convolution":
         options = schema.Conv2DOptionsT()
         options.padding, options.strideH, options.strideW = schema.Padding.SAME, 1, 1
-        given = np.ones((1, SIDE, SIDE, CHANNELS), np.float32)
-        weights = np.full((CHANNELS, 3, 3, CHANNELS), 1e-3, np.float32)
         content = one_operator("CONV_2D", given, weights, "Conv2DOptions", options, given.shape)
     else:
-        given = np.full((ROWS, ROWS), 1e-3, np.float32)
         options = schema.FullyConnectedOptionsT()
-        content = one_operator("FULLY_CONNECTED", given, given, "FullyConnectedOptions", options, given.shape)
+        content = one_operator("FULLY_CONNECTED", given, weights, "FullyConnectedOptions", options, given.shape)
     interpreter = model.settings.open(model_content=content)
     interpreter.allocate_tensors()
     interpreter.set_tensor(interpreter.get_input_details()[0]["index"], given)

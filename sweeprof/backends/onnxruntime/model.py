@@ -20,7 +20,7 @@ from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.file_backend import Feed, FileModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import Kernel, KernelName, operands, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
@@ -223,12 +223,9 @@ def kernel(model: OnnxModel, wanted: KernelName | None) -> Kernel:
 
     found = Counter(node.op_type for node in onnx.load(model.file.path, load_external_data=False).graph.node)
     name = wanted or resembling(found["Conv"] + found["ConvTranspose"], found["Gemm"] + found["MatMul"])
-    if name == "convolution":
-        given = np.ones((1, CHANNELS, SIDE, SIDE), np.float32)
-        graph = one_node("Conv", given, np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32), pads=[1, 1, 1, 1])
-    else:
-        given = np.full((ROWS, ROWS), 1e-3, np.float32)
-        graph = one_node("MatMul", given, given)
+    given, weights = operands(name)
+    is_convolution = name == "convolution"
+    graph = one_node("Conv", given, weights, pads=[1] * 4) if is_convolution else one_node("MatMul", given, weights)
     session = model.settings.open(graph, model.device)
     return Kernel(name, model.steps_of(session, Feed({"x0": on_device(given, model.device)})))
 

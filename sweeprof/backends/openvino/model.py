@@ -18,7 +18,7 @@ from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.file_backend import Feed, FileModel, fitting
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import Kernel, KernelName, operands, resembling
 from sweeprof.measuring.inputs import Inputs
 
 Hint = Literal["latency", "throughput"]
@@ -154,15 +154,12 @@ def kernel(model: OpenvinoModel, wanted: KernelName | None) -> Kernel:
 
     found = Counter(node.get_type_name() for node in model.graph.get_ordered_ops())
     name = wanted or resembling(found["Convolution"] + found["GroupConvolution"], found["MatMul"])
+    given, weights = operands(name)
+    slot = opset8.parameter(given.shape, np.float32)
     if name == "convolution":
-        given = np.ones((1, CHANNELS, SIDE, SIDE), np.float32)
-        weights = np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32)
-        slot = opset8.parameter(given.shape, np.float32)
         node = opset8.convolution(slot, weights, [1, 1], [1, 1], [1, 1], [1, 1])
     else:
-        given = np.full((ROWS, ROWS), 1e-3, np.float32)
-        slot = opset8.parameter(given.shape, np.float32)
-        node = opset8.matmul(slot, given, transpose_a=False, transpose_b=False)
+        node = opset8.matmul(slot, weights, transpose_a=False, transpose_b=False)
     settings = replace(model.settings, inference_precision="f32")
     request = settings.compiled(openvino.Model([node], [slot], name)).create_infer_request()
     return Kernel(name, model.steps_of(request, Feed((openvino.Tensor(given),))))
