@@ -44,6 +44,8 @@ from sweeprof.results.protocol import Protocol as TimingProtocol
 
 # Probes
 
+TensorPairs = list[tuple[tf.Tensor, tf.Tensor]]
+
 
 class Marks(Protocol):
     """The interface that makes marks."""
@@ -146,7 +148,7 @@ class LayerProbes:
                 self._running.pop()
             left, outside = self._passed(outputs.found, LEFT)
         if tape is not None:
-            self._record(_CallGradients(tape, sources, outputs.found, outside, entered, left))
+            self._record(tape, sources, list(zip(outputs.found, outside, strict=True)), entered, left)
         return outputs.replaced(outside)
 
     def _placed(self, layer: keras.Layer) -> tuple[int, str]:
@@ -164,20 +166,30 @@ class LayerProbes:
         self.forward.append((what, number, mark))
         return number, after
 
-    def _record(self, call: _CallGradients) -> None:
-        """Let the tape around a call see it as one operation."""
-        variables = [variable for variable in call.tape.watched_variables() if variable.ref() in self._parameters]
-        inner = [*(inner for _, inner in call.sources), *variables]
-        outer = [*(outer for outer, _ in call.sources), *(variable.handle for variable in variables)]
-        pairs = [pair for pair in zip(call.outputs, call.outside, strict=True) if _has_gradient(pair[0])]
+    def _record(
+        self, tape: tf.GradientTape, sources: TensorPairs, results: TensorPairs, entered: int, left: int
+    ) -> None:
+        """Let the tape around a call see it as one operation.
+
+        Args:
+            tape: has seen the call, and nothing else.
+            sources: tensors that the call was given and that need a gradient, before the mark and after it.
+            results: what it returned, before the mark and after it.
+            entered: the number of the event at which it began.
+            left: that at which it ended.
+        """
+        variables = [variable for variable in tape.watched_variables() if variable.ref() in self._parameters]
+        inner = [*(inner for _, inner in sources), *variables]
+        outer = [*(outer for outer, _ in sources), *(variable.handle for variable in variables)]
+        pairs = [pair for pair in results if _has_gradient(pair[0])]
         if not outer or not pairs:
             return
         self._tape.watch(variables)
 
         def gradient(*given: tf.Tensor) -> list[tf.Tensor]:
-            begun = self._turned(list(given), call.entered)
-            found = call.tape.gradient([output for output, _ in pairs], inner, output_gradients=begun)
-            return self._turned(found, call.left)
+            begun = self._turned(list(given), entered)
+            found = tape.gradient([output for output, _ in pairs], inner, output_gradients=begun)
+            return self._turned(found, left)
 
         private.record.record_operation("Layer", [outside for _, outside in pairs], outer, gradient)
 
@@ -189,21 +201,6 @@ class LayerProbes:
         for place, gradient in zip(dense, after, strict=True):
             gradients[place] = gradient
         return gradients
-
-
-@dataclass(frozen=True, slots=True)
-class _CallGradients:
-    """The values that the backward pass of a call needs."""
-
-    tape: tf.GradientTape
-    """It has seen the call, and nothing else."""
-    sources: list[tuple[tf.Tensor, tf.Tensor]]
-    """Tensors that the call was given and that need a gradient, before the mark and after it."""
-    outputs: list[tf.Tensor]
-    outside: list[tf.Tensor]
-    """The outputs beyond the mark."""
-    entered: int
-    left: int
 
 
 class _Tensors:
