@@ -14,6 +14,7 @@ from sweeprof.backends.call_signature import arrays
 from sweeprof.backends.model_files import Converter, MadeFile
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import Work
@@ -148,6 +149,14 @@ def fitting(array: AnyArray, shape: tuple[int, ...], taker: str) -> AnyArray:
     if not shape or array.ndim != len(shape) or array.shape[1:] != shape[1:] or len(array) > shape[0]:
         raise Unsupported(f"{taker} a {shape}, not a {array.shape}")
     return array[np.minimum(np.arange(shape[0]), len(array) - 1)]
+
+
+def operands(name: KernelName) -> tuple[AnyArray, AnyArray]:
+    """Return the input and the weights of a calibration kernel, with channels on their second axis."""
+    if name == "matmul":
+        matrix = np.full((ROWS, ROWS), 1e-3, np.float32)
+        return matrix, matrix
+    return np.ones((1, CHANNELS, SIDE, SIDE), np.float32), np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32)
 
 
 @dataclass(slots=True)

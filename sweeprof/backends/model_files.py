@@ -34,6 +34,7 @@ from sweeprof.counting.file_graph import WeightRole
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
+from sweeprof.nested import named_leaves
 from sweeprof.paths import cache_folder
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.files import read_json, write_json
@@ -538,24 +539,15 @@ def _version(name: str) -> str | None:
 
 
 def _ingredients(node: object) -> Iterator[tuple[str, int, int]]:
-    for text in _texts(node):
+    for text in named_leaves(node).values():
+        if not isinstance(text, str):
+            continue
         named = Path(text).expanduser().absolute()
         yield from _stamps([named] if named.is_file() else sorted(named.rglob("*")) if named.is_dir() else [])
         source = source_file(text) if "." in text else None
         if source is not None:
             beside = source.parent
             yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
-
-
-def _texts(tree: object) -> Iterator[str]:
-    if isinstance(tree, str):
-        yield tree
-    elif isinstance(tree, Mapping):
-        for value in tree.values():
-            yield from _texts(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _texts(value)
 
 
 def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:

@@ -331,14 +331,14 @@ def group_norm(call: OperatorCall[Any]) -> OperatorCost:
     return operators.normalisation(given.elements, rows, weight=True, bias=True)
 
 
-def softmax(axis: int = -1, attribute: str = "axis") -> Rule:
-    """Return the rule of a softmax along the axes of an attribute; without the attribute along ``axis``."""
+def softmax(axis: int = -1) -> Rule:
+    """Return the rule of a softmax along the attribute ``axis``, an axis or several; without it along this one."""
 
     def rule(call: OperatorCall[Any]) -> OperatorCost:
         given = call.operand(0)
         if call.result.numbers is INTEGER:
             return NOTHING
-        return operators.softmax(given.elements, length_along(given.sizes, call.attributes.get(attribute, axis)))
+        return operators.softmax(given.elements, length_along(given.sizes, call.attributes.get("axis", axis)))
 
     return rule
 

@@ -10,9 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 KernelName = Literal["convolution", "matmul"]
 CHANNELS, SIDE = 64, 28
 """As in the first stages of a ResNet, and small enough to stay in a processor's own cache, whatever memory a process was given."""
@@ -44,14 +41,6 @@ class KernelTimes:
     """Seconds of one run, as many as the timing has samples; each was taken just before the model's sample."""
     reason: str | None = None
     """Why there was none."""
-
-
-def operands(name: KernelName) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Return the input and the weights of a kernel, with channels on their second axis."""
-    if name == "matmul":
-        matrix = np.full((ROWS, ROWS), 1e-3, np.float32)
-        return matrix, matrix
-    return np.ones((1, CHANNELS, SIDE, SIDE), np.float32), np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32)
 
 
 def resembling(convolutions: int, linears: int) -> KernelName:

@@ -13,10 +13,10 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.file_backend import Feed, FileModel, fitting
+from sweeprof.backends.file_backend import Feed, FileModel, fitting, operands
 from sweeprof.backends.litert.files import one_operator, read
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelName, operands, resembling
+from sweeprof.measuring.calibration import Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 
 

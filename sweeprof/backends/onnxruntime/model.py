@@ -17,10 +17,10 @@ import onnxruntime
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import Feed, FileModel
+from sweeprof.backends.file_backend import Feed, FileModel, operands
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
-from sweeprof.measuring.calibration import Kernel, KernelName, operands, resembling
+from sweeprof.measuring.calibration import Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings

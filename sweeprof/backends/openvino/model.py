@@ -16,9 +16,9 @@ import openvino
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import Feed, FileModel, fitting
+from sweeprof.backends.file_backend import Feed, FileModel, fitting, operands
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelName, operands, resembling
+from sweeprof.measuring.calibration import Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 
 Hint = Literal["latency", "throughput"]
