@@ -424,7 +424,6 @@ def floating_outputs(
     tensors: Mapping[str, T],
     is_floating: Callable[[T], bool],
     on_host: Callable[[T], HostArray],
-    noun: str = "a tensor",
 ) -> HostOutputs:
     """Return every floating-point output; where there is none, the first output.
 
@@ -433,19 +432,16 @@ def floating_outputs(
         tensors: those in it by name.
         is_floating: True for a tensor of a floating-point type.
         on_host: copies a tensor to the host as float32.
-        noun: what the framework calls a tensor.
 
     Raises:
         Unsupported: there are no tensors.
     """
     if not tensors:
-        raise Unsupported(f"the model returned a {type(outputs).__name__} without {noun}")
-    chosen = {name: tensor for name, tensor in tensors.items() if is_floating(tensor)} or dict(
-        [next(iter(tensors.items()))]
-    )
-    if len(chosen) == 1:
-        return on_host(next(iter(chosen.values())))
-    return {name: on_host(tensor) for name, tensor in chosen.items()}
+        raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
+    chosen = {name: on_host(tensor) for name, tensor in tensors.items() if is_floating(tensor)}
+    if not chosen:
+        return on_host(next(iter(tensors.values())))
+    return next(iter(chosen.values())) if len(chosen) == 1 else chosen
 
 
 def named(outputs: HostOutputs) -> Mapping[str, HostArray]:

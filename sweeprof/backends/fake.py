@@ -83,8 +83,7 @@ class FakeClock:
     def now(self) -> float:
         return self._now
 
-    def mark(self) -> float:
-        return self._now
+    mark = now
 
     def between(self, begin: float, end: float) -> float:
         return end - begin
@@ -114,11 +113,7 @@ class FakeMemory:
     def rss_peak(self) -> int:
         return self._peak
 
-    def own(self) -> int:
-        return self._rss
-
-    def own_peak(self) -> int:
-        return self._peak
+    own, own_peak = rss, rss_peak
 
     def give_back_freed(self) -> None:
         """Nothing: what is freed is not told to this meter."""

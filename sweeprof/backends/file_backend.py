@@ -14,6 +14,7 @@ from sweeprof.backends.call_signature import arrays
 from sweeprof.backends.model_files import Converter, MadeFile
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import Work
@@ -44,6 +45,16 @@ def gaps_of(runtime: str) -> dict[str, Gap]:
         "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
         "ProfilesLines": Gap("makes no sense", "a file has no source lines"),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A batch as a run-time takes it."""
+
+    values: Any
+    """The tensors: in the order of the graph's inputs, or by their names."""
+    rows: int | None = None
+    """The samples that count, of a batch that was filled up for a file that takes no smaller one; None: all."""
 
 
 class FileModel(HostModel):
@@ -99,19 +110,19 @@ class FileModel(HostModel):
         """Return positional and named tensors in the layout that the file wants."""
         return arrays(inputs, self._axis if self.file.channels == "last" else None)
 
-    def put(self, inputs: Inputs) -> Any:
+    def put(self, inputs: Inputs) -> Feed:
         self.meet(inputs)
         return self.feed(inputs)
 
-    def feed(self, inputs: Inputs) -> Any:
+    def feed(self, inputs: Inputs) -> Feed:
         """Return the inputs of a model that has met some, as the file takes them."""
         raise NotImplementedError
 
     @contextmanager
-    def stepping(self, batch: Any) -> Iterator[Callable[[], object]]:
+    def stepping(self, batch: Feed) -> Iterator[Callable[[], object]]:
         yield self.step_of(batch)
 
-    def step_of(self, batch: Any) -> Callable[[], object]:
+    def step_of(self, batch: Feed) -> Callable[[], object]:
         """Return a function that runs one forward; it returns the rows that count (None: all) and the complete outputs."""
         raise NotImplementedError
 
@@ -138,6 +149,14 @@ def fitting(array: AnyArray, shape: tuple[int, ...], taker: str) -> AnyArray:
     if not shape or array.ndim != len(shape) or array.shape[1:] != shape[1:] or len(array) > shape[0]:
         raise Unsupported(f"{taker} a {shape}, not a {array.shape}")
     return array[np.minimum(np.arange(shape[0]), len(array) - 1)]
+
+
+def operands(name: KernelName) -> tuple[AnyArray, AnyArray]:
+    """Return the input and the weights of a calibration kernel, with channels on their second axis."""
+    if name == "matmul":
+        matrix = np.full((ROWS, ROWS), 1e-3, np.float32)
+        return matrix, matrix
+    return np.ones((1, CHANNELS, SIDE, SIDE), np.float32), np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32)
 
 
 @dataclass(slots=True)

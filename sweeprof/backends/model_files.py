@@ -34,6 +34,7 @@ from sweeprof.counting.file_graph import WeightRole
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
+from sweeprof.nested import named_leaves
 from sweeprof.paths import cache_folder
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.files import read_json, write_json
@@ -413,13 +414,10 @@ class Converter(Generic[File]):
         That there is none for any is kept too, once the one for the single size is there.
         """
 
-        def entry(wanted: Inputs) -> Path:
-            return cache / key_of(node, self.PACKAGES, self.VERSION, to_json(wanted), axis, *self.key())
-
         def kept(wanted: Inputs) -> File:
-            return self.made(node, wanted, axis, entry(wanted))
+            return self.made(node, wanted, axis, self.entry(node, wanted, axis, cache))
 
-        note = entry(varying(signature)) / REFUSED
+        note = self.entry(node, varying(signature), axis, cache) / REFUSED
         if note.exists():
             return kept(signature)
         found: File
@@ -429,12 +427,15 @@ class Converter(Generic[File]):
             note.write_text(str(refusal), encoding="utf-8")
         return found
 
-    def key(self) -> tuple[object, ...]:
-        """Return what a file depends on beside the model and its inputs."""
-        return (self.seed,)
+    def entry(
+        self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path, *more: object
+    ) -> Path:
+        """Return the folder in a cache of the file that is made of a model for such inputs, of these settings and of ``more``."""
+        about = (to_json(signature), axis, self.seed, self.request(), *more)
+        return cache / key_of(node, self.PACKAGES, self.VERSION, *about)
 
     def request(self) -> dict[str, object]:
-        """Return the settings that a child gets beside the model and its inputs."""
+        """Return the settings that a file depends on beside the model and its inputs; a child gets them."""
         return {}
 
     def maker(self, request: ChildRequest) -> Maker:
@@ -538,24 +539,15 @@ def _version(name: str) -> str | None:
 
 
 def _ingredients(node: object) -> Iterator[tuple[str, int, int]]:
-    for text in _texts(node):
+    for text in named_leaves(node).values():
+        if not isinstance(text, str):
+            continue
         named = Path(text).expanduser().absolute()
         yield from _stamps([named] if named.is_file() else sorted(named.rglob("*")) if named.is_dir() else [])
         source = source_file(text) if "." in text else None
         if source is not None:
             beside = source.parent
             yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
-
-
-def _texts(tree: object) -> Iterator[str]:
-    if isinstance(tree, str):
-        yield tree
-    elif isinstance(tree, Mapping):
-        for value in tree.values():
-            yield from _texts(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _texts(value)
 
 
 def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:

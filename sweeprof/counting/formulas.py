@@ -143,6 +143,14 @@ def cost_by_formula(formula: Formula, *about: object) -> Cost:
     return cost
 
 
+def operator_cost(formula: Formula, *about: object) -> OperatorCost:
+    """Return the MACs, FLOPs and operations that a formula has for an operator: what it leaves out follows from the MACs."""
+    cost = cost_by_formula(formula, *about)
+    macs = cost.macs or 0
+    flops = 2 * macs if cost.flops is None else cost.flops
+    return macs, flops, flops if cost.ops is None else cost.ops
+
+
 def _declared(module: object, inputs: object, outputs: object) -> Cost:
     """Return the cost that ``compute_module_complexity`` declares.
 

@@ -1,86 +1,388 @@
-"""Rules by which a backend maps its operators to the definitions of :mod:`sweeprof.counting.operators`.
+"""Maps a backend's operators to the definitions of :mod:`sweeprof.counting.operators`.
 
-A rule takes a call of an operator, whose shapes are known, and returns its cost. The rules here read only its operands and its
-result. They hold for every format whose operators have them in the usual order; a rule that needs attributes is in its backend.
+A backend describes each operator of a graph, or each operation that its trace meets, by an :class:`OperatorCall`. A rule takes
+one whose shapes are known, and returns its cost. The rules here hold for every backend whose operators have these operands and
+attributes; what else an operator needs is in its backend.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Protocol, TypeVar
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from sweeprof.counting import operators
-from sweeprof.counting.formulas import OperatorCost
-from sweeprof.counting.operators import COMPLEX, INTEGER, NOTHING, Numbers
+from sweeprof.counting.formulas import Formulas, OperatorCost, operator_cost
+from sweeprof.counting.operators import (
+    COMPLEX,
+    INTEGER,
+    LINEAR_BY_AXES,
+    NOTHING,
+    REAL,
+    RELU,
+    TANH,
+    Numbers,
+    RecurrentCell,
+)
+from sweeprof.counting.parameters import whole
+from sweeprof.results.layers import Bytes, OperatorCount
 
 
-class Sized(Protocol):
-    """A tensor, as far as costs need it."""
+@dataclass(slots=True, eq=False)
+class CallTensor:
+    """An operand or a result."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    """None where it is not known."""
+    dtype: str
+    """E.g. ``float32``; ``""`` where it is not known."""
+    itemsize: float = 4
+    """Bytes of an element, fractional if smaller than a byte; 0 for texts."""
+    numbers: Numbers = REAL
+    """The kind of numbers that the elements represent."""
+    is_constant: bool = False
+    """True if the tensor depends on no input of the model."""
+    data: Any = None
+    """The array, of what is constant and small."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes of its axes."""
+        """The shape of a tensor whose shape is known."""
+        assert self.shape is not None
+        return self.shape
 
     @property
     def elements(self) -> int:
-        """Their product."""
+        return prod(self.sizes)
 
     @property
-    def numbers(self) -> Numbers:
-        """The kind of numbers of its elements."""
+    def nbytes(self) -> Bytes:
+        size = self.elements * self.itemsize
+        return size if isinstance(size, int) else whole(size)
 
 
-class OperatorCall(Protocol):
-    """One call of an operator."""
+Tensor = TypeVar("Tensor", bound=CallTensor)
 
-    def operand(self, position: int) -> Sized:
-        """Return an operand that every call of the operator has."""
+
+@dataclass(slots=True, eq=False)
+class OperatorCall(Generic[Tensor]):
+    """One run of an operator."""
+
+    op: str
+    """The framework's name for it, e.g. ``Conv``."""
+    path: str
+    """Of its module."""
+    inputs: tuple[Tensor | None, ...]
+    """None for an optional one that is not given."""
+    outputs: tuple[Tensor, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    """The name that a file gives to this operator."""
+    namespace: str = ""
+    """Of the framework, or of who added the operator to it."""
 
     @property
-    def result(self) -> Sized:
-        """The first result."""
+    def qualified(self) -> str:
+        """E.g. ``onnx::Conv``."""
+        return f"{self.namespace}::{self.op}"
+
+    def input(self, position: int) -> Tensor | None:
+        """Return the input at a position, or None if it is omitted."""
+        return self.inputs[position] if len(self.inputs) > position else None
+
+    def operand(self, position: int) -> Tensor:
+        """Return an input that every call of the operator has."""
+        value = self.input(position)
+        assert value is not None
+        return value
+
+    @property
+    def result(self) -> Tensor:
+        """The first output."""
+        return self.outputs[0]
+
+    @property
+    def is_known(self) -> bool:
+        """True if the shapes of all inputs and outputs are known."""
+        return all(value is None or value.shape is not None for value in (*self.inputs, *self.outputs))
+
+    def text(self, attribute: str, default: str) -> str:
+        """Return an attribute as a text, which some formats store as bytes."""
+        value = self.attributes.get(attribute, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
 
 
-Call = TypeVar("Call", bound=OperatorCall)
-Rule = Callable[[Call], OperatorCost]
+Operator = TypeVar("Operator", bound=OperatorCall[Any])
+Rule = Callable[[OperatorCall[Any]], OperatorCost]
 
 
-def elementwise(name: str) -> Callable[[OperatorCall], OperatorCost]:
+def cost_by(
+    operator: Operator,
+    formulas: Formulas,
+    rules: Mapping[str, Callable[[Operator], OperatorCost]],
+    free: Collection[str],
+) -> OperatorCost | None:
+    """Return the cost of an operator, or None if it is unknown. A user's formula receives inputs, attributes and outputs.
+
+    Args:
+        operator: of a graph.
+        formulas: the user's, which come first.
+        rules: by qualified name.
+        free: qualified names of operators that do no arithmetic.
+    """
+    written = formulas.of_operator(operator.qualified)
+    if written is not None:
+        return operator_cost(written, operator.inputs, operator.attributes, operator.outputs)
+    if operator.qualified in free:
+        return NOTHING
+    rule = rules.get(operator.qualified)
+    return rule(operator) if rule is not None and operator.is_known else None
+
+
+@dataclass(slots=True)
+class CountedOperators:
+    """The costs of the operators that a module itself ran, together and by name."""
+
+    macs: int = 0
+    flops: int = 0
+    ops: int = 0
+    operators: dict[str, OperatorCount] = field(default_factory=dict)
+
+    def add(self, name: str, cost: OperatorCost, inputs: int, outputs: int, times: int = 1) -> None:
+        """Add an operator that ran so many times, with the elements of its first input and its first output."""
+        macs, flops, ops = (times * figure for figure in cost)
+        self.macs, self.flops, self.ops = self.macs + macs, self.flops + flops, self.ops + ops
+        count = self.operators.setdefault(name, OperatorCount(name, 0, 0, 0, 0, 0, 0))
+        count.calls += times
+        count.macs, count.flops, count.ops = count.macs + macs, count.flops + flops, count.ops + ops
+        count.inputs, count.outputs = count.inputs + times * inputs, count.outputs + times * outputs
+
+    def copied(self) -> CountedOperators:
+        """Return the same sums, to which others can be added."""
+        return replace(self, operators={name: copy(count) for name, count in self.operators.items()})
+
+
+def elementwise(name: str) -> Rule:
     """Return the rule of an elementwise operator, by the name of its definition."""
 
-    def rule(call: OperatorCall) -> OperatorCost:
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
         return operators.elementwise(name, call.result.elements, call.result.numbers)
 
     return rule
 
 
-def elementwise_rules(table: str, prefix: str = "") -> dict[str, Callable[[OperatorCall], OperatorCost]]:
-    """Return the rules of a table whose lines have the name of a definition, a colon, and a backend's names of it.
-
-    Args:
-        table: the lines.
-        prefix: goes before the backend's names.
-    """
+def elementwise_rules(table: str) -> dict[str, Rule]:
+    """Return the rules of a table whose lines have the name of a definition, a colon, and a backend's names of it."""
     rules = {}
     for line in table.strip().split("\n"):
         definition, _, names = line.partition(": ")
-        for name in names.split():
-            rules[prefix + name] = elementwise(definition)
+        rules.update(named(elementwise(definition), names))
     return rules
 
 
-def named(
-    rule: Callable[[Call], OperatorCost], names: str, prefix: str = ""
-) -> dict[str, Callable[[Call], OperatorCost]]:
+def named(rule: Callable[[Operator], OperatorCost], names: str) -> dict[str, Callable[[Operator], OperatorCost]]:
     """Return the same rule for several operators."""
-    return {prefix + name: rule for name in names.split()}
+    return dict.fromkeys(names.split(), rule)
 
 
-def reduction(name: str) -> Callable[[OperatorCall], OperatorCost]:
+# Products
+
+
+def is_added(bias: CallTensor | None) -> bool:
+    """Return True if there is a bias; torch's exporter puts constant zeros where a convolution has none."""
+    return bias is not None and (bias.data is None or bool(bias.data.any()))
+
+
+def matmul(transposed: str = "", inner: int = 0, bias: int | None = None) -> Rule:
+    """Return the rule of a matrix product.
+
+    Args:
+        transposed: the attribute that is set if the axis that is summed over is the last but one.
+        inner: position of the operand that has this axis.
+        bias: position of the bias; None: there is none.
+    """
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        sizes, made = call.operand(inner).sizes, call.result
+        length = sizes[-2 if call.attributes.get(transposed) and len(sizes) > 1 else -1]
+        return operators.matmul(
+            made.elements, length, made.numbers, bias=bias is not None and is_added(call.input(bias))
+        )
+
+    return rule
+
+
+def convolution(first: int, end: int | None = None, weight: int = 1, bias: int = 2) -> Rule:
+    """Return the rule of a convolution, the window of which is the sizes ``first:end`` of its weight.
+
+    Args:
+        first: of the weight's axes.
+        end: of these.
+        weight: its position.
+        bias: that of the bias.
+    """
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        window, made = prod(call.operand(weight).sizes[first:end]), call.result
+        return operators.convolution(made.elements, window, made.numbers, bias=is_added(call.input(bias)))
+
+    return rule
+
+
+def transposed_convolution(first: int, end: int | None = None, given: int = 0, bias: int | None = 2) -> Rule:
+    """Return the rule of a transposed convolution, whose input is at ``given`` and whose weight is the second operand."""
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        inputs, window = call.operand(given).elements, prod(call.operand(1).sizes[first:end])
+        has_bias = bias is not None and is_added(call.input(bias))
+        made = call.result
+        return operators.transposed_convolution(inputs, window, made.elements, made.numbers, bias=has_bias)
+
+    return rule
+
+
+def einsum(attribute: str = "equation") -> Rule:
+    """Return the rule of an einsum, by the attribute that has its subscripts."""
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        shapes, made = [value.sizes for value in call.inputs if value is not None], call.result
+        return operators.einsum(call.text(attribute, ""), shapes, made.elements, made.numbers)
+
+    return rule
+
+
+def recurrent(cell: RecurrentCell | None, weight: int, bias: int | None = None) -> Rule:
+    """Return the rule of a recurrent network of ``X (…, I)``, and ``W (directions, gates · H, I)`` of one direction or two.
+
+    Args:
+        cell: which; None: the one of the only activation.
+        weight: the position of ``W``; those of the products with the state come after it.
+        bias: the position of the biases of both products, if there are any; None: both have one together.
+    """
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        activation = next(iter(call.attributes.get("activations", ())), "tanh")
+        kind = cell or (RELU if activation in (b"Relu", "relu") else TANH)
+        given, sizes = call.operand(0), call.operand(weight).sizes
+        directions, hidden = sizes[0] if len(sizes) == 3 else 1, sizes[-2] // kind.gates
+        biases = 1 if bias is None else 2 if is_added(call.input(bias)) else 0
+        steps = directions * given.elements // given.sizes[-1]
+        peepholes = call.input(7) is not None
+        return operators.recurrent(kind, steps, sizes[-1], hidden, hidden, biases, peepholes=peepholes)
+
+    return rule
+
+
+# Elementwise operators with attributes
+
+
+def gelu(attribute: str) -> Rule:
+    """Return the rule of a GELU, by the attribute that tells whether it is approximated by tanh."""
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        is_tanh = call.text(attribute, "").lower() in ("tanh", "true")
+        return elementwise("gelu_tanh" if is_tanh else "gelu")(call)
+
+    return rule
+
+
+def sum_of_tensors(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of a sum, a mean, a maximum or a minimum of any number of tensors."""
+    made = call.result
+    return operators.sum_of_tensors(len(call.inputs), made.elements, made.numbers, mean=call.op == "Mean")
+
+
+def interpolation(mode: str, axes: int, result: CallTensor) -> OperatorCost:
+    """Return the cost of an interpolation along so many axes."""
+    kinds = ("nearest",) * 3 if mode == "nearest" else ("bicubic",) * 3 if "cubic" in mode else LINEAR_BY_AXES
+    return operators.elementwise(kinds[min(axes, 3) - 1], result.elements, result.numbers)
+
+
+def resize(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of a resize, which interpolates along the axes that change."""
+    changed = sum(a != b for a, b in zip(call.operand(0).sizes, call.result.sizes, strict=True))
+    return interpolation(call.text("mode", "nearest"), changed, call.result) if changed else NOTHING
+
+
+# Norms and softmax
+
+
+def batch_norm(training: str = "") -> Rule:
+    """Return the rule of a batch norm of ``(X, scale, …)``, by the attribute that is set if it computes the statistics."""
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        is_training = bool(call.attributes.get(training))
+        return operators.batch_norm(
+            call.operand(0).elements, call.operand(1).elements, affine=True, training=is_training
+        )
+
+    return rule
+
+
+def group_norm(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of a group norm."""
+    given = call.operand(0)
+    rows = given.sizes[0] * int(call.attributes["num_groups"])
+    return operators.normalisation(given.elements, rows, weight=True, bias=True)
+
+
+def softmax(axis: int = -1) -> Rule:
+    """Return the rule of a softmax along the attribute ``axis``, an axis or several; without it along this one."""
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        given = call.operand(0)
+        if call.result.numbers is INTEGER:
+            return NOTHING
+        return operators.softmax(given.elements, length_along(given.sizes, call.attributes.get("axis", axis)))
+
+    return rule
+
+
+def length_along(sizes: tuple[int, ...], axes: int | Iterable[int] | None) -> int:
+    """Return the number of elements along one axis, several, or all."""
+    if axes is None or not sizes:
+        return prod(sizes)
+    return prod(sizes[axis] for axis in ([axes] if isinstance(axes, int) else axes))
+
+
+def log_softmax(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of a log-softmax."""
+    return operators.log_softmax(call.operand(0).elements)
+
+
+def logsumexp(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of a logarithm of a sum of exponentials."""
+    return operators.logsumexp(call.operand(0).elements, call.result.elements)
+
+
+# Pooling, reductions, scans and transforms
+
+
+def average_pool(*window: str) -> Rule:
+    """Return the rule of average pooling, by the attributes that have the window, or one size of it each."""
+
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
+        sizes = prod(prod(np.atleast_1d(call.attributes[name]).tolist()) for name in window)
+        return operators.average_pool(call.operand(0).elements, call.result.elements, sizes)
+
+    return rule
+
+
+def max_pool(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of max pooling."""
+    made = call.result
+    return NOTHING if made.numbers is INTEGER else operators.max_pool(call.operand(0).elements, made.elements)
+
+
+def reduction(name: str) -> Rule:
     """Return the rule of a reduction, by the name of its definition."""
 
-    def rule(call: OperatorCall) -> OperatorCost:
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
         given, made = call.operand(0), call.result
         if made.numbers is INTEGER:
             return NOTHING
@@ -90,41 +392,23 @@ def reduction(name: str) -> Callable[[OperatorCall], OperatorCost]:
     return rule
 
 
-def scan(call: OperatorCall) -> OperatorCost:
+def scan(call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of an operator that adds each element of its result once."""
     made = call.result
-    if made.numbers is INTEGER:
-        return NOTHING
-    return operators.scan(made.elements * (2 if made.numbers is COMPLEX else 1))
+    return NOTHING if made.numbers is INTEGER else operators.scan(made.elements * int(made.numbers))
 
 
-def max_pool(call: OperatorCall) -> OperatorCost:
-    """Return the cost of max pooling."""
-    made = call.result
-    return NOTHING if made.numbers is INTEGER else operators.max_pool(call.operand(0).elements, made.elements)
+def scatter(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of a scatter, which only moves unless it is to reduce."""
+    updates = call.operand(2)
+    reduces = call.text("reduction", "none") != "none"
+    return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
 
 
-def log_softmax(call: OperatorCall) -> OperatorCost:
-    """Return the cost of a log-softmax."""
-    return operators.log_softmax(call.operand(0).elements)
-
-
-def softmax(call: OperatorCall, axes: Iterable[int] = (-1,)) -> OperatorCost:
-    """Return the cost of a softmax along some axes."""
-    given = call.operand(0)
-    length = prod(given.sizes[axis] for axis in axes) if given.sizes else 1
-    return NOTHING if call.result.numbers is INTEGER else operators.softmax(given.elements, length)
-
-
-def logsumexp(call: OperatorCall) -> OperatorCost:
-    """Return the cost of a logarithm of a sum of exponentials."""
-    return operators.logsumexp(call.operand(0).elements, call.result.elements)
-
-
-def fourier(axes: int, *, is_real: bool) -> Callable[[OperatorCall], OperatorCost]:
+def fourier(axes: int, *, is_real: bool) -> Rule:
     """Return the rule of a Fourier transform along the last axes."""
 
-    def rule(call: OperatorCall) -> OperatorCost:
+    def rule(call: OperatorCall[Any]) -> OperatorCost:
         given, made = call.operand(0), call.result
         larger = given if given.elements >= made.elements else made
         return operators.fourier(larger.elements, prod(larger.sizes[-axes:]), is_real=is_real)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import psutil
 
+from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
 SHORT = Protocol(sample_s=0.005, min_samples=5)
@@ -17,6 +18,22 @@ NEXT_S = 0.1
 """A product that is expected to take longer than this is not tried: where a data type is slow, the small ones tell as much."""
 COPIED_BYTES = 1 << 28
 """At least; more where the last-level cache is larger."""
+
+
+def measured_peaks(
+    settings: PeakSettings, seconds_of_product: Callable[[int], float], copy_rate: Callable[[], float]
+) -> Peaks:
+    """Return the highest rates of short benchmarks; about a second.
+
+    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
+
+    Args:
+        settings: that the benchmarks run with.
+        seconds_of_product: as :func:`product_rate` takes it.
+        copy_rate: measures the bytes per second of a copy.
+    """
+    flops, bandwidth = product_rate(seconds_of_product), copy_rate()
+    return Peaks(flops, bandwidth, settings.dtype, settings.device, settings.threads)
 
 
 def product_rate(seconds: Callable[[int], float]) -> float:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sweeprof.counting.file_graph import NEVER_CALLED, Operator, around, modules_of
+from sweeprof.counting.file_graph import NEVER_CALLED, around, modules_of
 from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.mapping import Operator
 from sweeprof.counting.operators import NOTHING
 from sweeprof.measuring.layer_timing import bounded
 from sweeprof.measuring.timing import Clock
 from sweeprof.results.layer_times import ROOT, CallTime
 from sweeprof.results.layers import Shapes
-from sweeprof.results.operators import OperatorRow
+from sweeprof.results.operators import OperatorRow, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class NodeRun:
     allocated: int | None
     """Bytes that it took from the allocator, less those that were given back while it ran; None where that is not known."""
     input_shapes: Shapes
+    phase: Phase = "forward"
+    within: float = 0.0
+    """Seconds of the nodes that it called."""
 
 
 def origin_of(nodes: Sequence[Operator], cost_of: Callable[[Operator], OperatorCost | None]) -> tuple[str, int | None]:
@@ -122,6 +126,7 @@ class _NodeSums:
 
     calls: int = 0
     seconds: float = 0.0
+    within: float = 0.0
     allocated: int | None = 0
     flops: int | None = 0
 
@@ -130,29 +135,35 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def operator_rows(steps: Sequence[Sequence[NodeRun]], *, on_device: bool) -> tuple[OperatorRow, ...]:
-    """Return one row per path, operator and input shapes, in the order in which they first ran: means over the steps."""
-    sums: defaultdict[tuple[str, str, Shapes], _NodeSums] = defaultdict(_NodeSums)
-    for ran in (ran for step in steps for ran in step):
-        row = sums[ran.path, ran.op, ran.input_shapes]
+def operator_rows(nodes: Iterable[NodeRun], steps: int, *, on_device: bool = False) -> tuple[OperatorRow, ...]:
+    """Return one row per path, operator, phase and input shapes, in the order in which they first ran: means over the steps.
+
+    Args:
+        nodes: of all steps.
+        steps: how many.
+        on_device: whether the seconds are those of an accelerator.
+    """
+    sums: defaultdict[tuple[str, str, Phase, Shapes], _NodeSums] = defaultdict(_NodeSums)
+    for ran in nodes:
+        row = sums[ran.path, ran.op, ran.phase, ran.input_shapes]
         row.calls += 1
         row.seconds += ran.seconds
+        row.within += ran.within
         row.allocated = _sum(row.allocated, ran.allocated)
         row.flops = _sum(row.flops, ran.flops)
-    count = len(steps)
     return tuple(
         OperatorRow(
             path=path,
             operator=op,
-            phase="forward",
-            calls=row.calls / count,
-            self_s=row.seconds / count,
-            total_s=row.seconds / count,
-            device_self_s=row.seconds / count if on_device else None,
-            device_total_s=row.seconds / count if on_device else None,
-            flops=None if row.flops is None else row.flops // count,
-            allocated_bytes=None if row.allocated is None else round(row.allocated / count),
+            phase=phase,
+            calls=row.calls / steps,
+            self_s=row.seconds / steps,
+            total_s=(row.seconds + row.within) / steps,
+            device_self_s=row.seconds / steps if on_device else None,
+            device_total_s=row.seconds / steps if on_device else None,
+            flops=None if row.flops is None else row.flops // steps,
+            allocated_bytes=None if row.allocated is None else round(row.allocated / steps),
             input_shapes=shapes,
         )
-        for (path, op, shapes), row in sums.items()
+        for (path, op, phase, shapes), row in sums.items()
     )

@@ -24,14 +24,12 @@ from jax import numpy as jnp
 from sweeprof.backends import Build, Gap
 from sweeprof.backends.jax import private
 from sweeprof.backends.jax.model import JaxModel, JaxTraining, forward_of, parted, training, weights_of
-from sweeprof.backends.keras.calls import KerasPrecision, as_described, resembling_kernel
+from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
 from sweeprof.backends.keras.counting import count_layers, count_training
-from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
@@ -43,14 +41,11 @@ GENERATION = Gap(
 
 
 @dataclass(frozen=True, slots=True)
-class JaxBackend:
+class JaxBackend(KerasBackend):
     """Keras models called with ``training=False``; ``KERAS_BACKEND=jax`` must be set before Keras is imported."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
-        "TracesGraph": Gap(
-            "not implemented",
-            "the symbolic trace of a Keras model is counted by layer and not shown as a graph; keras.utils.plot_model draws one",
-        ),
+        "TracesGraph": NO_GRAPH,
         "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
         "Generates": GENERATION,
         "AnalyzesGeneration": GENERATION,
@@ -65,29 +60,11 @@ class JaxBackend:
         ),
         "ProfilesLines": Gap("makes no sense", "the model's Python runs once, while it is traced, and not in a step"),
     }
-    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "fp32": ("convert",),
-        "fp16": ("convert", "autocast"),
-        "bf16": ("convert", "autocast"),
-        "int8": ("dynamic",),
-    }
-    precision_gaps: ClassVar[Mapping[str, str]] = {}
-    threads: int = 1
-    """Threads within an operator."""
     mode: Literal["jit", "eager"] = "jit"
     """``jit`` compiles the model once per input shape, ``eager`` runs (and compiles) operator by operator."""
-    layout: Literal["channels_last", "channels_first"] = "channels_last"
-    """Where the model expects the channels of an image; datasets give them first."""
     async_dispatch: bool = False
     """True: a call returns before its work is done, which is JAX's default. A step waits for it anyway, so this only adds the
     hand-over to another thread: 5 to 10 µs a step."""
-    precision: Precision | None = None
-    """Of weights, computation and inputs; ``int8``: layers are quantized by Keras; None: as the model is."""
-    precision_method: PrecisionMethod | None = None
-    """``autocast``: under a mixed policy, weights stay in 32 bits; None: weights are converted."""
-
-    def __post_init__(self) -> None:
-        self._precision()
 
     def configure(self, seed: int) -> None:
         start(self.threads, self.async_dispatch)
@@ -104,7 +81,7 @@ class JaxBackend:
             "default device": None if jax.config.jax_default_device is None else str(jax.config.jax_default_device),
             "dtype policy": keras.config.dtype_policy().name,
             "floatx": keras.config.floatx(),
-            **({} if model is None or self.precision is None else {"precision method": self._precision().method}),
+            **({} if model is None or self.precision is None else {"precision method": self.method()}),
         }
 
     def devices(self) -> list[str]:
@@ -114,14 +91,14 @@ class JaxBackend:
     def load(self, build: Build, device: str, channel_axis: int | None) -> JaxModel:
         place = device_named(device)
         with jax.default_device(place), _quickly_built(self.mode == "jit"):
-            model = _checked(self._precision().built(build))
-        return JaxModel(model, place, self.mode == "jit", self._moved(channel_axis), self._precision().dtype)
+            model = _checked(self.built(build))
+        return JaxModel(model, place, self.mode == "jit", self.moved(channel_axis), self.dtype)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        return count_layers(*self._described(build, inputs, channel_axis), formulas)
+        return count_layers(*self.described(build, inputs, channel_axis), formulas)
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
-        return count_training(*self._described(build, inputs, channel_axis), formulas)
+        return count_training(*self.described(build, inputs, channel_axis), formulas)
 
     def training(
         self, model: JaxModel, batch: Inputs, targets: object, config: TrainingConfig
@@ -169,24 +146,13 @@ class JaxBackend:
         step()  # it is compiled here
         return Kernel(name, step)
 
-    def memory_meter(self) -> ProcessMemory:
-        return ProcessMemory()
-
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
 
-    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
-        """The model, and the shapes and data types that it is called with."""
-        precision = self._precision()
+    def described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         with _quickly_built(is_compiled=True):
-            model = _checked(precision.built(build))
-        return model, as_described(inputs, self._moved(channel_axis), precision.dtype)
-
-    def _precision(self) -> KerasPrecision:
-        return KerasPrecision(self.precision, checked_method(type(self), self.precision, self.precision_method))
-
-    def _moved(self, channel_axis: int | None) -> int | None:
-        return channel_axis if self.layout == "channels_last" else None
+            model, called = KerasBackend.described(self, build, inputs, channel_axis)
+        return _checked(model), called
 
 
 def _checked(model: object) -> object:

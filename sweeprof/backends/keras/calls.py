@@ -1,27 +1,29 @@
-"""How a Keras model is called by the backends that run it: its tensors, arguments, precision, loss and optimizer."""
+"""How a Keras model is built and called by the backends that run it: its tensors, arguments, precision, loss and optimizer."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import keras
 from keras import layers, ops
 
-from sweeprof.backends import Build
+from sweeprof.backends import Build, Gap
+from sweeprof.backends.call_signature import is_tensor
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.costs import shape_of
 from sweeprof.backends.model_files import described as described_builder
+from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import KernelName, resembling
 from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
 from sweeprof.results.layers import Shapes
 
@@ -59,11 +61,6 @@ def itemsize(dtype: str) -> int | None:
     return 1 if dtype == "bool" else int(bits[1]) // 8 if bits else None
 
 
-def is_tensor(value: object) -> bool:
-    """Return True for what has a shape and a data type: a tensor of any framework, an array, a specification."""
-    return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
 def tensors_in(tree: object) -> list[keras.KerasTensor]:
     """Every tensor, symbolic or not, in nested containers, in their order."""
     if isinstance(tree, keras.KerasTensor):
@@ -87,7 +84,17 @@ def symbolic(value: Any) -> Any:
     """A symbolic tensor for a tensor, an array or a :class:`~sweeprof.measuring.inputs.TensorSpec`; anything else as it is."""
     if isinstance(value, keras.KerasTensor) or not is_tensor(value):
         return value
-    return keras.KerasTensor(shape_of(value), dtype_of(value))
+    return like(value)
+
+
+def like(tensor: Any) -> keras.KerasTensor:
+    """Return a new symbolic tensor of the shape and data type of another tensor, symbolic or not."""
+    return keras.KerasTensor(shape_of(tensor), dtype_of(tensor))
+
+
+def symbolic_in(tensors: Iterable[Any]) -> list[keras.KerasTensor]:
+    """Return the tensors that are symbolic."""
+    return [tensor for tensor in tensors if isinstance(tensor, keras.KerasTensor)]
 
 
 # Arguments
@@ -145,50 +152,72 @@ _CONVOLUTIONS = (
     *(layers.SeparableConv1D, layers.SeparableConv2D),
 )
 
-# Precision
+# Precision and layout
 
 PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
 """Data type of weights, computation and floating-point inputs; with ``autocast`` of the computation alone."""
+NO_GRAPH = Gap(
+    "not implemented",
+    "the symbolic trace of a Keras model is counted by layer and not shown as a graph; keras.utils.plot_model draws one",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class KerasPrecision:
-    """The precision of a Keras model."""
+class KerasBackend:
+    """The settings of every backend that runs Keras models, and a model that is built with them."""
 
-    precision: str | None = None
-    """One of :data:`PRECISIONS`; None: as the model is."""
-    method: str | None = None
-    """``autocast``: one of Keras's mixed policies, under which weights stay in 32 bits; anything else: weights are converted."""
+    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "fp32": ("convert",),
+        "fp16": ("convert", "autocast"),
+        "bf16": ("convert", "autocast"),
+        "int8": ("dynamic",),
+    }
+    precision_gaps: ClassVar[Mapping[str, str]] = {}
+    threads: int = 1
+    """Threads within an operator."""
+    layout: Literal["channels_last", "channels_first"] = "channels_last"
+    """Where the model expects the channels of an image; datasets give them first."""
+    precision: Precision | None = None
+    """Of weights, computation and inputs; ``int8``: layers are quantized by Keras; None: as the model is."""
+    precision_method: PrecisionMethod | None = None
+    """``autocast``: under a mixed policy, weights stay in 32 bits; None: weights are converted."""
+
+    def __post_init__(self) -> None:
+        self.method()
+
+    def method(self) -> str | None:
+        """Return the method by which models get their precision."""
+        return checked_method(type(self), self.precision, self.precision_method)
+
+    @property
+    def computation_dtype(self) -> str | None:
+        """The data type of most of the computation; None: the model's own."""
+        return None if self.precision is None else PRECISIONS[self.precision]
 
     @property
     def dtype(self) -> str | None:
         """The data type of weights and floating-point inputs; None leaves them unchanged."""
-        if self.precision is None:
-            return None
-        return "float32" if self.method == "autocast" else PRECISIONS[self.precision]
+        return "float32" if self.method() == "autocast" else self.computation_dtype
 
-    @property
-    def policy(self) -> str | None:
-        """The name of the data type policy that the model is built under; None: the one that is set."""
-        if self.precision is None:
-            return None
-        dtype = PRECISIONS[self.precision]
-        return f"mixed_{dtype}" if self.method == "autocast" and dtype != "float32" else dtype
-
-    @property
-    def peak_dtype(self) -> str | None:
-        """The data type of most of the computation."""
-        return None if self.precision is None else PRECISIONS[self.precision]
+    def moved(self, channel_axis: int | None) -> int | None:
+        """Return where the channels of a dataset are, if they must be moved."""
+        return channel_axis if self.layout == "channels_last" else None
 
     def built(self, build: Build) -> Any:
-        """Return the builder's model with its layers in this precision.
+        """Return the builder's model with its layers in the precision of this backend.
 
         Raises:
             TypeError: that cannot be called.
             Unsupported: the builder sets other data types itself, or the model has no layer that Keras quantizes.
         """
-        with self._policy():
+        before, dtype = keras.config.dtype_policy(), self.computation_dtype
+        if dtype is not None:
+            is_mixed = self.method() == "autocast" and dtype != "float32"
+            keras.config.set_dtype_policy(f"mixed_{dtype}" if is_mixed else dtype)
+        try:
             model = build()
+        finally:
+            keras.config.set_dtype_policy(before)
         if not callable(model):
             raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
         other = _other_dtype(model, self.dtype)
@@ -202,15 +231,12 @@ class KerasPrecision:
             _quantize(model)
         return model
 
-    @contextmanager
-    def _policy(self) -> Iterator[None]:
-        before = keras.config.dtype_policy()
-        if self.policy is not None:
-            keras.config.set_dtype_policy(self.policy)
-        try:
-            yield
-        finally:
-            keras.config.set_dtype_policy(before)
+    def described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
+        """Return the model, and the shapes and data types that it is called with."""
+        return self.built(build), as_described(inputs, self.moved(channel_axis), self.dtype)
+
+    def memory_meter(self) -> ProcessMemory:
+        return ProcessMemory()
 
 
 def _other_dtype(model: object, wanted: str | None) -> str | None:

@@ -6,14 +6,14 @@ framework that Keras runs on. Biases are operations of their own here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 from sweeprof.counting.gradients import GRADIENTS, attention_gradients
+from sweeprof.counting.mapping import CallTensor, OperatorCall
 from sweeprof.counting.operators import COMPLEX, INTEGER, NOTHING, REAL, Numbers
 
 if TYPE_CHECKING:
@@ -41,61 +41,26 @@ def numbers_of(tensor: object) -> Numbers:
     return COMPLEX if dtype.startswith("complex") else REAL if dtype.startswith(("float", "bfloat")) else INTEGER
 
 
-@dataclass(frozen=True, slots=True)
-class SizedTensor:
-    """The shape and data type of a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The shape."""
-        return self.shape
-
-    @property
-    def elements(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
-
-    @property
-    def numbers(self) -> Numbers:
-        """The kind of numbers of the elements."""
-        return numbers_of(self)
-
-
-@dataclass(frozen=True, slots=True)
-class KerasCall:
-    """One call of an operation, which holds its settings."""
-
-    operation: keras.Operation
-    args: Args
-    kwargs: Kwargs
-    output: Any
-
-    def operand(self, position: int) -> SizedTensor:
-        """Return an argument; the first tensor of several."""
-        return _first(self.args[position])
-
-    @property
-    def result(self) -> SizedTensor:
-        """The first tensor that is returned."""
-        return _first(self.output)
-
-    def has(self, position: int, name: str) -> bool:
-        """Return True if an argument is given, by position or by name."""
-        value = self.args[position] if len(self.args) > position else self.kwargs.get(name)
-        return value is not None
-
-
-KerasRule = Callable[[KerasCall], OperatorCost]
-
-
-def _first(value: Any) -> SizedTensor:
-    while isinstance(value, list | tuple):
+def sized(value: Any) -> CallTensor:
+    """Return the shape and data type of an argument or a result; of several the first one's."""
+    while isinstance(value, list | tuple) and value:
         value = value[0]
-    return SizedTensor(shape_of(value), str(getattr(value, "dtype", "")))
+    return CallTensor("", shape_of(value), str(getattr(value, "dtype", "")), numbers=numbers_of(value))
 
+
+def call_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs, output: object) -> KerasCall:
+    """Return a call of an operation, whose settings and keyword arguments are attributes."""
+    inputs = tuple(None if value is None else sized(value) for value in args)
+    return OperatorCall(name, "", inputs, (sized(output),), {**vars(operation), **kwargs})
+
+
+def _has(call: KerasCall, position: int, name: str) -> bool:
+    """Return True if an argument is given, by position or by name."""
+    return call.input(position) is not None or call.attributes.get(name) is not None
+
+
+KerasCall = OperatorCall[CallTensor]
+KerasRule = Callable[[KerasCall], OperatorCost]
 
 _ELEMENTWISE = """
 arithmetic: add subtract floor_divide mod fmod power square negative absolute abs fabs sign maximum minimum fmax fmin clip heaviside
@@ -130,29 +95,24 @@ grayscale: rgb_to_grayscale
 """
 
 
-def _gelu(call: KerasCall) -> OperatorCost:
-    name = "gelu_tanh" if call.operation.approximate else "gelu"
-    return operators.elementwise(name, call.result.elements, call.result.numbers)
-
-
 def _rectified(call: KerasCall) -> OperatorCost:
     """``ops.relu``, and ``activations.relu``, which may have a slope (a leaky one), a maximum (relu6) or a threshold."""
-    settings = vars(call.operation)
+    settings = call.attributes
     name = "relu"
     if settings.get("negative_slope"):
         name = "leaky_relu"
     elif settings.get("max_value") is not None or settings.get("threshold"):
         name = "hardtanh"
-    return operators.elementwise(name, call.result.elements, call.result.numbers)
+    return mapping.elementwise(name)(call)
 
 
 def _resize(call: KerasCall) -> OperatorCost:
-    return operators.elementwise(call.operation.interpolation, call.result.elements, call.result.numbers)
+    return mapping.elementwise(call.attributes["interpolation"])(call)
 
 
 ELEMENTWISE_RULES: dict[str, KerasRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "gelu": _gelu,
+    "gelu": mapping.gelu("approximate"),
     "relu": _rectified,
     "resize": _resize,
 }
@@ -176,33 +136,10 @@ def _outer(call: KerasCall) -> OperatorCost:
     return operators.outer(call.result.elements, call.result.numbers)
 
 
-def _einsum(call: KerasCall) -> OperatorCost:
-    shapes = [shape_of(operand) for operand in call.args]
-    return operators.einsum(call.operation.subscripts, shapes, call.result.elements, call.result.numbers)
-
-
-def _convolution(call: KerasCall) -> OperatorCost:
-    """Kernel ``(*space, in/groups, out)``."""
-    made = call.result
-    return operators.convolution(made.elements, prod(call.operand(1).sizes[:-1]), made.numbers)
-
-
-def _depthwise(call: KerasCall) -> OperatorCost:
-    """Kernel ``(*space, in, multiplier)``: each output element is a sum over space alone."""
-    made = call.result
-    return operators.convolution(made.elements, prod(call.operand(1).sizes[:-2]), made.numbers)
-
-
-def _transposed(call: KerasCall) -> OperatorCost:
-    """Kernel ``(*space, out, in)``."""
-    given, window, made = call.operand(0), prod(call.operand(1).sizes[:-1]), call.result
-    return operators.transposed_convolution(given.elements, window, made.elements, made.numbers)
-
-
 def _attention(call: KerasCall) -> OperatorCost:
     """``(query (B, T, N, E), key (B, S, heads, E), value, bias, mask)``."""
     query, key, value = (call.operand(position).sizes for position in range(3))
-    masks = call.has(3, "bias") + call.has(4, "mask")
+    masks = _has(call, 3, "bias") + _has(call, 4, "mask")
     return operators.attention(prod(query[:-1]), key[1], query[-1], value[-1], call.result.numbers, masks=masks)
 
 
@@ -212,49 +149,36 @@ def _distances(call: KerasCall) -> OperatorCost:
 
 def _batch_norm(call: KerasCall) -> OperatorCost:
     """``(x, mean, variance, offset, scale)``."""
-    affine = call.has(3, "offset") or call.has(4, "scale")
+    affine = _has(call, 3, "offset") or _has(call, 4, "scale")
     return operators.batch_norm(call.operand(0).elements, call.operand(1).elements, affine=affine, training=False)
-
-
-def length_along(shape: tuple[int, ...], axis: int | Iterable[int] | None) -> int:
-    """Return the number of elements along one axis, several, or all."""
-    axes = range(len(shape)) if axis is None else [axis] if isinstance(axis, int) else axis
-    return prod(shape[at] for at in axes)
 
 
 def _rows(call: KerasCall) -> int:
     """Return the rows of an input, each of which extends along the operation's axes."""
     given = call.operand(0)
-    length = length_along(given.sizes, call.operation.axis)
+    length = mapping.length_along(given.sizes, call.attributes["axis"])
     return given.elements // length if length else 0
 
 
 def _layer_norm(call: KerasCall) -> OperatorCost:
     """``(x, gamma, beta)``."""
-    weight, bias = call.has(1, "gamma"), call.has(2, "beta")
-    if call.operation.rms_scaling:
+    weight, bias = _has(call, 1, "gamma"), _has(call, 2, "beta")
+    if call.attributes["rms_scaling"]:
         return operators.rms_norm(call.operand(0).elements, _rows(call), weight=weight)
     return operators.normalisation(call.operand(0).elements, _rows(call), weight=weight, bias=bias)
 
 
 def _rms_norm(call: KerasCall) -> OperatorCost:
     """``(x, scale)``."""
-    return operators.rms_norm(call.operand(0).elements, _rows(call), weight=call.has(1, "scale"))
+    return operators.rms_norm(call.operand(0).elements, _rows(call), weight=_has(call, 1, "scale"))
 
 
 def _normalize(call: KerasCall) -> OperatorCost:
     return operators.unit_norm(call.operand(0).elements, _rows(call))
 
 
-def _softmax(call: KerasCall) -> OperatorCost:
-    given = call.operand(0)
-    if call.result.numbers is INTEGER:
-        return NOTHING
-    return operators.softmax(given.elements, length_along(given.sizes, call.operation.axis))
-
-
 def _average_pool(call: KerasCall) -> OperatorCost:
-    size, spatial = call.operation.pool_size, len(call.operand(0).sizes) - 2
+    size, spatial = call.attributes["pool_size"], len(call.operand(0).sizes) - 2
     window = size**spatial if isinstance(size, int) else prod(size) if len(size) == spatial else size[0] ** spatial
     made = call.result
     is_counted = made.numbers is not INTEGER
@@ -263,14 +187,14 @@ def _average_pool(call: KerasCall) -> OperatorCost:
 
 def _adaptive_average_pool(call: KerasCall) -> OperatorCost:
     given, made = call.operand(0).sizes, call.result.sizes
-    if call.operation.data_format == "channels_first":
+    if call.attributes["data_format"] == "channels_first":
         return operators.adaptive_average_pool(given[2:], made[2:], given[0] * given[1])
     return operators.adaptive_average_pool(given[1:-1], made[1:-1], given[0] * given[-1])
 
 
 def _average(call: KerasCall) -> OperatorCost:
     """A mean, with weights or without."""
-    return mapping.reduction("weighted_mean" if call.has(1, "weights") else "mean")(call)
+    return mapping.reduction("weighted_mean" if _has(call, 1, "weights") else "mean")(call)
 
 
 def _trace(call: KerasCall) -> OperatorCost:
@@ -279,19 +203,19 @@ def _trace(call: KerasCall) -> OperatorCost:
 
 
 def _short_fourier(call: KerasCall) -> OperatorCost:
-    points = call.operation.fft_length
+    points = call.attributes["fft_length"]
     frames = call.result.elements // (points // 2 + 1)
-    return operators.short_time_fourier(frames, points, call.operation.sequence_length)
+    return operators.short_time_fourier(frames, points, call.attributes["sequence_length"])
 
 
 PRODUCT_RULES: dict[str, KerasRule] = {
     **mapping.named(_matmul, "matmul dot inner vdot"),
     **mapping.named(_outer, "outer kron"),
     "tensordot": _contracted,
-    "einsum": _einsum,
-    "conv": _convolution,
-    "depthwise_conv": _depthwise,
-    "conv_transpose": _transposed,
+    "einsum": mapping.einsum("subscripts"),
+    "conv": mapping.convolution(0, -1),  # kernel (*space, in/groups, out)
+    "depthwise_conv": mapping.convolution(0, -2),  # kernel (*space, in, multiplier)
+    "conv_transpose": mapping.transposed_convolution(0, -1, bias=None),  # kernel (*space, out, in)
     "dot_product_attention": _attention,
     "c_dist": _distances,
 }
@@ -300,7 +224,7 @@ _REDUCTION_RULES: dict[str, KerasRule] = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "normalize": _normalize,
-    "softmax": _softmax,
+    "softmax": mapping.softmax(),
     "log_softmax": mapping.log_softmax,
     "average_pool": _average_pool,
     "adaptive_average_pool": _adaptive_average_pool,

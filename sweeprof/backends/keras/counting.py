@@ -14,7 +14,7 @@ from math import prod
 import keras
 
 from sweeprof.backends.keras import private
-from sweeprof.backends.keras.calls import as_called, dtype_of, itemsize, symbolic, tensors_in
+from sweeprof.backends.keras.calls import as_called, dtype_of, itemsize, like, symbolic, symbolic_in, tensors_in
 from sweeprof.backends.keras.costs import (
     ADDS_ROWS,
     ATTENTION,
@@ -125,10 +125,6 @@ def _described(variable: keras.Variable, sizes: Mapping[str, float], *, is_buffe
     return Variable(id(variable), prod(variable.shape), size, dtype, bool(variable.trainable), is_buffer)
 
 
-_AS_COUNTED = Cost()
-_NO_WEIGHTS = Weights()
-
-
 def rows_of(trace: SymbolicTrace, root: object) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls, then every layer that was never called."""
     below = _below(trace, root)
@@ -140,7 +136,7 @@ def rows_of(trace: SymbolicTrace, root: object) -> tuple[LayerRow, ...]:
 
     def add(call: LayerCall, index: int) -> None:
         position[call] = len(rows)
-        own = own_weights.pop(id(call.layer), _NO_WEIGHTS)
+        own = own_weights.pop(id(call.layer), Weights())
         rows.append(_row(call, own, subtree.get(id(call.layer)), index, position.get(call.parent)))
 
     for call in trace.calls:
@@ -148,8 +144,8 @@ def rows_of(trace: SymbolicTrace, root: object) -> tuple[LayerRow, ...]:
         times[call.path] += 1
     for layer, path in _uncalled(trace, root, below):
         add(LayerCall(layer, path, None), -1)
-    if trace.outside.operators:
-        rows.append(_row(trace.outside, _NO_WEIGHTS, None, 0, None))
+    if trace.outside.counts.operators:
+        rows.append(_row(trace.outside, Weights(), None, 0, None))
     return tuple(rows)
 
 
@@ -197,7 +193,7 @@ def _uncalled(trace: SymbolicTrace, root: object, below: LayersBelow) -> list[tu
 
 def _row(call: LayerCall, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:
     macs, flops, ops = call.costs
-    inputs, outputs, message = call.inputs, call.outputs, call.counted or _AS_COUNTED
+    inputs, outputs, message = call.inputs, call.outputs, call.counted or Cost()
     output_bytes = _bytes(call)
     return LayerRow(
         path=call.path,
@@ -278,7 +274,6 @@ def count_layers(
     given = as_called(model, inputs).map(symbolic)
     trace = SymbolicTrace(formulas, fallback)
     tensors = tensors_in((given.args, dict(given.kwargs)))
-    trace.lifetimes.given(tensors)
     outputs = traced(model, given, trace)
     return LayerTable(
         rows=rows_of(trace, model),
@@ -384,14 +379,13 @@ class _TapeGradients:
         self.macs = self.flops = 0
         self.uncovered: Counter[str] = Counter()
         self._needs = _needing(tape)
-        self._gradients = {id(tensor): _like(tensor) for tensor in outputs if id(tensor) in self._needs}
+        self._gradients = {id(tensor): like(tensor) for tensor in outputs if id(tensor) in self._needs}
         """By the identity of a tensor or variable."""
         if not self._gradients:
             raise Unsupported("no output depends on a parameter that requires a gradient")
         self._lifetimes = TensorLifetimes()
-        self._lifetimes.given(inputs)
         for entry in tape:
-            self._lifetimes.ran(entry.path, _activations(entry.used), list(entry.made), entry.in_place)
+            self._lifetimes.ran(entry.path, symbolic_in(entry.used), list(entry.made), entry.in_place)
         self._kept: list[keras.KerasTensor] = list(outputs)
         for entry in reversed(tape):
             if any(id(tensor) in self._gradients for tensor in entry.made):
@@ -406,7 +400,7 @@ class _TapeGradients:
         made = []
         for tensor, learns in needing:
             passes = entry.name in _PASSES or entry.in_place is not None
-            gradient = given[0] if passes and elements(tensor) == elements(given[0]) else _like(tensor)
+            gradient = given[0] if passes and elements(tensor) == elements(given[0]) else like(tensor)
             if id(tensor) in self._gradients:  # what is used twice has two gradients, which are added
                 self.flops += entry.times * elements(tensor)
             else:
@@ -454,12 +448,4 @@ def _saved(entry: TapeEntry) -> list[keras.KerasTensor]:
     """The activations that an operation's backward reads."""
     if entry.cost is None or entry.name in KEEPS_NOTHING:
         return []
-    return _activations(entry.made if entry.name in KEEPS_RESULT else entry.used)
-
-
-def _activations(tensors: Iterable[keras.KerasTensor]) -> list[keras.KerasTensor]:
-    return [tensor for tensor in tensors if isinstance(tensor, keras.KerasTensor)]
-
-
-def _like(tensor: keras.KerasTensor) -> keras.KerasTensor:
-    return keras.KerasTensor(shape_of(tensor), dtype_of(tensor))
+    return symbolic_in(entry.made if entry.name in KEEPS_RESULT else entry.used)

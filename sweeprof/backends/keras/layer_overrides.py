@@ -16,6 +16,7 @@ import keras
 from keras import layers, ops
 
 from sweeprof.backends.keras import private
+from sweeprof.backends.keras.calls import like
 from sweeprof.backends.keras.costs import elements, numbers_of
 from sweeprof.counting import operators
 from sweeprof.counting.formulas import OperatorCost
@@ -63,8 +64,8 @@ def _network(
         states = states if isinstance(states, list | tuple) else [states]
     with trace.repeated(steps - before):
         output, states = call(step, states)
-    outputs = _over_time(output, steps) if layer.return_sequences else _like(output)
-    final = [_like(state) for state in keras.tree.flatten(states)]
+    outputs = _over_time(output, steps) if layer.return_sequences else like(output)
+    final = [like(state) for state in keras.tree.flatten(states)]
     trace.passed([sequences, output, *keras.tree.flatten(states)], [outputs, *final])
     if not layer.return_state:
         return outputs
@@ -99,10 +100,6 @@ def _time_distributed(
 def _over_time(output: keras.KerasTensor, steps: int) -> keras.KerasTensor:
     batch, *rest = output.shape
     return keras.KerasTensor((batch, steps, *rest), output.dtype)
-
-
-def _like(tensor: keras.KerasTensor) -> keras.KerasTensor:
-    return keras.KerasTensor(tensor.shape, tensor.dtype)
 
 
 def override_of(layer: keras.Layer) -> LayerOverride | None:

@@ -25,7 +25,6 @@ INTERFACES = (
     "keras.src.backend:cast",
     "keras.src.backend:compute_output_spec",
     "keras.src.backend:convert_to_tensor",
-    "keras.src.backend:get_keras_mask",
     "keras.src.backend:is_tensor",
     "keras.src.backend:name_scope",
     "keras.src.backend:standardize_data_format",

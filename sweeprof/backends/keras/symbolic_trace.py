@@ -15,10 +15,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import keras
 from keras import KerasTensor, ops
@@ -31,9 +31,10 @@ from sweeprof.backends.keras.calls import (
     dtype_of,
     itemsize,
     symbolic,
+    symbolic_in,
     tensors_in,
 )
-from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, KerasCall, elements, shape_of
+from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, call_of, elements
 from sweeprof.backends.keras.layer_overrides import count_adapted, hidden_in, override_of
 from sweeprof.counting.formulas import (
     Args,
@@ -43,8 +44,10 @@ from sweeprof.counting.formulas import (
     Kwargs,
     OperatorCost,
     cost_by_formula,
+    operator_cost,
 )
 from sweeprof.counting.liveness import OperatorRun, peak_of
+from sweeprof.counting.mapping import CountedOperators
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Bytes, Liveness, OperatorCount
 
@@ -66,35 +69,31 @@ class CannotCall(Exception):
 # What a trace records
 
 
+@dataclass(slots=True, eq=False)
 class LayerCall:
     """One call of one layer, or ``times`` equal ones: the steps of a recurrent network are one call of its cell."""
 
-    __slots__ = (
-        *("children", "counted", "inputs", "layer", "operator_calls", "operators", "outputs", "parent", "path"),
-        *("in_graph", "times", "uncovered"),
-    )
-
-    def __init__(self, layer: Any, path: str, parent: LayerCall | None, times: int = 1) -> None:
-        self.layer, self.path, self.parent, self.times = layer, path, parent, times
-        self.children = 0
-        self.in_graph = False
-        """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
-        self.inputs = self.outputs = SymbolicTensors()
-        self.counted: Cost | None = None
-        """The cost by a formula of the layer's type, which replaces that of its operations."""
-        self.operators: dict[str, list[int]] = {}
-        """calls, MACs, FLOPs, ops, input elements, output elements by operation."""
-        self.operator_calls = 0
-        self.uncovered: Counter[str] = Counter()
-        """Calls by operation without a formula."""
+    layer: Any
+    path: str
+    parent: LayerCall | None
+    times: int = 1
+    children: int = 0
+    in_graph: bool = False
+    """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
+    inputs: SymbolicTensors = field(default_factory=SymbolicTensors)
+    outputs: SymbolicTensors = field(default_factory=SymbolicTensors)
+    counted: Cost | None = None
+    """The cost by a formula of the layer's type, which replaces that of its operations."""
+    counts: CountedOperators = field(default_factory=CountedOperators)
+    operator_calls: int = 0
+    uncovered: Counter[str] = field(default_factory=Counter)
+    """Calls by operation without a formula."""
 
     def count(self, name: str, cost: OperatorCost, read: Sequence[Any], written: Sequence[Any], times: int) -> None:
         """Add an operation that ran so many times; of the tensors that it read and wrote the first ones are shown."""
         self.operator_calls += times
-        given, made = (prod(shape_of(tensors[0])) if tensors else 0 for tensors in (read, written))
-        known = self.operators.setdefault(name, [0] * 6)
-        for index, figure in enumerate((1, *cost, given, made)):
-            known[index] += times * figure
+        given, made = (elements(tensors[0]) if tensors else 0 for tensors in (read, written))
+        self.counts.add(name, cost, given, made, times)
 
     def miss(self, name: str, times: int) -> None:
         """Note that an operation has no formula."""
@@ -109,20 +108,17 @@ class LayerCall:
     @property
     def costs(self) -> OperatorCost:
         """MACs, FLOPs and ops: those of the operations, or what a formula says instead."""
-        macs, flops, ops = (sum(figures[at] for figures in self.operators.values()) for at in (1, 2, 3))
-        message = self.counted
-        if message is None:
-            return macs, flops, ops
+        own, message = self.counts, self.counted or Cost()
         return (
-            macs if message.macs is None else message.macs * self.times,
-            flops if message.flops is None else message.flops * self.times,
-            ops if message.ops is None else message.ops * self.times,
+            own.macs if message.macs is None else message.macs * self.times,
+            own.flops if message.flops is None else message.flops * self.times,
+            own.ops if message.ops is None else message.ops * self.times,
         )
 
     @property
     def operator_counts(self) -> tuple[OperatorCount, ...]:
         """Return the operators that the call ran, without those that do no arithmetic."""
-        return tuple(OperatorCount(name, *figures) for name, figures in self.operators.items() if any(figures[1:4]))
+        return tuple(count for count in self.counts.operators.values() if count.macs or count.flops or count.ops)
 
 
 class Paths:
@@ -148,20 +144,10 @@ class TensorLifetimes:
     """Each tensor lives from the operation that makes it to the last one that uses it, as a compiled graph frees it."""
 
     def __init__(self) -> None:
-        self._runs: list[OperatorRun] = []
-        self._known: dict[int, KerasTensor] = {}
-        """By identity, every tensor that has memory; they are held, so that their identities stay theirs."""
-
-    def given(self, tensors: list[KerasTensor]) -> None:
-        """The model's inputs, which are there anyhow."""
-        self._known.update({id(tensor): tensor for tensor in tensors})
+        self._ran: list[tuple[str, list[KerasTensor], list[KerasTensor], KerasTensor | None]] = []
 
     def ran(
-        self,
-        path: str,
-        used: list[KerasTensor],
-        made: list[KerasTensor],
-        in_place: KerasTensor | None = None,
+        self, path: str, used: list[KerasTensor], made: list[KerasTensor], in_place: KerasTensor | None = None
     ) -> None:
         """Note an operation.
 
@@ -171,35 +157,38 @@ class TensorLifetimes:
             made: its results.
             in_place: one of ``used`` in whose memory the result is; None: it has memory of its own.
         """
-        operands = [*map(id, used), *(id(tensor) for tensor in made if id(tensor) in self._known)]
-        self._runs.append(OperatorRun(path, operands, {}, None if in_place is None else id(in_place)))
-        self._made_before(used)
-        self._runs[-1].results = self._memory_of(made)
-
-    def result(self, inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
-        """The peak, without the inputs; the outputs live to the end."""
-        self._made_before(outputs)
-        return peak_of(self._runs, map(id, outputs), described(inputs).nbytes or 0)
+        self._ran.append((path, used, made, in_place))
 
     def mark(self) -> int:
         """Return the current position of the trace, for :meth:`forget`."""
-        return len(self._runs)
+        return len(self._ran)
 
     def forget(self, mark: int) -> None:
         """Drop what was noted since."""
-        del self._runs[mark:]
+        del self._ran[mark:]
 
-    def _made_before(self, tensors: list[KerasTensor]) -> None:
-        """Let tensors that no operation made, but a cast on the way into a layer, be made just before the last operation."""
-        memory = self._memory_of(tensors)
-        if memory and self._runs:
-            self._runs.insert(-1, OperatorRun(self._runs[-1].path, (), memory))
+    def result(self, inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
+        """The peak, without the inputs; the outputs live to the end.
 
-    def _memory_of(self, tensors: list[KerasTensor]) -> dict[Hashable, Bytes]:
-        """Return the bytes of the tensors that are not known yet, by identity; afterwards they are."""
-        new = {id(tensor): tensor for tensor in tensors if id(tensor) not in self._known}
-        self._known.update(new)
-        return {key: prod(shape_of(tensor)) * (itemsize(dtype_of(tensor)) or 0) for key, tensor in new.items()}
+        A tensor that no operation made, as the first state of a recurrent network, is made just before it is used.
+        """
+        known: set[Hashable] = set(map(id, inputs))
+        runs: list[OperatorRun] = []
+
+        def memory_of(tensors: list[KerasTensor]) -> dict[Hashable, Bytes]:
+            """The bytes of the tensors that are not known yet, by identity; afterwards they are."""
+            new = {id(tensor): tensor for tensor in tensors if id(tensor) not in known}
+            known.update(new)
+            return {key: elements(tensor) * (itemsize(dtype_of(tensor)) or 0) for key, tensor in new.items()}
+
+        for path, used, made, in_place in self._ran:
+            operands = [*map(id, used), *(id(tensor) for tensor in made if id(tensor) in known)]
+            if before := memory_of(used):
+                runs.append(OperatorRun(path, (), before))
+            runs.append(OperatorRun(path, operands, memory_of(made), None if in_place is None else id(in_place)))
+        if (before := memory_of(outputs)) and runs:
+            runs.insert(-1, OperatorRun(runs[-1].path, (), before))
+        return peak_of(runs, map(id, outputs), described(inputs).nbytes or 0)
 
 
 _PASSED = "time"
@@ -271,7 +260,7 @@ class SymbolicTrace:
         """Paths of layers that were counted otherwise, with the reason."""
         self.tape: list[TapeEntry] | None = None
         """Every operation in its order, where a backward is to be counted."""
-        self._formulas, self._fallback = formulas, fallback
+        self.formulas, self._fallback = formulas, fallback
         self.times = 1
         self._is_paused = False
         self._thread = threading.get_ident()
@@ -308,14 +297,14 @@ class SymbolicTrace:
     def beginning(self) -> Callable[[], None]:
         """Forgets, when it is called, everything that the call which runs now did after this."""
         call, calls, events = self.current, len(self.calls), self.lifetimes.mark()
-        children, operator_calls, missed = call.children, call.operator_calls, call.uncovered.copy()
-        operators = {name: list(figures) for name, figures in call.operators.items()}
+        children, operator_calls = call.children, call.operator_calls
+        missed, counts = call.uncovered.copy(), call.counts.copied()
 
         def start_over() -> None:
             del self.calls[calls:]
             self.lifetimes.forget(events)
-            call.children, call.operator_calls, call.uncovered = children, operator_calls, missed.copy()
-            call.operators = {name: list(figures) for name, figures in operators.items()}
+            call.children, call.operator_calls = children, operator_calls
+            call.uncovered, call.counts = missed.copy(), counts.copied()
             self.current = call
 
         return start_over
@@ -331,7 +320,7 @@ class SymbolicTrace:
         self.current.children += 1
         given = (*args, *(value for name, value in kwargs.items() if name not in OF_A_CALL and value is not None))
         outputs = self._called(call, given, lambda: self._computed(call, args, kwargs))
-        formula = self._formulas.of_module(layer)
+        formula = self.formulas.of_module(layer)
         if formula is not None:
             call.counted = cost_by_formula(formula, layer, given, outputs)
         return outputs
@@ -414,7 +403,7 @@ class SymbolicTrace:
         kind: Any = type(operation)
         name, is_own = _named(kind)
         title, used = PREFIX + name, (args, kwargs)
-        written = self.formula_of(title)
+        written = self.formulas.of_operator(title)
         if written is None and not is_own:
             return operation.call(*args, **kwargs)  # a user's: counted by its parts
         if written is None and name == "separable_conv":
@@ -422,35 +411,21 @@ class SymbolicTrace:
         with self.paused():
             outputs = _output_of(name, operation, args, kwargs)
         if written is not None:
-            self.count(title, written(args, kwargs, outputs), used, outputs)
+            self.count(title, operator_cost(written, args, kwargs, outputs), used, outputs)
         elif is_own and name in COSTS:
-            self.count(title, COSTS[name](KerasCall(operation, args, kwargs, outputs)), used, outputs)
+            self.count(title, COSTS[name](call_of(name, operation, args, kwargs, outputs)), used, outputs)
         elif name in FREE:
             self.free(name, used, outputs)
         else:
             self.miss(title, used, outputs)
         return outputs
 
-    def formula_of(self, name: str) -> Callable[[Sequence[object], Kwargs, object], OperatorCost] | None:
-        """Return a user's formula for an operation as a function of arguments and result; ``name`` is that of tables."""
-        written = self._formulas.of_operator(name)
-        if written is None:
-            return None
-
-        def cost(args: Sequence[object], kwargs: Kwargs, output: object) -> OperatorCost:
-            message = cost_by_formula(written, args, kwargs, output)
-            macs = message.macs or 0
-            flops = 2 * macs if message.flops is None else message.flops
-            return macs, flops, flops if message.ops is None else message.ops
-
-        return cost
-
     def count(self, name: str, cost: OperatorCost, used: object, made: object) -> None:
         """Add an operation to the call that is running."""
         read, written = tensors_in(used), tensors_in(made)
         self.current.count(name, cost, read, written, self.times)
         # A bias is added where the product is, as every framework does it in one kernel or one buffer.
-        inputs = _symbolic(read)
+        inputs = symbolic_in(read)
         is_bias = name == ADD and len(inputs) == 1 and inputs[0] is self._product
         self._ran(name, cost, read, written, inputs[0] if is_bias else None)
         if cost[0]:
@@ -460,7 +435,7 @@ class SymbolicTrace:
         """Note an operation that does no arithmetic; to take a tensor for a tensor is none."""
         self.current.operator_calls += self.times if name != "convert_to_tensor" else 0
         read, written = tensors_in(used), tensors_in(made)
-        inputs = _symbolic(read)
+        inputs = symbolic_in(read)
         is_view = bool(inputs) and (name in VIEWS or (name == "cast" and inputs[0].dtype == written[0].dtype))
         self._ran(name, None, read, written, inputs[0] if is_view else None)
 
@@ -481,7 +456,7 @@ class SymbolicTrace:
         written: list[KerasTensor],
         in_place: KerasTensor | None,
     ) -> None:
-        self.lifetimes.ran(self.current.path, _symbolic(read), _symbolic(written), in_place)
+        self.lifetimes.ran(self.current.path, symbolic_in(read), symbolic_in(written), in_place)
         if self.tape is not None:
             name = name.removeprefix(PREFIX)
             learns = tuple(_learns(tensor, self.current, name) for tensor in read)
@@ -495,10 +470,6 @@ def _named(kind: type) -> tuple[str, bool]:
     spaced = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", kind.__name__)
     name = re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
     return name.replace("re_lu", "relu"), kind.__module__.startswith(private.OWN_MODULES)
-
-
-def _symbolic(tensors: list[KerasTensor]) -> list[KerasTensor]:
-    return [tensor for tensor in tensors if isinstance(tensor, KerasTensor)]
 
 
 def _message_of(error: Exception) -> str:
@@ -557,7 +528,7 @@ def patching(trace: SymbolicTrace) -> Iterator[None]:
     """Within it ``trace`` sees the calls of layers and operations on symbolic tensors; afterwards Keras is as it was."""
     with ExitStack() as stack:
         for owner, name, instead in (*_changes(trace), *_shortcuts(trace)):
-            stack.enter_context(replaced(owner, name, instead))
+            stack.enter_context(patch.object(owner, name, instead))
         if keras.config.is_traceback_filtering_enabled():  # it explains, in every call, errors that nobody sees here
             stack.callback(keras.config.enable_traceback_filtering)
             keras.config.disable_traceback_filtering()
@@ -639,27 +610,18 @@ def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
     def leaves(structure: Any) -> list[Any]:
         return [structure] if isinstance(structure, LEAVES) else flatten(structure)
 
-    def mask_of(tensor: Any) -> Any:
-        return getattr(tensor, "_keras_mask", None) if isinstance(tensor, KerasTensor) else get_mask(tensor)
-
     def scope(name: str, caller: Any = None, **options: object) -> Any:
         """Keras's own scope; that of the framework around it only names what is made in a layer, which is built."""
         is_quick = trace.sees() and getattr(caller, "built", False) and not trace.current.in_graph
         return (private.name_scope.name_scope if is_quick else named)(name, caller=caller, **options)
 
     backend, tree = private.backend, private.tree
-    new, before, named, get_mask = (
-        keras.Operation.__new__,
-        backend.is_tensor,
-        backend.name_scope,
-        backend.get_keras_mask,
-    )
+    new, before, named = keras.Operation.__new__, backend.is_tensor, backend.name_scope
     map_structure, flatten = tree.map_structure, tree.flatten
     if not getattr(keras.config, "is_nnx_enabled", bool)():  # Keras 3.10 has no such mode
         yield keras.Operation, "__new__", staticmethod(new_operation)
     yield backend, "is_tensor", is_tensor
     yield backend, "name_scope", scope
-    yield backend, "get_keras_mask", mask_of
     yield tree, "map_structure", mapped
     yield tree, "flatten", leaves
     yield private.naming, "to_snake_case", cache(private.naming.to_snake_case)
@@ -685,20 +647,3 @@ def _left_to_tensor(before: KerasFunction) -> KerasFunction:
         return NotImplemented if isinstance(other, KerasTensor) else before(variable, other)
 
     return operator
-
-
-@contextmanager
-def replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Within it an attribute of a class or module is another one."""
-    before = vars(owner).get(name, _ABSENT)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is _ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
-
-
-_ABSENT = object()

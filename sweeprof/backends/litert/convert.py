@@ -10,12 +10,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, ClassVar, Literal
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import filled, from_json, signature_of, specs_in, to_json
+from sweeprof.backends.call_signature import filled, from_json, signature_of, specs_in
 from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.model_files import (
     NO_SAMPLES,
@@ -27,7 +28,6 @@ from sweeprof.backends.model_files import (
     batches_of,
     built,
     digest_of,
-    key_of,
     stored_samples,
 )
 from sweeprof.errors import Unsupported
@@ -64,12 +64,11 @@ class LitertConverter(Converter[TfliteFile]):
         try:
             return converted(known, signature, self.quantization, samples, folder)
         except Exception as error:  # the converter may raise anything
-            failed(error).raise_as(MAKER.refusal)
+            ChildFailure.of("convert", error).raise_as(MAKER.refusal)
 
     def of_node(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, cache: Path) -> TfliteFile:
         signature, samples = signature_of(inputs, axis, is_nested=True), self._samples(axis)
-        about = (to_json(signature), self.quantization, digest_of(samples), self.seed)
-        folder = cache / key_of(node, self.PACKAGES, self.VERSION, *about)
+        folder = self.entry(node, signature, axis, cache, digest_of(samples))
         return self.made(node, signature, axis, folder, samples)
 
     def request(self) -> dict[str, object]:
@@ -172,11 +171,6 @@ def _without_advice() -> Iterator[None]:
                 os.close(copy)
 
 
-def failed(error: Exception) -> ChildFailure:
-    """Describe an error of the converter."""
-    return ChildFailure.of("convert", error)
-
-
 def _built(request: ChildRequest) -> Callable[..., object]:
     return checked(built(request["node"], request["seed"]))
 
@@ -187,4 +181,4 @@ def _made(model: Callable[..., object], request: ChildRequest) -> TfliteFile:
 
 
 if __name__ == "__main__":
-    answer(_built, _made, failed)
+    answer(_built, _made, partial(ChildFailure.of, "convert"))

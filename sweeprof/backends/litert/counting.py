@@ -13,9 +13,10 @@ import numpy as np
 
 from sweeprof.backends.litert.files import TfliteFile, TfliteOperator, TfliteTensor, read
 from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
-from sweeprof.counting import file_graph, mapping
-from sweeprof.counting.file_graph import OwnCounts, layer_row, liveness
+from sweeprof.counting import mapping
+from sweeprof.counting.file_graph import layer_row, liveness
 from sweeprof.counting.formulas import OperatorCost
+from sweeprof.counting.mapping import CountedOperators
 from sweeprof.counting.operators import NOTHING, REAL, added
 from sweeprof.counting.parameters import Variable, summed
 from sweeprof.results.layer_times import ROOT
@@ -34,7 +35,7 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTabl
     graph, method = read(file.path), "shapes"
     if [tensor.shape for tensor in graph.inputs] != [tuple(shape) for shape in shapes]:
         graph, method = read(file.path, _shapes_of_forward(file, shapes)), "real forward: the file leaves sizes open"
-    root = layer_row(ROOT, "tflite", Weights(), OwnCounts(), graph.inputs, graph.outputs, is_leaf=False)
+    root = layer_row(ROOT, "tflite", Weights(), CountedOperators(), graph.inputs, graph.outputs, is_leaf=False)
     rows, uncovered, calls = [root], Counter[str](), Counter[str]()
     known: set[TfliteTensor] = set()
     for operator in graph.operators:
@@ -45,7 +46,7 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTabl
         if cost is None:
             uncovered[operator.op] += 1
         given = [tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant]
-        counts = OwnCounts()
+        counts = CountedOperators()
         counts.add(operator.op, cost or NOTHING, given[0].elements if given else 0, made.elements)
         weights = summed(_new_weights(operator, known))
         row = layer_row(operator.path, operator.op, weights, counts, given, operator.outputs, is_leaf=True)
@@ -98,18 +99,18 @@ bilinear: RESIZE_BILINEAR
 
 _RULES: dict[str, TfliteRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "FULLY_CONNECTED": file_graph.matmul(inner=1, bias=2),  # weights (out, in): over every leading axis of the input
-    "BATCH_MATMUL": file_graph.matmul("adjX"),
-    "CONV_2D": file_graph.convolution(1),  # weights (out, height, width, in/groups)
-    "CONV_3D": file_graph.convolution(0, -1),  # weights (depth, height, width, in, out)
-    "DEPTHWISE_CONV_2D": file_graph.convolution(1, 3),  # weights (1, height, width, out)
+    "FULLY_CONNECTED": mapping.matmul(inner=1, bias=2),  # weights (out, in): over every leading axis of the input
+    "BATCH_MATMUL": mapping.matmul("adjX"),
+    "CONV_2D": mapping.convolution(1),  # weights (out, height, width, in/groups)
+    "CONV_3D": mapping.convolution(0, -1),  # weights (depth, height, width, in, out)
+    "DEPTHWISE_CONV_2D": mapping.convolution(1, 3),  # weights (1, height, width, out)
     # Inputs are (output shape, weights, values, bias); weights (out, height, width, in) or (depth, …, out, in).
-    **mapping.named(file_graph.transposed_convolution(0, -1, 2, 3), "TRANSPOSE_CONV CONV_3D_TRANSPOSE"),
-    "AVERAGE_POOL_2D": file_graph.average_pool("filterWidth", "filterHeight"),
+    **mapping.named(mapping.transposed_convolution(0, -1, 2, 3), "TRANSPOSE_CONV CONV_3D_TRANSPOSE"),
+    "AVERAGE_POOL_2D": mapping.average_pool("filterWidth", "filterHeight"),
     "MAX_POOL_2D": mapping.max_pool,
-    "SOFTMAX": mapping.softmax,
+    "SOFTMAX": mapping.softmax(),
     "LOG_SOFTMAX": mapping.log_softmax,
-    "GELU": file_graph.gelu("approximate"),
+    "GELU": mapping.gelu("approximate"),
     **mapping.named(mapping.reduction("sum"), "SUM REDUCE_MAX REDUCE_MIN"),
     "MEAN": mapping.reduction("mean"),
 }

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sweeprof.backends.model_files import Channels, MadeFile, existing
-from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor
+from sweeprof.counting.file_graph import FileGraph
+from sweeprof.counting.mapping import CallTensor, OperatorCall
 from sweeprof.counting.operators import INTEGER, REAL
 
 
@@ -35,30 +36,20 @@ class TfliteFile(MadeFile):
         return replace(self, path=existing(self.path, "TFLite file"))
 
 
-BITS = {
-    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 64),
-    **dict.fromkeys(("float32", "int32", "uint32"), 32),
-    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
-    **dict.fromkeys(("int8", "uint8", "bool"), 8),
-    "complex128": 128,
-    "int4": 4,
-    "int2": 2,
-}
-"""Of an element, by type; what is not here (strings, handles) has no size of its own."""
 FLOATING = {"float64", "float32", "float16", "bfloat16"}
 FUSED = {0: "", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6", 4: "TANH", 5: "SIGN_BIT"}
 """``fusedActivationFunction`` of an operator's options."""
 
 
 @dataclass(slots=True, eq=False)
-class TfliteTensor(FileTensor):
+class TfliteTensor(CallTensor):
     """A tensor of the file. Quantized ones represent real numbers."""
 
     source: TfliteTensor | None = None
     """The constant that it is a copy of: weights of 16 bits are widened before they are used."""
 
 
-class TfliteOperator(FileOperator[TfliteTensor]):
+class TfliteOperator(OperatorCall[TfliteTensor]):
     """An operator of the file."""
 
     @property
@@ -83,7 +74,8 @@ def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Tfli
         content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)  # so that no weight is read
     model = schema.Model.GetRootAs(content)
     main = model.Subgraphs(0)
-    stored = [_is_stored(model.Buffers(index)) for index in range(model.BuffersLength())]
+    buffers = [model.Buffers(index) for index in range(model.BuffersLength())]
+    stored = [bool(buffer.DataLength() or buffer.Size()) for buffer in buffers]
     tensors = [_tensor(main.Tensors(index), stored) for index in range(main.TensorsLength())]
     for index, shape in (shapes or {}).items():
         if index < len(tensors):
@@ -92,10 +84,6 @@ def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Tfli
     operators = [_operator(main.Operators(index), codes, tensors) for index in range(main.OperatorsLength())]
     inputs, outputs = _positions(main.InputsAsNumpy()), _positions(main.OutputsAsNumpy())
     return FileGraph(tuple(operators), tuple(tensors[i] for i in inputs), tuple(tensors[i] for i in outputs))
-
-
-def _is_stored(buffer: Any) -> bool:
-    return bool(buffer.DataLength() or buffer.Size())
 
 
 @cache
@@ -126,10 +114,16 @@ def _tensor(tensor: Any, stored: list[bool]) -> TfliteTensor:
         tensor.Name().decode(),
         tuple(_positions(tensor.ShapeAsNumpy())),
         dtype,
-        BITS.get(dtype, 0) / 8,
+        _itemsize(dtype),
         REAL if is_real else INTEGER,
         stored[tensor.Buffer()],
     )
+
+
+def _itemsize(dtype: str) -> float:
+    """Return the bytes of an element; 0 for what has no size of its own, such as strings and handles."""
+    bits = re.search(r"\d+$", dtype)
+    return 1 if dtype == "bool" else int(bits[0]) / 8 if bits else 0
 
 
 def _operator(operator: Any, codes: list[str], tensors: list[TfliteTensor]) -> TfliteOperator:
@@ -152,7 +146,7 @@ _WEIGHED = re.compile("conv|depthwise|matmul|einsum", re.IGNORECASE)
 _WORKING = re.compile("^(?!Relu|Tanh|Sigmoid)")
 
 
-def _path(op: str, inputs: Sequence[FileTensor | None], outputs: Sequence[FileTensor]) -> str:
+def _path(op: str, inputs: Sequence[CallTensor | None], outputs: Sequence[CallTensor]) -> str:
     """The layer, by the scopes in the name of what the operator returns; of several layers fused into one the one with weights,
     or one that is more than an activation.
 
@@ -167,7 +161,7 @@ def _path(op: str, inputs: Sequence[FileTensor | None], outputs: Sequence[FileTe
     return ".".join(scope.removesuffix("_1") if model.endswith("_1") else scope for scope in scopes)
 
 
-def _scoped(tensors: Sequence[FileTensor | None]) -> list[str]:
+def _scoped(tensors: Sequence[CallTensor | None]) -> list[str]:
     """Names with a model and a layer in them; what was fused has several in one."""
     names = [part for tensor in tensors if tensor is not None for part in tensor.name.split(";")]
     return [name for name in names if name.count("/") >= 2]

@@ -13,10 +13,10 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.file_backend import FileModel, fitting
+from sweeprof.backends.file_backend import Feed, FileModel, fitting, operands
 from sweeprof.backends.litert.files import one_operator, read
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 
 
@@ -33,15 +33,6 @@ class InterpreterSettings:
         return Interpreter(num_threads=self.threads, experimental_op_resolver_type=kind, **model)
 
 
-@dataclass(frozen=True, slots=True)
-class InterpreterFeed:
-    """A batch in the types and the shapes of the file's inputs."""
-
-    arrays: tuple[AnyArray, ...]
-    rows: int | None
-    """Of the batch, which a file for a larger one is filled up to; None: it has no axis for them."""
-
-
 class LitertModel(FileModel):
     """A file in an interpreter."""
 
@@ -55,15 +46,15 @@ class LitertModel(FileModel):
         positional, named = self.arrays(inputs)
         return [*positional, *named.values()]
 
-    def feed(self, inputs: Inputs) -> InterpreterFeed:
+    def feed(self, inputs: Inputs) -> Feed:
         given, wanted = self._given(inputs), inputs_of(self.native)
         rows = len(given[0]) if given[0].ndim else None
-        return InterpreterFeed(tuple(map(_fitting, given, wanted)), rows)
+        return Feed(tuple(map(_fitting, given, wanted)), rows)
 
-    def step_of(self, batch: InterpreterFeed) -> Callable[[], object]:
+    def step_of(self, batch: Feed) -> Callable[[], object]:
         """The inputs are set once, as a model on an accelerator has them there; outputs are copied out in every step."""
         interpreter = self.native
-        for detail, array in zip(inputs_of(interpreter), batch.arrays, strict=True):
+        for detail, array in zip(inputs_of(interpreter), batch.values, strict=True):
             interpreter.set_tensor(detail["index"], array)
         wanted = [detail["index"] for detail in interpreter.get_output_details()]
 
@@ -131,16 +122,14 @@ def kernel(model: LitertModel, wanted: KernelName | None) -> Kernel:
     names = [operator.op for operator in read(model.file.path).operators]
     convolutions = sum(name in _CONVOLUTIONS for name in names)
     name = wanted or resembling(convolutions, names.count("FULLY_CONNECTED"))
+    given, weights = (np.ascontiguousarray(np.moveaxis(array, 1, -1)) for array in operands(name))
     if name == "convolution":
         options = schema.Conv2DOptionsT()
         options.padding, options.strideH, options.strideW = schema.Padding.SAME, 1, 1
-        given = np.ones((1, SIDE, SIDE, CHANNELS), np.float32)
-        weights = np.full((CHANNELS, 3, 3, CHANNELS), 1e-3, np.float32)
         content = one_operator("CONV_2D", given, weights, "Conv2DOptions", options, given.shape)
     else:
-        given = np.full((ROWS, ROWS), 1e-3, np.float32)
         options = schema.FullyConnectedOptionsT()
-        content = one_operator("FULLY_CONNECTED", given, given, "FullyConnectedOptions", options, given.shape)
+        content = one_operator("FULLY_CONNECTED", given, weights, "FullyConnectedOptions", options, given.shape)
     interpreter = model.settings.open(model_content=content)
     interpreter.allocate_tensors()
     interpreter.set_tensor(interpreter.get_input_details()[0]["index"], given)

@@ -28,23 +28,16 @@ from onnx.reference import ReferenceEvaluator
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.counting import file_graph, mapping, operators
-from sweeprof.counting.file_graph import (
-    FileGraph,
-    FileOperator,
-    FileTensor,
-    GraphFacts,
-    cost_by,
-    is_added,
-    module_table,
-)
+from sweeprof.counting import mapping, operators
+from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.operators import COMPLEX, GRU, INTEGER, LSTM, REAL, RELU, TANH, Numbers, RecurrentCell
+from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, is_added
+from sweeprof.counting.operators import COMPLEX, GRU, INTEGER, LSTM, REAL, Numbers
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
-OnnxValue = FileTensor
-OnnxNode = FileOperator[FileTensor]
+OnnxValue = CallTensor
+OnnxNode = OperatorCall[CallTensor]
 OnnxGraph = FileGraph[OnnxNode, OnnxValue]
 
 
@@ -407,16 +400,10 @@ hardtanh: ThresholdedRelu Shrink
 """
 
 
-def _several(node: OnnxNode) -> OperatorCost:
-    """``Sum``, ``Mean``, ``Max``, ``Min`` of any number of tensors."""
-    made = node.result
-    return operators.sum_of_tensors(len(node.inputs), made.elements, made.numbers, mean=node.op == "Mean")
-
-
 def _grid_sample(node: OnnxNode) -> OperatorCost:
     """As a Resize with the same interpolation mode."""
-    mode = file_graph.text_of(node, "mode", "linear")
-    return file_graph.interpolation(mode, len(node.result.sizes) - 2, node.result)
+    mode = node.text("mode", "linear")
+    return mapping.interpolation(mode, len(node.result.sizes) - 2, node.result)
 
 
 def _attention(node: OnnxNode) -> OperatorCost:
@@ -457,10 +444,6 @@ def _instance_norm(node: OnnxNode) -> OperatorCost:
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
 
 
-def _softmax(node: OnnxNode) -> OperatorCost:
-    return mapping.softmax(node, [node.attributes.get("axis", -1)])
-
-
 def _fourier(node: OnnxNode) -> OperatorCost:
     """The last axis has the real and the imaginary parts."""
     sizes = node.result.sizes
@@ -469,48 +452,28 @@ def _fourier(node: OnnxNode) -> OperatorCost:
     return operators.fourier(prod(sizes[:-1]), points, is_real=node.operand(0).sizes[-1] != 2)
 
 
-def _network(cell: RecurrentCell, node: OnnxNode) -> OperatorCost:
-    """``X (steps, batch, I)``, ``W (directions, gates·H, I)``, ``R (directions, gates·H, H)``, ``B`` of both products."""
-    directions, rows, size = node.operand(1).sizes
-    given, hidden = node.operand(0), rows // cell.gates
-    return operators.recurrent(
-        cell,
-        directions * given.elements // given.sizes[-1],
-        size,
-        hidden,
-        hidden,
-        2 if is_added(node.input(3)) else 0,
-        peepholes=node.input(7) is not None,
-    )
-
-
-def _rnn(node: OnnxNode) -> OperatorCost:
-    activation = node.attributes.get("activations", [b"Tanh"])[0]
-    return _network(RELU if activation == b"Relu" else TANH, node)
-
-
 _RULES: dict[str, OnnxRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "Gelu": file_graph.gelu("approximate"),
-    **mapping.named(_several, "Sum Mean Max Min"),
-    **mapping.named(file_graph.resize, "Resize Upsample"),
+    "Gelu": mapping.gelu("approximate"),
+    **mapping.named(mapping.sum_of_tensors, "Sum Mean Max Min"),
+    **mapping.named(mapping.resize, "Resize Upsample"),
     "GridSample": _grid_sample,
-    "Gemm": file_graph.matmul("transA", bias=2),
-    **mapping.named(file_graph.matmul(), "MatMul MatMulInteger"),
-    "Conv": file_graph.convolution(1),
-    "ConvInteger": file_graph.convolution(1, bias=4),
-    "QLinearConv": file_graph.convolution(1, weight=3, bias=8),
-    "ConvTranspose": file_graph.transposed_convolution(1),
-    "Einsum": file_graph.einsum,
+    "Gemm": mapping.matmul("transA", bias=2),
+    **mapping.named(mapping.matmul(), "MatMul MatMulInteger"),
+    "Conv": mapping.convolution(1),
+    "ConvInteger": mapping.convolution(1, bias=4),
+    "QLinearConv": mapping.convolution(1, weight=3, bias=8),
+    "ConvTranspose": mapping.transposed_convolution(1),
+    "Einsum": mapping.einsum(),
     "Attention": _attention,
-    "BatchNormalization": file_graph.batch_norm,
+    "BatchNormalization": mapping.batch_norm("training_mode"),
     "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,
     "InstanceNormalization": _instance_norm,
-    "GroupNormalization": file_graph.group_norm,
-    "Softmax": _softmax,
+    "GroupNormalization": mapping.group_norm,
+    "Softmax": mapping.softmax(),
     "LogSoftmax": mapping.log_softmax,
-    "AveragePool": file_graph.average_pool("kernel_shape"),
+    "AveragePool": mapping.average_pool("kernel_shape"),
     **mapping.named(mapping.max_pool, "MaxPool GlobalMaxPool"),
     **mapping.named(mapping.reduction("mean"), "GlobalAveragePool ReduceMean"),
     **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
@@ -519,11 +482,11 @@ _RULES: dict[str, OnnxRule] = {
     "ReduceLogSum": mapping.reduction("log_sum"),
     "ReduceLogSumExp": mapping.logsumexp,
     **mapping.named(mapping.scan, "CumSum CumProd"),
-    **mapping.named(file_graph.scatter, "ScatterElements ScatterND"),
+    **mapping.named(mapping.scatter, "ScatterElements ScatterND"),
     "DFT": _fourier,
-    "RNN": _rnn,
-    "GRU": partial(_network, GRU),
-    "LSTM": partial(_network, LSTM),
+    "RNN": mapping.recurrent(None, 1, bias=3),
+    "GRU": mapping.recurrent(GRU, 1, bias=3),
+    "LSTM": mapping.recurrent(LSTM, 1, bias=3),
 }
 COSTS: dict[str, OnnxRule] = {f"onnx::{name}": rule for name, rule in _RULES.items()}
 """Rule by qualified name, e.g. ``onnx::Conv``."""

@@ -107,9 +107,6 @@ class Exporter(Converter[Exported]):
         samples = self.ranges(axis if file.channels == "last" else None) if self.method == "static" else {}
         return self.lowered(file, {"method": self.method, "by": version("onnxruntime")}, samples, temporary)
 
-    def key(self) -> tuple[object, ...]:
-        return (self.seed, self.opset, self.dtype)
-
     def request(self) -> dict[str, object]:
         return {"opset": self.opset, "dtype": self.dtype}
 

@@ -17,10 +17,10 @@ import onnxruntime
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import FileModel
+from sweeprof.backends.file_backend import Feed, FileModel, operands
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, product_rate
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
+from sweeprof.measuring.calibration import Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
@@ -97,17 +97,6 @@ class SessionSettings:
         return options
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFeed:
-    """A batch on the device, by the names of the graph's inputs."""
-
-    values: Mapping[str, onnxruntime.OrtValue]
-    """``OrtValue`` each."""
-    shapes: Mapping[str, tuple[int, ...]]
-    rows: int | None = None
-    """The samples that count, of a batch that was filled up for a graph of a larger one; None: all."""
-
-
 class OnnxModel(FileModel):
     """A file in a session."""
 
@@ -119,10 +108,9 @@ class OnnxModel(FileModel):
         if rows is not None:  # only the last batch of an evaluation may be filled up
             raise Unsupported(f"the graph takes a larger batch than {rows}, and no other")
 
-    def feed(self, inputs: Inputs) -> SessionFeed:
+    def feed(self, inputs: Inputs) -> Feed:
         given, rows = self._filled(inputs)
-        values = {name: on_device(array, self.device) for name, array in given.items()}
-        return SessionFeed(values, {name: array.shape for name, array in given.items()}, rows)
+        return Feed({name: on_device(array, self.device) for name, array in given.items()}, rows)
 
     def _filled(self, inputs: Inputs) -> tuple[Mapping[str, AnyArray], int | None]:
         return _filled(self._fed(inputs), self.native.get_inputs(), self.file.batch)
@@ -137,10 +125,10 @@ class OnnxModel(FileModel):
         given = by_name([slot.name for slot in wanted], *self.arrays(inputs))
         return {slot.name: _as_wanted(given[slot.name], slot.type) for slot in wanted}
 
-    def step_of(self, batch: SessionFeed) -> Callable[[], object]:
+    def step_of(self, batch: Feed) -> Callable[[], object]:
         return self.steps_of(self.native, batch)
 
-    def steps_of(self, session: onnxruntime.InferenceSession, batch: SessionFeed) -> Callable[[], object]:
+    def steps_of(self, session: onnxruntime.InferenceSession, batch: Feed) -> Callable[[], object]:
         """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
         and them.
         """
@@ -235,15 +223,11 @@ def kernel(model: OnnxModel, wanted: KernelName | None) -> Kernel:
 
     found = Counter(node.op_type for node in onnx.load(model.file.path, load_external_data=False).graph.node)
     name = wanted or resembling(found["Conv"] + found["ConvTranspose"], found["Gemm"] + found["MatMul"])
-    if name == "convolution":
-        given = np.ones((1, CHANNELS, SIDE, SIDE), np.float32)
-        graph = one_node("Conv", given, np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32), pads=[1, 1, 1, 1])
-    else:
-        given = np.full((ROWS, ROWS), 1e-3, np.float32)
-        graph = one_node("MatMul", given, given)
+    given, weights = operands(name)
+    is_convolution = name == "convolution"
+    graph = one_node("Conv", given, weights, pads=[1] * 4) if is_convolution else one_node("MatMul", given, weights)
     session = model.settings.open(graph, model.device)
-    batch = SessionFeed({"x0": on_device(given, model.device)}, {"x0": given.shape})
-    return Kernel(name, model.steps_of(session, batch))
+    return Kernel(name, model.steps_of(session, Feed({"x0": on_device(given, model.device)})))
 
 
 OPSET, IR_VERSION = 17, 8
@@ -274,17 +258,12 @@ def chain_of(op: str, given: AnyArray, length: int, weights: AnyArray | None = N
 
 
 def peaks(settings: PeakSettings, options: SessionSettings) -> Peaks:
-    """The highest rates of short benchmarks; about a second, in single precision, with the session's settings.
-
-    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
-    """
-    return Peaks(
-        flops_per_s=product_rate(partial(_product_seconds, settings.device, options)),
-        bytes_per_s=_copy_rate(settings.device, options),
-        dtype=settings.dtype,
-        device=settings.device,
-        threads=settings.threads,
+    """The highest rates of short benchmarks in single precision, with the session's settings."""
+    products, copies = (
+        partial(_product_seconds, settings.device, options),
+        partial(_copy_rate, settings.device, options),
     )
+    return measured_peaks(settings, products, copies)
 
 
 def _product_seconds(device: str, options: SessionSettings, size: int) -> float:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,11 +36,12 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from sweeprof.backends.file_backend import Feed
 from sweeprof.backends.onnxruntime.counting import OnnxGraph, OnnxNode, cost_of, read
-from sweeprof.backends.onnxruntime.model import OnnxModel, SessionFeed, chain_of, on_device
+from sweeprof.backends.onnxruntime.model import OnnxModel, chain_of, on_device
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, MOST_REPEATS, in_turns, seconds_added
+from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, MOST_REPEATS, in_turns
 from sweeprof.measuring.node_times import NodeRun, StepPair, module_times, operator_rows, origin_of, pairs_in_turns
 from sweeprof.measuring.timing import Clock, lasting, without_collection
 from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes, disagreement
@@ -104,22 +106,17 @@ def calibrated(model: OnnxModel) -> ProfilerOverhead:
     """Return the profiler's overhead for each node on the model's device."""
     settings = replace(model.settings, optimization="disabled")
     given, clock = np.ones(1, np.float32), model.clock()
-    chain = chain_of("Neg", given, NODES)
-    batch = SessionFeed({"x0": on_device(given, model.device)}, {"x0": given.shape})
-    plain = model.steps_of(settings.open(chain, model.device), batch)
+    model_of_chain = chain_of("Neg", given, NODES)
+    batch = Feed({"x0": on_device(given, model.device)})
+    plain = model.steps_of(settings.open(model_of_chain, model.device), batch)
     with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
-        session = settings.open(chain, model.device, partial(profiling, folder=Path(folder)))
+        session = settings.open(model_of_chain, model.device, partial(profiling, folder=Path(folder)))
         profiled = model.steps_of(session, batch)
         for step in (plain, profiled):
             lasting(step, WARMUP_STEPS, clock)
-        bare_steps: list[float] = []
-
-        def bare_step() -> float:
-            bare_steps.append(lasting(plain, 1, clock))
-            return bare_steps[-1]
-
-        whole = seconds_added(bare_step, lambda: lasting(profiled, 1, clock), STEPS) / NODES
-        bare = statistics.median(bare_steps) / NODES
+        pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, profiled, 1, clock))
+        pairs = [pair(number) for number in range(STEPS)]
+        whole, bare = _added(pairs) / NODES, statistics.median(bare for bare, _ in pairs) / NODES
         traced = list(steps_of(Path(session.end_profiling()).read_bytes()))[-STEPS:]
     window = statistics.median(sum(node["dur"] for node in step.nodes) / 1e6 for step in traced) / NODES
     inside = max(0.0, window - bare)
@@ -211,7 +208,7 @@ class Profiled:
 
 
 @contextmanager
-def profiled(model: OnnxModel, batch: SessionFeed) -> Iterator[Profiled]:
+def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
     """Within the context steps are profiled; what was seen is there after it."""
     with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
         optimised = Path(folder) / "optimised.onnx"
@@ -229,7 +226,8 @@ def profiled(model: OnnxModel, batch: SessionFeed) -> Iterator[Profiled]:
             yield seen
         finally:
             content = Path(session.end_profiling()).read_bytes()
-        known = origins(read(model.file, (), batch.shapes), list(graph.node))
+        shapes = {name: tuple(value.shape()) for name, value in batch.values.items()}
+        known = origins(read(model.file, (), shapes), list(graph.node))
         traced = list(steps_of(content))
         seen.steps = [tuple(_ran(event, known) for event in step.nodes) for step in traced]
         seen.seconds = [step.seconds for step in traced]
@@ -258,7 +256,7 @@ FEWEST_REPEATS = 3
 RunStep = Callable[[], object]
 
 
-def layer_times(model: OnnxModel, batch: SessionFeed, protocol: Protocol) -> LayerTimes:
+def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes:
     """The modules' times of inference; as many repeats as the protocol asks of a round.
 
     Raises:
@@ -291,7 +289,7 @@ def _taken(plain: RunStep, seen: Profiled, clock: Clock, protocol: Protocol) -> 
     without it.
     """
     most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
-    pair = in_turns(lambda: lasting(plain, 1, clock), lambda: lasting(seen.step, 1, clock))
+    pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, seen.step, 1, clock))
     warmup = pairs_in_turns(pair, clock, protocol.warmup_steps, protocol.warmup_s, protocol.max_s, most=most)
     kept: list[StepPair] = []
     begin = clock.now()
@@ -317,7 +315,7 @@ UNTRACED_STEPS = 2
 TRACED_STEPS = 3
 
 
-def operators(model: OnnxModel, batch: SessionFeed) -> Operators:
+def operators(model: OnnxModel, batch: Feed) -> Operators:
     """Return the operators that a step runs: nodes of the optimised graph by module, with times of a few steps.
 
     FLOPs are those of docs/counting.md, counted on the graph as it was exported; a node that the run-time has made of several has
@@ -329,9 +327,10 @@ def operators(model: OnnxModel, batch: SessionFeed) -> Operators:
     with profiled(model, batch) as seen:
         for _ in range(UNTRACED_STEPS + TRACED_STEPS):
             seen.step()
+    nodes = chain.from_iterable(seen.steps[UNTRACED_STEPS:])
     return Operators(
         mode="inference",
-        rows=operator_rows(seen.steps[UNTRACED_STEPS:], on_device=not model.device.startswith("cpu")),
+        rows=operator_rows(nodes, TRACED_STEPS, on_device=not model.device.startswith("cpu")),
         steps=TRACED_STEPS,
         step_s=sum(seen.seconds[UNTRACED_STEPS:]) / TRACED_STEPS,
         files={"trace.json.gz": seen.chrome},

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import openvino
 
 from sweeprof.backends import Build, Gap
-from sweeprof.backends.file_backend import FileBackend, gaps_of
+from sweeprof.backends.file_backend import Feed, FileBackend, gaps_of
 from sweeprof.backends.openvino.convert import OpenvinoConverter
-from sweeprof.backends.openvino.model import CompileSettings, Feed, Hint, OpenvinoModel, kernel
+from sweeprof.backends.openvino.model import CompileSettings, Hint, OpenvinoModel, kernel
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelName

@@ -22,16 +22,17 @@ from sweeprof.backends.call_signature import by_name, shapes_of
 from sweeprof.backends.openvino.convert import OpenvinoConverter
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
-from sweeprof.counting import file_graph, mapping, operators
-from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor, GraphFacts, cost_by, module_table
+from sweeprof.counting import mapping, operators
+from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING, REAL, RELU, TANH, RecurrentCell
+from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by
+from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING, REAL
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
-OpenvinoNode = FileOperator[FileTensor]
-OpenvinoGraph = FileGraph[OpenvinoNode, FileTensor]
+OpenvinoNode = OperatorCall[CallTensor]
+OpenvinoGraph = FileGraph[OpenvinoNode, CallTensor]
 VIEWS = {"Reshape", "Squeeze", "Unsqueeze"}
 """Operators whose result is their input under another shape: no memory of its own."""
 DTYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "boolean": "bool"}
@@ -71,7 +72,7 @@ def cost_of(node: OpenvinoNode, formulas: Formulas) -> OperatorCost | None:
 
 def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
     """Return the graph of a model with the shapes that it has."""
-    values: dict[Any, FileTensor] = {}
+    values: dict[Any, CallTensor] = {}
     nodes, weights = [], []
     for node in model.get_ordered_ops():
         kind, name = node.get_type_name(), node.get_friendly_name()
@@ -82,7 +83,7 @@ def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
             shape = tuple(slot.get_shape()) if slot.get_partial_shape().is_static else None
             label, dtype = name if index == 0 else f"{name}:{index}", _dtype(slot)
             size = slot.get_element_type().bitwidth / 8
-            value = FileTensor(label, shape, dtype, size, REAL if "float" in dtype else INTEGER, is_constant=is_fixed)
+            value = CallTensor(label, shape, dtype, size, REAL if "float" in dtype else INTEGER, is_constant=is_fixed)
             values[_key(slot)] = value
             made.append(value)
         if kind == "Constant":
@@ -94,7 +95,7 @@ def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
         elif kind not in ("Parameter", "Result"):
             path = path_of(name, file)
             attributes = node.get_attributes()
-            nodes.append(FileOperator(kind, path, given, tuple(made), attributes, name, "openvino"))
+            nodes.append(OperatorCall(kind, path, given, tuple(made), attributes, name, "openvino"))
     inputs = tuple(values[_key(slot)] for slot in model.inputs)
     outputs = tuple(values[_key(slot.get_node().input_value(0))] for slot in model.outputs)
     return FileGraph(tuple(nodes), inputs, outputs, tuple(weights))
@@ -143,7 +144,7 @@ def stored_bytes(graph: OpenvinoGraph) -> dict[str, int]:
     return {name: size for name, size in found.items() if name in quantized}
 
 
-def _readers(value: FileTensor, graph: OpenvinoGraph) -> list[OpenvinoNode]:
+def _readers(value: CallTensor, graph: OpenvinoGraph) -> list[OpenvinoNode]:
     """Return the operators that a step computes with a constant, past what only converts or scales it."""
     found: list[OpenvinoNode] = []
     for node in graph.operators:
@@ -195,62 +196,42 @@ def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
     return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
 
 
-def _softmax(node: OpenvinoNode) -> OperatorCost:
-    return mapping.softmax(node, [node.attributes.get("axis", 1)])
-
-
 def _adaptive_average_pool(node: OpenvinoNode) -> OperatorCost:
     given, made = node.operand(0).sizes, node.result.sizes
     return operators.adaptive_average_pool(given[2:], made[2:], prod(made[:2]))
 
 
-def _network(node: OpenvinoNode, cell: RecurrentCell, weight: int) -> OperatorCost:
-    """``X (batch, steps, I)``, at ``weight`` ``W (directions, gates·H, I)``; then R, and one bias for both products."""
-    sizes = node.operand(weight).sizes
-    directions, hidden = (sizes[0] if len(sizes) == 3 else 1), int(node.attributes["hidden_size"])
-    steps = node.operand(0).elements // sizes[-1]
-    return operators.recurrent(cell, directions * steps, sizes[-1], hidden, hidden, 1)
-
-
-def _recurrent(cell: RecurrentCell, weight: int) -> OpenvinoRule:
-    return lambda node: _network(node, cell, weight)
-
-
-def _rnn(weight: int) -> OpenvinoRule:
-    return lambda node: _network(node, RELU if "relu" in node.attributes.get("activations", []) else TANH, weight)
-
-
 _RULES: dict[str, OpenvinoRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "Gelu": file_graph.gelu("approximation_mode"),
-    "MatMul": file_graph.matmul("transpose_a"),
-    "Convolution": file_graph.convolution(1),
-    "GroupConvolution": file_graph.convolution(2),
-    "ConvolutionBackpropData": file_graph.transposed_convolution(1, bias=None),
-    "GroupConvolutionBackpropData": file_graph.transposed_convolution(2, bias=None),
-    "Einsum": file_graph.einsum,
+    "Gelu": mapping.gelu("approximation_mode"),
+    "MatMul": mapping.matmul("transpose_a"),
+    "Convolution": mapping.convolution(1),
+    "GroupConvolution": mapping.convolution(2),
+    "ConvolutionBackpropData": mapping.transposed_convolution(1, bias=None),
+    "GroupConvolutionBackpropData": mapping.transposed_convolution(2, bias=None),
+    "Einsum": mapping.einsum(),
     "ScaledDotProductAttention": _attention,
-    "BatchNormInference": file_graph.batch_norm,
+    "BatchNormInference": mapping.batch_norm(),
     "MVN": _mean_variance_norm,
-    "GroupNormalization": file_graph.group_norm,
-    "Softmax": _softmax,
+    "GroupNormalization": mapping.group_norm,
+    "Softmax": mapping.softmax(1),
     "LogSoftmax": mapping.log_softmax,
-    "AvgPool": file_graph.average_pool("kernel"),
+    "AvgPool": mapping.average_pool("kernel"),
     "AdaptiveAvgPool": _adaptive_average_pool,
     **mapping.named(mapping.max_pool, "MaxPool AdaptiveMaxPool"),
     "ReduceMean": mapping.reduction("mean"),
     **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
     "ReduceL1": mapping.reduction("sum_of_squares"),
     "ReduceL2": mapping.reduction("norm"),
-    "Interpolate": file_graph.resize,
+    "Interpolate": mapping.resize,
     "CumSum": mapping.scan,
-    **mapping.named(file_graph.scatter, "ScatterElementsUpdate ScatterNDUpdate"),
-    "LSTMSequence": _recurrent(LSTM, 4),
-    "LSTMCell": _recurrent(LSTM, 3),
-    "GRUSequence": _recurrent(GRU, 3),
-    "GRUCell": _recurrent(GRU, 2),
-    "RNNSequence": _rnn(3),
-    "RNNCell": _rnn(2),
+    **mapping.named(mapping.scatter, "ScatterElementsUpdate ScatterNDUpdate"),
+    "LSTMSequence": mapping.recurrent(LSTM, 4),
+    "LSTMCell": mapping.recurrent(LSTM, 3),
+    "GRUSequence": mapping.recurrent(GRU, 3),
+    "GRUCell": mapping.recurrent(GRU, 2),
+    "RNNSequence": mapping.recurrent(None, 3),
+    "RNNCell": mapping.recurrent(None, 2),
 }
 COSTS: dict[str, OpenvinoRule] = {f"openvino::{name}": rule for name, rule in _RULES.items()}
 """Rule by qualified name, e.g. ``openvino::Convolution``."""

@@ -12,9 +12,10 @@ from functools import partial
 
 import openvino
 
+from sweeprof.backends.file_backend import Feed
 from sweeprof.backends.openvino.counting import OpenvinoGraph, cost_of, path_of, read
 from sweeprof.backends.openvino.files import Converted
-from sweeprof.backends.openvino.model import Feed, OpenvinoModel
+from sweeprof.backends.openvino.model import OpenvinoModel
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import in_turns
@@ -132,4 +133,4 @@ def operators(model: OpenvinoModel, batch: Feed) -> Operators:
     """Return the operators of the compiled graph that a step runs: means over some steps."""
     counters = Counters(model, batch)
     step_s = lasting(counters.step, OPERATOR_STEPS, model.clock()) / OPERATOR_STEPS
-    return Operators("inference", operator_rows([counters.nodes()], on_device=False), OPERATOR_STEPS, step_s)
+    return Operators("inference", operator_rows(counters.nodes(), 1), OPERATOR_STEPS, step_s)

@@ -16,9 +16,9 @@ import openvino
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import FileModel, fitting
+from sweeprof.backends.file_backend import Feed, FileModel, fitting, operands
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 
 Hint = Literal["latency", "throughput"]
@@ -53,15 +53,6 @@ class CompileSettings:
         if self.inference_precision is not None:
             config["INFERENCE_PRECISION_HINT"] = self.inference_precision
         return openvino.Core().compile_model(graph, self.device.upper(), config)
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """A batch in the order, the types and the shapes of the graph's inputs."""
-
-    tensors: tuple[openvino.Tensor, ...]
-    rows: int | None
-    """Samples of the batch, which may have been filled up to the one that the graph takes; None: it has no axis for them."""
 
 
 class OpenvinoModel(FileModel):
@@ -100,7 +91,7 @@ class OpenvinoModel(FileModel):
     @staticmethod
     def steps_of(request: openvino.InferRequest, batch: Feed) -> Callable[[], object]:
         """A function that runs one forward of ``batch`` by a request, and returns the outputs when they are complete."""
-        for index, tensor in enumerate(batch.tensors):
+        for index, tensor in enumerate(batch.values):
             request.set_input_tensor(index, tensor)
         outputs = [request.get_output_tensor(index).data for index in range(len(request.output_tensors))]
         infer, rows = request.infer, batch.rows
@@ -163,15 +154,12 @@ def kernel(model: OpenvinoModel, wanted: KernelName | None) -> Kernel:
 
     found = Counter(node.get_type_name() for node in model.graph.get_ordered_ops())
     name = wanted or resembling(found["Convolution"] + found["GroupConvolution"], found["MatMul"])
+    given, weights = operands(name)
+    slot = opset8.parameter(given.shape, np.float32)
     if name == "convolution":
-        given = np.ones((1, CHANNELS, SIDE, SIDE), np.float32)
-        weights = np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32)
-        slot = opset8.parameter(given.shape, np.float32)
         node = opset8.convolution(slot, weights, [1, 1], [1, 1], [1, 1], [1, 1])
     else:
-        given = np.full((ROWS, ROWS), 1e-3, np.float32)
-        slot = opset8.parameter(given.shape, np.float32)
-        node = opset8.matmul(slot, given, transpose_a=False, transpose_b=False)
+        node = opset8.matmul(slot, weights, transpose_a=False, transpose_b=False)
     settings = replace(model.settings, inference_precision="f32")
     request = settings.compiled(openvino.Model([node], [slot], name)).create_infer_request()
-    return Kernel(name, model.steps_of(request, Feed((openvino.Tensor(given),), None)))
+    return Kernel(name, model.steps_of(request, Feed((openvino.Tensor(given),))))

@@ -11,15 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends import Build, Gap
-from sweeprof.backends.keras.calls import KerasPrecision, as_described, resembling_kernel
-from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
+from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
 from sweeprof.backends.tensorflow.counting import count_layers, count_training, own_counts
 from sweeprof.backends.tensorflow.model import (
     EagerTraining,
@@ -34,11 +33,10 @@ from sweeprof.backends.tensorflow.model import (
 )
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
-from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, product_rate
+from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.timing import GenerationStep, sampled
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.generation import Generation
@@ -54,14 +52,11 @@ FOLLOWED = "layers, operators, allocations and lines of a generation are followe
 
 
 @dataclass(frozen=True, slots=True)
-class TensorflowBackend:
+class TensorflowBackend(KerasBackend):
     """Keras models called with ``training=False``."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
-        "TracesGraph": Gap(
-            "not implemented",
-            "the symbolic trace of a Keras model is counted by layer and not shown as a graph; keras.utils.plot_model draws one",
-        ),
+        "TracesGraph": NO_GRAPH,
         "HasArtifact": Gap(
             "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
         ),
@@ -71,29 +66,14 @@ class TensorflowBackend:
             "or run it with mode=training",
         ),
     }
-    precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "fp32": ("convert",),
-        "fp16": ("convert", "autocast"),
-        "bf16": ("convert", "autocast"),
-        "int8": ("dynamic",),
-    }
-    precision_gaps: ClassVar[Mapping[str, str]] = {}
-    threads: int = 1
-    """Threads within an operator."""
     mode: ExecutionMode = "function"
     """``function`` traces the model once per input shape, as serving does; ``xla`` compiles that graph by XLA; ``eager`` runs
     operator by operator."""
-    layout: Literal["channels_last", "channels_first"] = "channels_last"
-    """Where the model expects the channels of an image; datasets give them first."""
-    precision: Precision | None = None
-    """Of weights, computation and inputs; ``int8``: layers are quantized by Keras; None: as the model is."""
-    precision_method: PrecisionMethod | None = None
-    """``autocast``: under a mixed policy, weights stay in 32 bits; None: weights are converted."""
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(ExecutionMode):
             raise UserError([choice_problem("backend.mode", self.mode, "mode", get_args(ExecutionMode))])
-        self._precision()
+        self.method()
 
     def configure(self, seed: int) -> None:
         threading = tf.config.threading
@@ -110,7 +90,7 @@ class TensorflowBackend:
         keras.utils.set_random_seed(seed)
 
     def settings_in_effect(self, model: TensorflowModel | None = None) -> Mapping[str, Any]:
-        threading, optimizer, method = tf.config.threading, tf.config.optimizer, self._precision().method
+        threading, optimizer, method = tf.config.threading, tf.config.optimizer, self.method()
         return {
             "threads": threading.get_intra_op_parallelism_threads(),
             "inter-op threads": threading.get_inter_op_parallelism_threads(),
@@ -128,36 +108,33 @@ class TensorflowBackend:
         return ["cpu"] + (["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TensorflowModel:
-        name, precision = tensorflow_name(device), self._precision()
+        name = tensorflow_name(device)
         with tf.device(name):
-            model = precision.built(build)
-        return TensorflowModel(model, name, self.mode, precision.dtype, self._moved(channel_axis))
+            model = self.built(build)
+        return TensorflowModel(model, name, self.mode, self.dtype, self.moved(channel_axis))
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        return count_layers(*self._described(build, inputs, channel_axis), formulas)
+        return count_layers(*self.described(build, inputs, channel_axis), formulas)
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
-        return count_training(*self._described(build, inputs, channel_axis), formulas)
+        return count_training(*self.described(build, inputs, channel_axis), formulas)
 
     def analyze_generation(
         self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
     ) -> Generation:
         from sweeprof.backends.tensorflow.generation import count_generation
 
-        native, described = self._described(build, inputs, channel_axis)
+        native, described = self.described(build, inputs, channel_axis)
         return count_generation(native, described, formulas, config, skips_logits=self.mode != "eager")
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        return own_counts(*self._described(build, inputs, channel_axis))
+        return own_counts(*self.described(build, inputs, channel_axis))
 
     def device_of(self, model: object) -> str:
         return device_of(model)
 
     def borrowed(self, model: object, is_trained: bool = False) -> AbstractContextManager[None]:
         return unchanged(model, is_trained)
-
-    def memory_meter(self) -> ProcessMemory:
-        return ProcessMemory()
 
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
 
@@ -194,7 +171,12 @@ class TensorflowBackend:
     def kernel(self, model: TensorflowModel, wanted: KernelName | None) -> Kernel:
         name, device = wanted or resembling_kernel(model.native), model.device
         with tf.device(device):  # in single precision, so that variants have the same
-            run = _convolution() if name == "convolution" else _product()
+            if name == "convolution":
+                images, weights = tf.ones((1, SIDE, SIDE, CHANNELS)), tf.fill((3, 3, CHANNELS, CHANNELS), 1e-3)
+                run = partial(tf.nn.conv2d, images, weights, 1, "SAME")
+            else:
+                matrix = tf.fill((ROWS, ROWS), 1e-3)
+                run = partial(tf.matmul, matrix, matrix)
 
         def step() -> None:
             with tf.device(device):
@@ -204,7 +186,7 @@ class TensorflowBackend:
 
     def peak_settings(self, device: str, model: object = None) -> PeakSettings:
         own = (tf.as_dtype(variable.dtype) for variable in getattr(model, "variables", ()))
-        dtype = self._precision().peak_dtype or next((kind.name for kind in own if kind.is_floating), "float32")
+        dtype = self.computation_dtype or next((kind.name for kind in own if kind.is_floating), "float32")
         numerics = (
             f"tensor_float_32 {tf.config.experimental.tensor_float_32_execution_enabled()}",
             f"onednn {os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'default')}",
@@ -222,17 +204,6 @@ class TensorflowBackend:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError)
-
-    def _precision(self) -> KerasPrecision:
-        return KerasPrecision(self.precision, checked_method(type(self), self.precision, self.precision_method))
-
-    def _described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
-        """The model, and the shapes and data types that it is called with."""
-        precision = self._precision()
-        return precision.built(build), as_described(inputs, self._moved(channel_axis), precision.dtype)
-
-    def _moved(self, channel_axis: int | None) -> int | None:
-        return channel_axis if self.layout == "channels_last" else None
 
 
 def _check_followed(work: Work) -> None:
@@ -262,44 +233,21 @@ def tensorflow_name(device: str) -> str:
     return device.replace("cuda", "gpu")
 
 
-def _convolution() -> Callable[[], object]:
-    images = tf.ones((1, SIDE, SIDE, CHANNELS))
-    weights = tf.fill((3, 3, CHANNELS, CHANNELS), 1e-3)
-    return lambda: tf.nn.conv2d(images, weights, 1, "SAME")
-
-
-def _product() -> Callable[[], object]:
-    matrix = tf.fill((ROWS, ROWS), 1e-3)
-    return lambda: tf.matmul(matrix, matrix)
-
-
 # Peaks of the machine
 
 
 def peaks(settings: PeakSettings) -> Peaks:
-    """The highest rates of short benchmarks; about a second, with the threads and the numerics that are set.
-
-    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
-    """
+    """The highest rates of short benchmarks, with the threads and the numerics that are set."""
     device = tensorflow_name(settings.device)
+    products, copies = partial(_product_seconds, device, settings.dtype), partial(_copy_rate, device, settings.threads)
     with tf.device(device):
-        return Peaks(
-            flops_per_s=product_rate(partial(_product_seconds, device, settings.dtype)),
-            bytes_per_s=_copy_rate(device, settings.threads),
-            dtype=settings.dtype,
-            device=settings.device,
-            threads=settings.threads,
-        )
+        return measured_peaks(settings, products, copies)
 
 
 def _product_seconds(device: str, dtype: str, size: int) -> float:
-    left, right = (tf.cast(_numbers(size, seed), dtype) for seed in (0, 1))
+    # Zeros or ones would let a GPU clock higher than numbers do. No generator of the caller's is drawn from.
+    left, right = (tf.cast(tf.random.stateless_normal((size, size), seed=(seed, size)), dtype) for seed in (0, 1))
     return _best(lambda: tf.matmul(left, right), device)
-
-
-def _numbers(size: int, seed: int) -> tf.Tensor:
-    """Zeros or ones would let a GPU clock higher than numbers do. No generator of the caller's is drawn from."""
-    return tf.random.stateless_normal((size, size), seed=(seed, size))
 
 
 def _copy_rate(device: str, threads: int) -> float:

@@ -11,22 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import tensorflow as tf
 
 from sweeprof.backends.keras import counting
 from sweeprof.backends.keras.calls import as_called, symbolic
-from sweeprof.backends.keras.costs import SizedTensor
 from sweeprof.backends.keras.private import takes_training
-from sweeprof.backends.keras.symbolic_trace import SymbolicTrace, replaced
+from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
 from sweeprof.backends.tensorflow import private
-from sweeprof.counting import mapping, operators
-from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
+from sweeprof.counting import mapping
+from sweeprof.counting.formulas import Args, Kwargs, operator_cost
+from sweeprof.counting.mapping import CallTensor, OperatorCall
+from sweeprof.counting.operators import COMPLEX, INTEGER, REAL
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.operators import OwnCounts
@@ -34,30 +34,6 @@ from sweeprof.results.operators import OwnCounts
 # Costs of operators
 
 
-def sized(tensor: tf.Tensor) -> SizedTensor:
-    """Return the shape and data type of a tensor whose shape is known."""
-    return SizedTensor(tuple(tensor.shape.as_list()), tensor.dtype.name)
-
-
-@dataclass(frozen=True, slots=True)
-class TensorflowCall:
-    """An operator of a graph."""
-
-    operator: tf.Operation
-    inputs: list[SizedTensor]
-    outputs: list[SizedTensor]
-
-    def operand(self, position: int) -> SizedTensor:
-        """Return an input."""
-        return self.inputs[position]
-
-    @property
-    def result(self) -> SizedTensor:
-        """The first output."""
-        return self.outputs[0]
-
-
-TensorflowRule = Callable[[TensorflowCall], OperatorCost]
 _ELEMENTWISE = """
 arithmetic: Add AddV2 BiasAdd Sub DivNoNan FloorDiv FloorMod Mod Xdivy Xlogy Maximum Minimum ClipByValue
 arithmetic: Neg Abs Sign Square Pow Floor Ceil Round Rint
@@ -80,81 +56,33 @@ bicubic: ResizeBicubic
 """
 
 
-def _positions(call: TensorflowCall) -> SizedTensor:
-    """Return the result of a convolution; a dilated one computes padding too, which a BatchToSpaceND after it cuts off."""
-    consumers = call.operator.outputs[0].consumers()
-    while len(consumers) == 1 and consumers[0].type == "Squeeze":
-        consumers = consumers[0].outputs[0].consumers()
-    is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
-    return sized(consumers[0].outputs[0]) if is_cut else call.result
-
-
-def _convolution(call: TensorflowCall) -> OperatorCost:
-    """Kernel ``(*space, in/groups, out)``."""
-    made = _positions(call)
-    return operators.convolution(made.elements, prod(call.operand(1).sizes[:-1]), made.numbers)
-
-
-def _depthwise(call: TensorflowCall) -> OperatorCost:
-    """Kernel ``(height, width, in, multiplier)``: each output element is a sum over space alone."""
-    made = _positions(call)
-    return operators.convolution(made.elements, prod(call.operand(1).sizes[:2]), made.numbers)
-
-
-def _transposed(call: TensorflowCall) -> OperatorCost:
-    """Inputs are (output shape, kernel ``(*space, out, in)``, values)."""
-    window, made = prod(call.operand(1).sizes[:-1]), call.result
-    return operators.transposed_convolution(call.operand(2).elements, window, made.elements, made.numbers)
-
-
-def _matmul(call: TensorflowCall) -> OperatorCost:
-    transposed = call.operator.get_attr("transpose_a" if call.operator.type == "MatMul" else "adj_x")
-    inner = call.operand(0).sizes[-2 if transposed else -1]
-    return operators.matmul(call.result.elements, inner, call.result.numbers)
-
-
-def _einsum(call: TensorflowCall) -> OperatorCost:
-    shapes = [operand.shape for operand in call.inputs]
-    equation = call.operator.get_attr("equation").decode()
-    return operators.einsum(equation, shapes, call.result.elements, call.result.numbers)
-
-
-def _sum_of_all(call: TensorflowCall) -> OperatorCost:
-    """``AddN``."""
-    return operators.sum_of_tensors(len(call.inputs), call.result.elements, call.result.numbers)
-
-
-def _average_pool(call: TensorflowCall) -> OperatorCost:
-    window = prod(call.operator.get_attr("ksize"))
-    return operators.average_pool(call.operand(0).elements, call.result.elements, window)
-
-
-def _batch_norm(call: TensorflowCall) -> OperatorCost:
-    training = call.operator.get_attr("is_training")
-    return operators.batch_norm(call.operand(0).elements, call.operand(1).elements, affine=True, training=training)
-
-
-COSTS: dict[str, TensorflowRule] = {
+COSTS: dict[str, mapping.Rule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "AddN": _sum_of_all,
+    "AddN": mapping.sum_of_tensors,
     **mapping.named(mapping.reduction("sum"), "Sum Prod Max Min"),
     **mapping.named(mapping.reduction("mean"), "Mean Cumsum Cumprod"),
     **mapping.named(mapping.reduction("norm"), "L2Loss EuclideanNorm"),
-    "Softmax": mapping.softmax,
+    "Softmax": mapping.softmax(),
     "LogSoftmax": mapping.log_softmax,
-    **mapping.named(_average_pool, "AvgPool AvgPool3D"),
+    **mapping.named(mapping.average_pool("ksize"), "AvgPool AvgPool3D"),
     **mapping.named(mapping.max_pool, "MaxPool MaxPoolV2 MaxPool3D"),
-    **mapping.named(_batch_norm, "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"),
+    **mapping.named(mapping.batch_norm("is_training"), "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"),
     **mapping.named(mapping.fourier(1, is_real=True), "RFFT IRFFT"),
     **mapping.named(mapping.fourier(1, is_real=False), "FFT IFFT"),
     **mapping.named(mapping.fourier(2, is_real=False), "FFT2D IFFT2D"),
-    **mapping.named(_convolution, "Conv2D Conv3D"),
-    "DepthwiseConv2dNative": _depthwise,
-    **mapping.named(_transposed, "Conv2DBackpropInput Conv3DBackpropInputV2"),
-    **mapping.named(_matmul, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"),
-    "Einsum": _einsum,
+    **mapping.named(mapping.convolution(0, -1), "Conv2D Conv3D"),  # kernel (*space, in/groups, out)
+    "DepthwiseConv2dNative": mapping.convolution(0, -2),  # kernel (height, width, in, multiplier)
+    # Inputs are (output shape, kernel (*space, out, in), values).
+    **mapping.named(mapping.transposed_convolution(0, -1, 2, None), "Conv2DBackpropInput Conv3DBackpropInputV2"),
+    "MatMul": mapping.matmul("transpose_a"),
+    **mapping.named(mapping.matmul("adj_x"), "BatchMatMul BatchMatMulV2 BatchMatMulV3"),
+    "Einsum": mapping.einsum(),
 }
 """Rule by type of operator."""
+ATTRIBUTES = ("adj_x", "equation", "is_training", "ksize", "transpose_a")
+"""Those that rules read."""
+DILATED = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+"""Convolutions that may be dilated by operators around them."""
 
 
 FREE = frozenset(
@@ -263,7 +191,7 @@ def _layers_apart(trace: SymbolicTrace) -> Iterator[list[tf.Tensor]]:
         outputs = call(layer, *args, **kwargs)
         return keras.tree.map_structure(lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), outputs)
 
-    with replaced(keras.Layer, "__call__", apart):
+    with patch.object(keras.Layer, "__call__", apart):
         yield entering
 
 
@@ -354,21 +282,39 @@ class _InlinedFunctions:
 def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
     """Add an operator of a graph to the call that is running."""
     rule, name = COSTS.get(operator.type), PREFIX + operator.type
-    written = trace.formula_of(name)
+    written = trace.formulas.of_operator(name)
     if written is None and operator.type in FREE:
         trace.current.operator_calls += trace.times
         return
-    inputs, outputs = operator.inputs, operator.outputs
-    is_known = all(tensor.shape.is_fully_defined() for tensor in (*inputs, *outputs))
-    given, made = ([sized(tensor) for tensor in tensors] if is_known else [] for tensors in (inputs, outputs))
-    if is_known and written is not None:
-        cost = written(given, {}, made[0] if len(made) == 1 else made)
-    elif is_known and rule is not None:
-        cost = rule(TensorflowCall(operator, given, made))
-    else:
+    is_known = all(tensor.shape.is_fully_defined() for tensor in (*operator.inputs, *operator.outputs))
+    if not is_known or (written is None and rule is None):
         trace.current.miss(name, trace.times)
         return
+    given, made = [sized(tensor) for tensor in operator.inputs], [sized(tensor) for tensor in operator.outputs]
+    if written is not None:
+        cost = operator_cost(written, given, {}, made[0] if len(made) == 1 else made)
+    elif rule is not None:
+        computed = [_computed(operator)] if operator.type in DILATED else made
+        known = operator.node_def.attr
+        attributes = {name: operator.get_attr(name) for name in ATTRIBUTES if name in known}
+        cost = rule(OperatorCall(operator.type, "", tuple(given), tuple(computed), attributes))
     trace.current.count(name, cost, given[:1], made[:1], trace.times)
+
+
+def sized(tensor: tf.Tensor) -> CallTensor:
+    """Return the shape and data type of a tensor whose shape is known."""
+    kind = tensor.dtype
+    numbers = COMPLEX if kind.is_complex else REAL if kind.is_floating else INTEGER
+    return CallTensor("", tuple(tensor.shape.as_list()), kind.name, numbers=numbers)
+
+
+def _computed(convolution: tf.Operation) -> CallTensor:
+    """Return the result of a convolution without what a BatchToSpaceND cuts off: a dilated one computes padding too."""
+    consumers = convolution.outputs[0].consumers()
+    while len(consumers) == 1 and consumers[0].type == "Squeeze":
+        consumers = consumers[0].outputs[0].consumers()
+    is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
+    return sized((consumers[0] if is_cut else convolution).outputs[0])
 
 
 NAME = "tfprof"

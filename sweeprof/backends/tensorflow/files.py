@@ -53,8 +53,11 @@ class SavedModel(keras.Layer):  # type: ignore[misc]
         super().__init__(name="saved_model", autocast=False)
         self._loaded = tf.saved_model.load(path)
         self._function, self._names = _endpoint(self._loaded, path, endpoint)
-        for variable in _variables(self._function):
-            self._track_variable(_as_keras(variable))
+        functions = getattr(self._function, "concrete_functions", None) or [self._function]
+        read = {id(variable): variable for function in functions for variable in function.variables}
+        for variable in read.values():  # the same variable in Keras's hands, whose names have no slashes
+            about = {"dtype": variable.dtype.name, "trainable": variable.trainable}
+            self._track_variable(keras.Variable(variable, name=variable.name.replace("/", "_"), **about))
         self.built = True
 
     def call(self, *args: object, **kwargs: object) -> object:
@@ -77,20 +80,6 @@ def _endpoint(loaded: Any, path: str, wanted: str | None) -> tuple[Any, list[str
             return getattr(loaded, name), None
     known = ", ".join(sorted(signatures)) or "none"
     raise _problem(path, f"has no function or signature {wanted or ' or '.join(SERVED)}. Its signatures: {known}.")
-
-
-def _variables(function: object) -> list[tf.Variable]:
-    """Return the variables that the function reads, each once."""
-    concrete = getattr(function, "concrete_functions", None) or [function]
-    found = {id(variable): variable for each in concrete for variable in each.variables}
-    return list(found.values())
-
-
-def _as_keras(variable: tf.Variable) -> keras.Variable:
-    """The same variable in Keras's hands, whose names have no slashes."""
-    return keras.Variable(
-        variable, dtype=variable.dtype.name, trainable=variable.trainable, name=variable.name.replace("/", "_")
-    )
 
 
 def _problem(path: str, allowed: str) -> UserError:

@@ -44,6 +44,8 @@ from sweeprof.results.protocol import Protocol as TimingProtocol
 
 # Probes
 
+TensorPairs = list[tuple[tf.Tensor, tf.Tensor]]
+
 
 class Marks(Protocol):
     """The interface that makes marks."""
@@ -146,7 +148,7 @@ class LayerProbes:
                 self._running.pop()
             left, outside = self._passed(outputs.found, LEFT)
         if tape is not None:
-            self._record(_CallGradients(tape, sources, outputs.found, outside, entered, left))
+            self._record(tape, sources, list(zip(outputs.found, outside, strict=True)), entered, left)
         return outputs.replaced(outside)
 
     def _placed(self, layer: keras.Layer) -> tuple[int, str]:
@@ -164,20 +166,30 @@ class LayerProbes:
         self.forward.append((what, number, mark))
         return number, after
 
-    def _record(self, call: _CallGradients) -> None:
-        """Let the tape around a call see it as one operation."""
-        variables = [variable for variable in call.tape.watched_variables() if variable.ref() in self._parameters]
-        inner = [*(inner for _, inner in call.sources), *variables]
-        outer = [*(outer for outer, _ in call.sources), *(variable.handle for variable in variables)]
-        pairs = [pair for pair in zip(call.outputs, call.outside, strict=True) if _has_gradient(pair[0])]
+    def _record(
+        self, tape: tf.GradientTape, sources: TensorPairs, results: TensorPairs, entered: int, left: int
+    ) -> None:
+        """Let the tape around a call see it as one operation.
+
+        Args:
+            tape: has seen the call, and nothing else.
+            sources: tensors that the call was given and that need a gradient, before the mark and after it.
+            results: what it returned, before the mark and after it.
+            entered: the number of the event at which it began.
+            left: that at which it ended.
+        """
+        variables = [variable for variable in tape.watched_variables() if variable.ref() in self._parameters]
+        inner = [*(inner for _, inner in sources), *variables]
+        outer = [*(outer for outer, _ in sources), *(variable.handle for variable in variables)]
+        pairs = [pair for pair in results if _has_gradient(pair[0])]
         if not outer or not pairs:
             return
         self._tape.watch(variables)
 
         def gradient(*given: tf.Tensor) -> list[tf.Tensor]:
-            begun = self._turned(list(given), call.entered)
-            found = call.tape.gradient([output for output, _ in pairs], inner, output_gradients=begun)
-            return self._turned(found, call.left)
+            begun = self._turned(list(given), entered)
+            found = tape.gradient([output for output, _ in pairs], inner, output_gradients=begun)
+            return self._turned(found, left)
 
         private.record.record_operation("Layer", [outside for _, outside in pairs], outer, gradient)
 
@@ -189,21 +201,6 @@ class LayerProbes:
         for place, gradient in zip(dense, after, strict=True):
             gradients[place] = gradient
         return gradients
-
-
-@dataclass(frozen=True, slots=True)
-class _CallGradients:
-    """The values that the backward pass of a call needs."""
-
-    tape: tf.GradientTape
-    """It has seen the call, and nothing else."""
-    sources: list[tuple[tf.Tensor, tf.Tensor]]
-    """Tensors that the call was given and that need a gradient, before the mark and after it."""
-    outputs: list[tf.Tensor]
-    outside: list[tf.Tensor]
-    """The outputs beyond the mark."""
-    entered: int
-    left: int
 
 
 class _Tensors:
@@ -347,6 +344,16 @@ class TimedStep:
     forward: Sequence[Event] = ()
     backward: Sequence[Event] = ()
 
+    @property
+    def forward_s(self) -> float:
+        """Seconds of the forward."""
+        return self.turned - self.begin
+
+    @property
+    def backward_s(self) -> float:
+        """Seconds of the backward."""
+        return self.end - self.turned
+
 
 def timed_steps_of(task: StepPhases, is_eager: bool) -> EagerSteps | GraphSteps:
     """The steps of a task, each kind of which has run once."""
@@ -448,16 +455,15 @@ def calibrated(is_eager: bool, with_backward: bool) -> Cost:
     task = StepPhases(root, forward, ((), {}, None))
     if with_backward:
         task = replace(task, loss=lambda outputs, _: tf.reduce_mean(outputs), variables=(weight,))
-    plain: list[TimedStep] = []
-    probed: list[TimedStep] = []
     with _without_keras():
         steps = timed_steps_of(task, is_eager)
-        for number in range(PAIRS):
-            for is_probed in (False, True) if number % 2 else (True, False):
-                (probed if is_probed else plain).append(steps.run_step(is_probed))
+        pair = in_turns(partial(steps.run_step, False), partial(steps.run_step, True))
+        pairs = [pair(number) for number in range(PAIRS)]
+    probed = [step for _, step in pairs]
     inside = statistics.median(map(_window, probed))
-    whole = _added(plain, probed, lambda step: step.turned - step.begin) / (CALLS + 1)
-    backward = _added(plain, probed, lambda step: step.end - step.turned) / max(1, len(probed[-1].backward))
+    whole = statistics.median(step.forward_s - plain.forward_s for plain, step in pairs) / (CALLS + 1)
+    backward = statistics.median(step.backward_s - plain.backward_s for plain, step in pairs)
+    backward /= max(1, len(probed[-1].backward))
     return Cost(inside, max(0.0, whole - inside), max(0.0, backward))
 
 
@@ -471,12 +477,6 @@ def _without_keras() -> Iterator[None]:
 
     with patch.object(keras.Layer, "__call__", called):
         yield
-
-
-def _added(plain: list[TimedStep], probed: list[TimedStep], seconds: Callable[[TimedStep], float]) -> float:
-    """Return the median of what probes added to the step beside them."""
-    differences = [seconds(after) - seconds(before) for before, after in zip(plain, probed, strict=True)]
-    return statistics.median(differences)
 
 
 def _window(step: TimedStep) -> float:
@@ -527,10 +527,9 @@ def layer_times(model: TensorflowModel, work: Work, protocol: TimingProtocol) ->
 
 def _read(timed: TimedStep, reader: Reader | None) -> Turn:
     """Return the times of a step and, with a reader of timestamps, of each call in it."""
-    forward, backward = timed.turned - timed.begin, timed.end - timed.turned
     if reader is None:
-        return Turn(forward, backward)
+        return Turn(timed.forward_s, timed.backward_s)
     step, timeline = reader.step(timed.forward, timed.begin, timed.turned)
     if timed.backward:
         reader.backward(step, timeline, timed.backward, timed.turned, timed.end)
-    return Turn(forward, backward, step)
+    return Turn(timed.forward_s, timed.backward_s, step)

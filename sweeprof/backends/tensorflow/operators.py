@@ -22,7 +22,6 @@ import os
 import re
 import time
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -50,13 +49,14 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.allocations import Change, course
 from sweeprof.measuring.layer_timing import LEFT
 from sweeprof.measuring.line_profile import LineMemory, chosen_functions, watched
+from sweeprof.measuring.node_times import NodeRun, operator_rows
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, above
 from sweeprof.results.layers import Shapes
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
-from sweeprof.results.operators import OperatorRow, Operators, Phase
+from sweeprof.results.operators import Operators, Phase
 
 # The profiler
 
@@ -68,8 +68,8 @@ TRACE_NUMBERS = re.compile(r"(_\d+)+$")
 
 
 @dataclass(slots=True)
-class OperatorRun:
-    """One operator that ran once; nanoseconds."""
+class ProfiledOperator:
+    """One operator that ran once, as the profiler saw it; nanoseconds."""
 
     name: str
     """In its graph; nothing where it ran alone."""
@@ -85,7 +85,7 @@ class OperatorRun:
 class TensorflowTrace:
     """Every operator in the order in which they began."""
 
-    ran: list[OperatorRun]
+    ran: list[ProfiledOperator]
     step_s: float
     """Seconds of one step, mean."""
     chrome: bytes
@@ -169,9 +169,11 @@ def _value(plane: private.xplane_pb2.XPlane, stat: private.xplane_pb2.XStat) -> 
     return plane.stat_metadata[value].name if kind == "ref_value" else value
 
 
-def _operators(plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine, started: int) -> Iterator[OperatorRun]:
+def _operators(
+    plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine, started: int
+) -> Iterator[ProfiledOperator]:
     """The operators of one thread, which may call each other."""
-    running: list[tuple[OperatorRun, float]] = []
+    running: list[tuple[ProfiledOperator, float]] = []
     """With when they end."""
     for span in sorted(_spans(plane, line), key=lambda span: (span.begin, -span.end)):
         name, _, kind = span.name.rpartition(":")
@@ -184,7 +186,7 @@ def _operators(plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine,
         total = span.end - span.begin
         if running:
             running[-1][0].own -= total
-        ran = OperatorRun(name, kind, started + round(span.begin), total, total)
+        ran = ProfiledOperator(name, kind, started + round(span.begin), total, total)
         running.append((ran, span.end))
         yield ran
 
@@ -315,9 +317,13 @@ class AttributionByName:
 
     def of(self, name: str) -> LayerPhase:
         """Return the layer and phase of the operator, or of the loop or function that contains it."""
-        parts = REWRITTEN.sub("", name).split("/")
+        parts = self._parts(name)
         names = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
         return next((self._owners[known] for known in names if known in self._owners), (OUTSIDE, None))
+
+    def _parts(self, name: str) -> list[str]:
+        """Return the scopes of an operator, and its own name."""
+        return REWRITTEN.sub("", name).split("/")
 
     def shapes(self, name: str, kind: str) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of an operator's inputs, if it is the original operator of the graph and they are known."""
@@ -328,28 +334,23 @@ class AttributionByName:
         return tuple(tuple(shape.as_list()) for shape in shapes if shape.is_fully_defined() and shape.rank)
 
 
-class AttributionByScope:
-    """Finds the layer of an operator of a graph by its name, which for one of a backward has the name scope of the forward in it.
+class AttributionByScope(AttributionByName):
+    """Finds an owner also by the innermost name scope around an operator, which one of a backward has in common with the forward.
 
     Keras gives every call of a layer a scope of its own, but TensorFlow numbers scopes as it likes: which is whose is known from
     the operators that were put into the graph while a layer ran.
     """
 
     def __init__(self, owners: Attribution, operators: Sequence[tf.Operation]) -> None:
-        self._named: dict[str, str] = {}
-        self._scoped: dict[str, str] = {}
-        for place, operator in enumerate(operators):
-            path, _ = owners.at(place)
-            if path != OUTSIDE:
-                self._named[operator.name] = path
-                self._scoped.setdefault(operator.name.rpartition("/")[0], path)
+        super().__init__(owners, operators)
+        named = {name: owner for name, owner in self._owners.items() if owner[0] != OUTSIDE}
+        scoped: dict[str, LayerPhase] = {}
+        for name, owner in named.items():
+            scoped.setdefault(name.rpartition("/")[0], owner)
+        self._owners = scoped | named
 
-    def of(self, name: str) -> str:
-        """The path of the layer to which the operator, or the innermost scope around it, belongs."""
-        parts = [part for part in REWRITTEN.sub("", name).split("/") if part not in PREFIXES]
-        names = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
-        found = (known[each] for each in names for known in (self._named, self._scoped) if each in known)
-        return next(found, OUTSIDE)
+    def _parts(self, name: str) -> list[str]:
+        return [part for part in super()._parts(name) if part not in PREFIXES]
 
 
 # Operators
@@ -375,11 +376,10 @@ def operators(model: TensorflowModel, work: Work) -> Operators:
         for _ in range(WARMUP_STEPS):
             step.run()
         traced(step.run, 1)  # the first trace also pays for what the profiler sets up once
-        step.forget()
         trace = traced(step.run, TRACED_STEPS)
     return Operators(
         mode="training" if task.trains else "inference",
-        rows=_rows(trace, step),
+        rows=operator_rows(_attributed(trace, step), TRACED_STEPS),
         steps=TRACED_STEPS,
         step_s=trace.step_s,
         flops_reason=UNCOUNTED,
@@ -399,19 +399,14 @@ class _Eager:
         turns = _stepped(self._task, self._task.fed, self._probes, self._clock)
         self._steps.append((turns, Attribution(self._probes, turns)))
 
-    def forget(self) -> None:
-        """Forget the steps so far."""
-        self._steps.clear()
-        self._clock.busy.clear()
-
-    def owner(self, ran: OperatorRun) -> LayerPhase | None:
+    def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
         """Return the layer and phase at the operator's begin; None for a part of another operator, of no step, or of a probe."""
         if ran.name or self._clock.was_busy(ran.begin):
             return None
         found = (owners for turns, owners in self._steps if turns.begin <= ran.begin < turns.end)
         return next((owners.at(ran.begin) for owners in found), None)
 
-    def shapes(self, ran: OperatorRun) -> Shapes:
+    def shapes(self, ran: ProfiledOperator) -> Shapes:
         """The profiler has none."""
         return ()
 
@@ -434,14 +429,11 @@ class _Graph:
     def run(self) -> None:
         self._program(*self._task.fed)
 
-    def forget(self) -> None:
-        """Nothing: a graph stays as it is."""
-
-    def owner(self, ran: OperatorRun) -> LayerPhase | None:
+    def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
         """Return the layer and phase of the operator of that name; None for the graph itself, which is called like an operator."""
         return None if self._owners is None or not ran.name else self._owners.of(ran.name)
 
-    def shapes(self, ran: OperatorRun) -> Shapes:
+    def shapes(self, ran: ProfiledOperator) -> Shapes:
         """Return the shapes of the operator's inputs in the graph."""
         return () if self._owners is None else self._owners.shapes(ran.name, ran.type)
 
@@ -466,31 +458,15 @@ def _stepped(
     return PhaseBoundaries(begin, turned, update, marks.now())
 
 
-def _rows(trace: TensorflowTrace, step: _Eager | _Graph) -> tuple[OperatorRow, ...]:
-    """One per path, operator, phase and input shapes, in the order in which they first ran."""
-    runs: defaultdict[tuple[str, str, Phase, Shapes], list[OperatorRun]] = defaultdict(list)
+def _attributed(trace: TensorflowTrace, step: _Eager | _Graph) -> Iterator[NodeRun]:
+    """The operators of a trace that belong to the step."""
     phase: Phase = "forward"
     for ran in trace.ran:
         owner = step.owner(ran)
         if owner is not None:
             phase = owner[1] or phase  # what TensorFlow adds to a graph by itself serves what runs beside it
-            runs[owner[0], ran.type, phase, step.shapes(ran)].append(ran)
-    return tuple(
-        OperatorRow(
-            path=path,
-            operator=name,
-            phase=phase,
-            calls=len(same) / TRACED_STEPS,
-            self_s=sum(ran.own for ran in same) / TRACED_STEPS / 1e9,
-            total_s=sum(ran.total for ran in same) / TRACED_STEPS / 1e9,
-            device_self_s=None,
-            device_total_s=None,
-            flops=None,
-            allocated_bytes=None,
-            input_shapes=shapes,
-        )
-        for (path, name, phase, shapes), same in runs.items()
-    )
+            own, within = ran.own / 1e9, (ran.total - ran.own) / 1e9
+            yield NodeRun(ran.type, owner[0], None, own, None, step.shapes(ran), phase, within)
 
 
 # Allocations
@@ -579,7 +555,7 @@ def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str
     owners = AttributionByScope(Attribution(probes, PhaseBoundaries(0, turned, turned, turned)), operators)
 
     def stack(operator: str) -> tuple[str, ...]:
-        path = owners.of(operator)
+        path, _ = owners.of(operator)
         return () if path == OUTSIDE else (*above(path), path)
 
     return stack
@@ -604,6 +580,10 @@ def _row(name: str, kind: Kind, tensor: tf.Variable | tf.Tensor) -> TensorRow:
 
 # Source lines
 
+NO_MEMORY = LineMemory(
+    reason="TensorFlow allocates by itself, from large blocks that it takes at once: what a line allocates does not show"
+)
+
 
 def lines(model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines:
     """Time by line while ``work`` is repeated.
@@ -625,10 +605,4 @@ def lines(model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines
     call = native.call if isinstance(native, keras.Layer) else native
     chosen = chosen_functions(functions, classes, call, f"call of {type(native).__name__}")
     with whole_steps(model, work) as step, without_collection():
-        return watched(chosen, step, _no_memory, model.device)
-
-
-def _no_memory(*_: object) -> LineMemory:
-    return LineMemory(
-        reason="TensorFlow allocates by itself, from large blocks that it takes at once: what a line allocates does not show"
-    )
+        return watched(chosen, step, lambda *_: NO_MEMORY, model.device)

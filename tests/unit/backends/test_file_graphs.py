@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeprof.counting.file_graph import FileGraph, FileOperator, FileTensor, OwnCounts, liveness, module_rows
+from sweeprof.counting.file_graph import FileGraph, liveness, module_rows
 from sweeprof.counting.liveness import OperatorRun, peak_of
+from sweeprof.counting.mapping import CallTensor, CountedOperators, OperatorCall
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import Weights
 
@@ -46,17 +47,17 @@ def test_a_result_that_nothing_reads_lives_while_its_operator_runs_and_an_output
     assert peak_of([unread, OperatorRun("two", ["a"], {"b": 2})], ["b"], 0).peak_at == "one"
 
 
-def graph() -> FileGraph[FileOperator[FileTensor], FileTensor]:
+def graph() -> FileGraph[OperatorCall[CallTensor], CallTensor]:
     x, w, a, b = (
-        FileTensor(name, shape, "float32", 4, is_constant=name == "w")
+        CallTensor(name, shape, "float32", 4, is_constant=name == "w")
         for name, shape in {"x": (2, 3), "w": (3, 5), "a": (2, 5), "b": (5, 2)}.items()
     )
-    product = FileOperator("MatMul", "net.linear", (x, w), (a,))
-    return FileGraph((product, FileOperator("Transpose", "net", (a, None), (b,))), (x,), (b,), (w,))
+    product = OperatorCall("MatMul", "net.linear", (x, w), (a,))
+    return FileGraph((product, OperatorCall("Transpose", "net", (a, None), (b,))), (x,), (b,), (w,))
 
 
 def test_a_row_has_what_enters_and_leaves_its_module() -> None:
-    counts = OwnCounts()
+    counts = CountedOperators()
     counts.add("MatMul", (30, 60, 60), 6, 10)
     rows = module_rows(
         graph(),

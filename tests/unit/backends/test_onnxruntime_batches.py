@@ -33,7 +33,7 @@ def test_a_graph_for_one_batch_size_alone_is_made_for_that() -> None:
         np.testing.assert_array_equal(np.asarray(model.host_outputs(step())), [[0], [1], [2], [3]])
     assert model.file.batch == 4
     last = model.put(Inputs((torch.full((3, 1), 5.0),)))
-    assert (last.rows, last.shapes["x"]) == (3, (4, 1))
+    assert (last.rows, last.values["x"].shape()) == (3, [4, 1])
     with model.stepping(last) as step:
         np.testing.assert_array_equal(np.asarray(model.host_outputs(step())), [[5], [6], [7]])
 
@@ -86,9 +86,7 @@ def test_a_smaller_batch_than_the_only_one_of_a_file_is_filled_up(tmp_path: Path
     for batch in (4, 3, 1):
         x = random.standard_normal((batch, 2)).astype(np.float32)
         given = model.put(Inputs((x, x[None], bias)))
-        assert (given.shapes, given.rows) == (
-            {"x": (4, 2), "state": (1, 4, 2), "bias": (2,)},
-            None if batch == 4 else batch,
-        )
+        assert {name: value.shape() for name, value in given.values.items()} == shapes
+        assert given.rows == (None if batch == 4 else batch)
         with model.stepping(given) as step:
             np.testing.assert_allclose(np.asarray(model.host_outputs(step())), 2 * x + 1, atol=1e-6)

@@ -439,3 +439,28 @@ def test_conventions_of_profilers_of_pytorch_have_no_value() -> None:
 
     said: Any = fvcore.function(layers=complete(layers.Dense(5), 2, 3))
     assert said.reason.startswith("the conventions are those of profilers of PyTorch")
+
+
+class _CallsTensorflow(layers.Layer):  # type: ignore[misc]
+    """A cell that computes something by ``keras.ops`` before or after it calls TensorFlow itself."""
+
+    state_size = output_size = 64
+
+    def __init__(self, is_first: bool) -> None:
+        super().__init__(name="cell")
+        self.is_first = is_first
+
+    def call(self, inputs: Any, states: Any) -> Any:
+        if self.is_first:
+            state = tf.raw_ops.Relu(features=states[0])
+            return inputs, [keras.ops.multiply(state, 2.0)]
+        state = keras.ops.multiply(states[0], 2.0)
+        return inputs, [tf.raw_ops.Relu(features=state)]
+
+
+def test_a_state_that_was_seen_before_a_layer_is_counted_as_a_graph_takes_memory() -> None:
+    tables = [counted(layers.RNN(_CallsTensorflow(is_first)), 2, 1, 3) for is_first in (True, False)]
+    assert [table.method.partition(":")[0] for table in tables] == ["shapes; as a graph cell"] * 2
+    for table in tables:  # both states, the step and what is returned for it are alive while the cell runs
+        assert table.liveness is not None
+        assert (table.liveness.peak_bytes, table.liveness.peak_at) == (4 * 2 * (64 + 64 + 3 + 3), "cell")
