@@ -40,8 +40,10 @@ def test_every_line_of_the_tutorial_in_its_order(tmp_path: Path) -> None:
             continue
         # Locks of its own, because no time is asserted; not below the folder, whose files an export depends on.
         quickly = (*QUICKLY, f"limits.locks={tmp_path.with_name('locks')}") if "=" in line else ()
-        if "protocol=default" in line:  # the gate is for parameters, of which one round is enough
-            quickly = (*quickly, "protocol.rounds=1")
+        if (
+            "protocol=default" in line
+        ):  # the gate is for parameters, of which one round is enough; each width is an export
+            quickly = (*quickly, "protocol.rounds=1", "model.torch.width=64")
         ran[line] = run_command(tmp_path, *arguments, *quickly, timeout=600)
         if "_target_=my_models.perceptron" in line:
             assert_figures_of_the_page(max((tmp_path / "outputs" / "adhoc").iterdir()))
