@@ -15,6 +15,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+from support.config_files import parse_packaged_configs_once
+
 GOLDEN = Path(__file__).parent / "golden"
 MANY_MODULES = 200
 _exempt_modules = 0
@@ -26,6 +28,7 @@ def pytest_configure() -> None:
 
     ``nohup make test &`` ignores SIGINT and SIGHUP. A new process has the default action of a signal that its parent handles.
     """
+    parse_packaged_configs_once()
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # OpenVINO, imported by a test, sends nothing
     gc.disable()  # until all is collected: importing the frameworks sets off full collections, which take seconds and free nothing
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

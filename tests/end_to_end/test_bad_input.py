@@ -262,7 +262,7 @@ def test_onnxruntime_without_the_framework_that_builds_the_model(
 
 def test_without_mlflow_a_sweep_is_not_tracked(called: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    ran = called("model=fake", "backend=fake", "dataset=synthetic")
+    ran = called("model=fake", "backend=fake", "dataset=synthetic", "isolation=inline")
     assert ran.code == 0, ran.err
     (line,) = [line for line in ran.err.splitlines() if "MLflow" in line]
     assert line.startswith("tracking: MLflow is not installed")

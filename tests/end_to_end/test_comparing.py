@@ -12,7 +12,7 @@ import pytest
 from support.command import Ran, call_command, call_module
 
 FAKE = (
-    *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none"),
+    *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "isolation=inline"),
     *("protocol=default", "protocol.min_s=0", "protocol.warmup_s=0"),
     "metrics.select=[latency/forward,compute/macs,params/total]",
 )

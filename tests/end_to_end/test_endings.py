@@ -75,7 +75,7 @@ def test_a_sweep_whose_only_combination_fails_ends_with_2(called: Command) -> No
 
 
 def test_a_hanging_trial_is_ended_by_its_limit_and_the_others_go_on(called: Command) -> None:
-    ran = called(*FAKE, "model.fake.on_step=null,hang", "limits.timeout_s=2")
+    ran = called(*FAKE, "metrics=latency", "model.fake.on_step=hang,null", "limits.timeout_s=2")
     assert ran.code == 2
     table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.on_step", drop=False)
     statuses = dict(zip(table["model.fake.on_step"].fillna("null"), table["status"], strict=True))

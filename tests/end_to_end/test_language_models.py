@@ -40,7 +40,9 @@ def test_a_sweep_of_generations_with_a_scripted_clock(tmp_path: Path) -> None:
     scripted = "model.fake.prefill_s=0.25 model.fake.token_s=[0.5,0.125,0.0625] model=fake backend=fake batch_size=4"
     protocol = "protocol.warmup_s=0 protocol.warmup_steps=1 protocol.min_samples=8 protocol.min_s=0"
     axes = "mode=inference,generation generation.new_tokens=1,4 metrics=generation"
-    ran = call_command(tmp_path, *scripted.split(), *protocol.split(), *axes.split(), "tracking=none")
+    ran = call_command(
+        tmp_path, *scripted.split(), *protocol.split(), *axes.split(), "tracking=none", "isolation=inline"
+    )
     rows = rows_in(ran, "adhoc")
     by_axes = {(row["axes"]["mode"], row["axes"]["generation.new_tokens"]): row for row in rows}
     assert len(by_axes) == 3  # of inference one row, whatever the number of tokens

@@ -34,6 +34,74 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[subpro
 Nights = tuple[Bench, list[subprocess.CompletedProcess[str]], list[str]]
 
 
+def installed_cron() -> str:
+    """cron's own program; without it this fails, because the recipe is then untested."""
+    cron = shutil.which("cron", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    if cron is None or shutil.which("crontab") is None:
+        pytest.fail("no cron here: make cron installs what this test needs, on Debian, as root")
+    return cron
+
+
+@contextmanager
+def crontab_with(lines: str) -> Iterator[None]:
+    """Add lines to this user's crontab for a while."""
+    before = subprocess.run(["crontab", "-l"], capture_output=True, text=True, check=False)
+    subprocess.run(["crontab", "-"], input=before.stdout + lines, text=True, check=True)
+    try:
+        yield
+    finally:
+        if before.returncode == 0:
+            subprocess.run(["crontab", "-"], input=before.stdout, text=True, check=True)
+        else:
+            subprocess.run(["crontab", "-r"], check=True)
+
+
+@contextmanager
+def running_cron(program: str) -> Iterator[None]:
+    """The daemon, unless it runs already: it then ends at once, as only one may."""
+    daemon = subprocess.Popen([program, "-f"], stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        daemon.terminate()
+        daemon.wait(10)
+
+
+@pytest.fixture(scope="module")
+def night_by_cron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A bench whose recipe cron starts at the next minute, for which whoever asks need not wait."""
+    cron = installed_cron()
+    bench = new_bench(tmp_path_factory.mktemp("scheduled"))
+    recipe = (RECIPES / "nightly.cron").read_text(encoding="utf-8")
+    settings = {"SWEEP", "SWEEP_OPTIONS", "PYTHON"}
+    lines = "".join(f"{key}={value}\n" for key, value in bench.environment.items() if key in settings)
+    # One minute of this year, so that it cannot happen again, whatever becomes of this test.
+    at = datetime.now().astimezone() + timedelta(seconds=70)
+    entry = recipe.replace("0 2 * * *", f"{at.minute} {at.hour} {at.day} {at.month} *").replace(
+        "/srv/bench", str(bench.path)
+    )
+    assert "MAILTO=team@example.org" in recipe
+    entry = entry.replace("MAILTO=team@example.org", 'MAILTO=""')
+    with crontab_with(lines + entry), running_cron(cron):
+        yield bench
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("night_by_cron", "nights")  # three nights pass while cron waits for the next minute
+def test_the_real_cron_runs_a_night(night_by_cron: Bench) -> None:
+    bench = night_by_cron
+    tag, deadline = bench.path / "outputs" / ".tags" / "nightly", time.monotonic() + 240
+    while not tag.exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    log = bench.path / "outputs" / "nightly.log"
+    assert tag.exists(), log.read_text() if log.exists() else f"cron did not begin for {getpass.getuser()}"
+    # Its last words come after the tag.
+    with (bench.path / "outputs" / ".nightly.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    assert bench.summary.startswith("First run: ")
+    assert bench.log.endswith("0 removed, 0 B freed; 1 kept\n")
+
+
 @pytest.mark.slow
 def test_three_nights_end_well_well_and_worse(nights: Nights) -> None:
     bench, ran, _ = nights
@@ -129,65 +197,3 @@ def test_a_mistake_in_the_sweep_is_no_regression(tmp_path: Path) -> None:
     assert "Did you mean" in bench.summary
     assert (bench.path / "told.txt").read_text() == "1\n"
     assert not (bench.path / "outputs" / ".tags").exists()
-
-
-def installed_cron() -> str:
-    """cron's own program; without it this fails, because the recipe is then untested."""
-    cron = shutil.which("cron", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-    if cron is None or shutil.which("crontab") is None:
-        pytest.fail("no cron here: make cron installs what this test needs, on Debian, as root")
-    return cron
-
-
-@contextmanager
-def crontab_with(lines: str) -> Iterator[None]:
-    """Add lines to this user's crontab for a while."""
-    before = subprocess.run(["crontab", "-l"], capture_output=True, text=True, check=False)
-    subprocess.run(["crontab", "-"], input=before.stdout + lines, text=True, check=True)
-    try:
-        yield
-    finally:
-        if before.returncode == 0:
-            subprocess.run(["crontab", "-"], input=before.stdout, text=True, check=True)
-        else:
-            subprocess.run(["crontab", "-r"], check=True)
-
-
-@contextmanager
-def running_cron(program: str) -> Iterator[None]:
-    """The daemon, unless it runs already: it then ends at once, as only one may."""
-    daemon = subprocess.Popen([program, "-f"], stdin=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        daemon.terminate()
-        daemon.wait(10)
-
-
-@pytest.mark.slow
-def test_the_real_cron_runs_a_night(tmp_path: Path) -> None:
-    cron = installed_cron()
-    bench = new_bench(tmp_path)
-    recipe = (RECIPES / "nightly.cron").read_text(encoding="utf-8")
-    settings = {"SWEEP", "SWEEP_OPTIONS", "PYTHON"}
-    lines = "".join(f"{key}={value}\n" for key, value in bench.environment.items() if key in settings)
-    # One minute of this year, so that it cannot happen again, whatever becomes of this test.
-    at = datetime.now().astimezone() + timedelta(seconds=70)
-    entry = recipe.replace("0 2 * * *", f"{at.minute} {at.hour} {at.day} {at.month} *").replace(
-        "/srv/bench", str(tmp_path)
-    )
-    assert "MAILTO=team@example.org" in recipe
-    entry = entry.replace("MAILTO=team@example.org", 'MAILTO=""')
-    tag, deadline = tmp_path / "outputs" / ".tags" / "nightly", time.monotonic() + 240
-    with crontab_with(lines + entry), running_cron(cron):
-        while not tag.exists() and time.monotonic() < deadline:
-            time.sleep(0.5)
-    log = tmp_path / "outputs" / "nightly.log"
-    assert tag.exists(), (
-        log.read_text() if log.exists() else f"cron did not begin at {at:%H:%M} for {getpass.getuser()}"
-    )
-    # Its last words come after the tag.
-    with (tmp_path / "outputs" / ".nightly.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    assert bench.summary.startswith("First run: ")
-    assert bench.log.endswith("0 removed, 0 B freed; 1 kept\n")

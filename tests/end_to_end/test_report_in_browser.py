@@ -103,13 +103,6 @@ def test_hostile_names_do_no_harm(visit: Open) -> None:
     assert report.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_the_page_never_scrolls_sideways(visit: Open, width: int) -> None:
-    report = visit(comparison(), viewport={"width": width, "height": 800})
-    drawn(report, "chart-scaling")
-    assert report.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
 def test_it_prints_light(visit: Open) -> None:
     report = visit(comparison(), color_scheme="dark")
     report.page.emulate_media(media="print")

@@ -20,6 +20,8 @@ from sweeprof.storage.events import begun
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}")
 UNTRACKED = (*FAKE, "tracking=none")
+INLINE = (*UNTRACKED, "isolation=inline")
+"""Where no process is lost."""
 FLAKY = """
 import os
 from sweeprof.backends.fake import FakeModel
@@ -154,7 +156,7 @@ def test_what_failed_is_tried_again_and_kept_beside(called: Command, tmp_path: P
 @pytest.mark.slow
 def test_fail_fast_stops_and_says_why(called: Command, tmp_path: Path) -> None:
     ran = called(
-        *UNTRACKED, METRICS, "batch_size=1", "fail_fast=true", "model.fake.on_step=raise,null", "compare.baseline={}"
+        *INLINE, METRICS, "batch_size=1", "fail_fast=true", "model.fake.on_step=raise,null", "compare.baseline={}"
     )
     assert ran.code == 2
     why = "stopped by fail_fast: quality failed: ValueError: the fake model was told to raise"
@@ -167,10 +169,10 @@ def test_fail_fast_stops_and_says_why(called: Command, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_changed_plan_is_explained(called: Command, tmp_path: Path) -> None:
-    assert called(*UNTRACKED, METRICS, "batch_size=1,2").code == 0
+    assert called(*INLINE, METRICS, "batch_size=1,2").code == 0
     folder = folder_of(tmp_path)
     first, old = changed(folder), json.loads((folder / "plan.json").read_text())
-    more = called(*UNTRACKED, METRICS, "batch_size=1,2,3", "resume=last")
+    more = called(*INLINE, METRICS, "batch_size=1,2,3", "resume=last")
     assert more.code == 0, more.err
     assert "1 combinations are new, 0 are gone." in more.err
     assert "2 of 2 combinations with results belong to the new plan." in more.err
@@ -181,7 +183,7 @@ def test_a_changed_plan_is_explained(called: Command, tmp_path: Path) -> None:
     combinations = json.loads((folder / "plan.json").read_text())["combinations"]
     assert not any("resume" in combination["command"] for combination in combinations)
 
-    other = called(*UNTRACKED, METRICS, "batch_size=1,2", "model.fake.step_s=0.5", "resume=last")
+    other = called(*INLINE, METRICS, "batch_size=1,2", "model.fake.step_s=0.5", "resume=last")
     assert other.code == 1
     assert "has no results that belong to this plan" in other.err
     assert "model.fake.step_s: 0.001 → 0.5" in other.err
@@ -190,7 +192,7 @@ def test_a_changed_plan_is_explained(called: Command, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_tracker_whose_password_is_not_stored_has_to_be_named_again(called: Command, tmp_path: Path) -> None:
-    assert called(*UNTRACKED, "metrics.select=[compute/macs]", "batch_size=1").code == 0
+    assert called(*INLINE, "metrics.select=[compute/macs]", "batch_size=1").code == 0
     stored = folder_of(tmp_path) / "tracking.json"
     config = {"_target_": "sweeprof.tracking.mlflow.MlflowTracker", "uri": "http://***@example"}
     stored.write_text(json.dumps({"config": config, "complete": False}))
@@ -238,7 +240,7 @@ def test_a_sweep_that_runs_is_not_taken_over_and_its_report_says_so(called: Comm
 
 @pytest.mark.slow
 def test_what_a_power_loss_cut_is_measured_again(called: Command, tmp_path: Path) -> None:
-    assert called(*UNTRACKED, METRICS, "batch_size=1,2").code == 0
+    assert called(*INLINE, METRICS, "batch_size=1,2").code == 0
     folder = folder_of(tmp_path)
     whole = table(folder)
     cut, empty, *_ = sorted(folder.glob("records/*/*.json"))

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Mapping
 
 import pytest
 from published.models import Count, Model, count, timm_models, torchvision_models
-
-sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("torchvision._meta_registrations"))
-REASON = "`make published` installs timm and torchvision, which are not needed otherwise"
-pytest.importorskip("torchvision", reason=REASON, exc_type=ImportError)
-pytest.importorskip("timm", reason=REASON, exc_type=ImportError)
 
 TIMM = """
 resnet50 resnext50_32x4d seresnet50 resnest14d res2net50_26w_4s densenet121 dla34 dpn68 vgg11_bn inception_v3
@@ -26,11 +22,20 @@ alexnet vgg16_bn resnet18 resnet152 resnext50_32x4d wide_resnet50_2 squeezenet1_
 mobilenet_v2 mobilenet_v3_large mnasnet1_0 shufflenet_v2_x1_0 regnet_y_400mf efficientnet_b0 efficientnet_v2_s
 convnext_tiny vit_b_16 swin_t swin_v2_t maxvit_t
 """.split()
-MODELS: dict[tuple[str, str], Model] = {(m.source, m.name): m for m in (*timm_models(), *torchvision_models())}
+REASON = "`make published` installs timm and torchvision, which are not needed otherwise"
+Models = Mapping[tuple[str, str], Model]
 
 
-def counted(source: str, name: str) -> Count:
-    model = MODELS[source, name]
+@pytest.fixture(scope="module")
+def models() -> Models:
+    """Every model of both libraries, which are imported when the first test asks: each worker collects this file."""
+    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("torchvision._meta_registrations"))
+    pytest.importorskip("torchvision", reason=REASON, exc_type=ImportError)
+    pytest.importorskip("timm", reason=REASON, exc_type=ImportError)
+    return {(model.source, model.name): model for model in (*timm_models(), *torchvision_models())}
+
+
+def counted(model: Model) -> Count:
     assert model.gmacs is not None, "there is no published row"
     found = count(model)
     assert (found.method, found.uncovered) == ("shapes", "")
@@ -38,21 +43,21 @@ def counted(source: str, name: str) -> Count:
 
 
 @pytest.mark.parametrize("name", TIMM)
-def test_a_model_of_timm_is_counted_as_published(name: str) -> None:
-    found = counted("timm", name)
+def test_a_model_of_timm_is_counted_as_published(models: Models, name: str) -> None:
+    found = counted(models["timm", name])
     assert found.is_params_exact
     assert found.off == 0, f"{found.compared / 1e9:.4f} G, published {found.model.gmacs}"
     assert found.is_activations_exact, f"{found.activations / 1e6:.4f} M, published {found.model.macts}"
 
 
 @pytest.mark.parametrize("name", TORCHVISION)
-def test_a_model_of_torchvision_is_counted_as_published(name: str) -> None:
-    found = counted("torchvision", name)
+def test_a_model_of_torchvision_is_counted_as_published(models: Models, name: str) -> None:
+    found = counted(models["torchvision", name])
     assert found.params == found.model.params
     assert found.off is not None
     assert found.off <= 0.01, f"{found.macs / 1e9:.4f} G, published {found.model.gmacs}"
 
 
-def test_nearly_all_models_of_timm_have_a_published_row() -> None:
-    published = [model for model in MODELS.values() if model.source == "timm" and model.gmacs is not None]
+def test_nearly_all_models_of_timm_have_a_published_row(models: Models) -> None:
+    published = [model for model in models.values() if model.source == "timm" and model.gmacs is not None]
     assert len(published) >= 1100

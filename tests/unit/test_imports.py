@@ -68,6 +68,12 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes_of(file: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file's tree, which many tests look through."""
+    return tuple(ast.walk(parsed(file)))
+
+
 def of_every(files: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
     """A test of each file in turn, which names the first that fails; as tests of their own they would take a minute."""
 
@@ -96,9 +102,8 @@ def for_types_only(tree: ast.Module) -> set[ast.AST]:
 
 def imports(file: Path, types_too: bool = True) -> Iterator[str]:
     """Modules that the file imports, at its top and within functions; ``from a import b`` is ``a.b`` where that is a module."""
-    tree = parsed(file)
-    ignored = set() if types_too else for_types_only(tree)
-    for node in ast.walk(tree):
+    ignored = set() if types_too else for_types_only(parsed(file))
+    for node in nodes_of(file):
         if node in ignored:
             continue
         if isinstance(node, ast.Import):
@@ -180,19 +185,19 @@ def test_the_zoo_imports_frameworks_in_its_builders_only(file: Path) -> None:
             assert not {name.split(".")[0] for name in names} & set(FRAMEWORKS)
 
 
-def names_in(file: Path) -> Iterator[tuple[ast.AST, str]]:
-    for node in ast.walk(parsed(file)):
-        if isinstance(node, ast.Attribute | ast.Name | ast.Subscript):
-            yield node, ast.unparse(node)
+def attributes_of_os(file: Path) -> Iterator[str]:
+    for node in nodes_of(file):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            yield f"os.{node.attr}"
 
 
 def environment_writes(file: Path) -> list[str]:
     found = []
-    for node in ast.walk(parsed(file)):
+    for node in nodes_of(file):
         if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]
             found += [ast.unparse(t) for t in targets if ast.unparse(t).startswith("os.environ")]
-        elif isinstance(node, ast.Call):
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             called = ast.unparse(node.func)
             if re.fullmatch(
                 r"os\.(putenv|unsetenv|environ\.(update|setdefault|pop|clear|popitem|__setitem__))", called
@@ -209,7 +214,7 @@ def test_the_environment_is_left_alone(file: Path) -> None:
 
 @of_every(FILES)
 def test_the_systems_files_are_read_in_few_places(file: Path) -> None:
-    strings = [n.value for n in ast.walk(parsed(file)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    strings = [n.value for n in nodes_of(file) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     found = [text for text in strings if re.match(r"/(proc|sys)(/|$)", text)]
     assert not found or relative(file) in READS_PROC
 
@@ -217,7 +222,7 @@ def test_the_systems_files_are_read_in_few_places(file: Path) -> None:
 @of_every(FILES)
 def test_processes_are_the_sweeps(file: Path) -> None:
     starting = r"os\.(fork|forkpty|posix_spawnp?|spawn\w+|exec\w+|system|popen|kill|killpg)"
-    found = [text for _, text in names_in(file) if re.fullmatch(starting, text)]
+    found = [text for text in attributes_of_os(file) if re.fullmatch(starting, text)]
     found += [name for name in imports(file) if name.split(".")[0] in ("subprocess", "multiprocessing")]
     allowed = relative(file).startswith(("run/", "cluster/", "plan/", "cli/", "doctor/")) or relative(file) in {
         "processes.py",
@@ -231,7 +236,7 @@ def test_processes_are_the_sweeps(file: Path) -> None:
 
 @of_every([f for f in FILES if re.match(r"report/|results/(compare|statistics)|plan/plan", relative(f))])
 def test_what_is_pure_does_no_input_or_output(file: Path) -> None:
-    calls = [ast.unparse(n.func) for n in ast.walk(parsed(file)) if isinstance(n, ast.Call)]
+    calls = [ast.unparse(n.func) for n in nodes_of(file) if isinstance(n, ast.Call)]
     # `Console(file=StringIO()).print` makes a text; the templates of a report lie beside the code and are read once.
     forbidden = [c for c in calls if re.search(r"(^open|^print|\.(open|write_text|write_bytes|mkdir|unlink))$", c)]
     assert forbidden == []

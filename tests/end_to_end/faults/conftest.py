@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command import run_command
+from support.command import call_command
 from support.processes import left_after
 from support.proxy import Proxy, proxy
 from support.sent import FAKE, LOCKS, METRICS, SIZES
@@ -42,9 +42,8 @@ def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep that was sent nowhere."""
-    ran = run_command(
-        tmp_path_factory.mktemp("measured"), *FAKE, METRICS, "tracking=none", f"batch_size={','.join(map(str, SIZES))}"
-    )
+    sizes = f"batch_size={','.join(map(str, SIZES))}"
+    ran = call_command(tmp_path_factory.mktemp("measured"), *FAKE, METRICS, "tracking=none", "isolation=inline", sizes)
     assert ran.code == 0, ran.err
     return ran.folder("adhoc")
 

@@ -67,6 +67,7 @@ def test_every_hydra_option_composes(file: Path) -> None:
     composed_of(f"{group}={file.stem}")
 
 
+@pytest.mark.usefixtures("described_here")
 @pytest.mark.parametrize("name", sorted(file.stem for file in (CONF / "sweep").glob("*.yaml")))
 def test_every_combination_of_a_sweep_composes(name: str) -> None:
     plan = planned([f"+sweep={name}"])

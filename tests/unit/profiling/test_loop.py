@@ -207,7 +207,7 @@ def test_a_checkpoint_is_computed_once_more_in_the_backward_of_its_layers(reentr
         model(torch.ones(4, 8))["out"].sum().backward()
     times = session.times
     seconds = {call.path: found for call, found in zip(times.calls, times.seconds, strict=True)}
-    assert SLEEP_S <= seconds["inner.0"].forward < 1.5 * SLEEP_S
+    assert SLEEP_S <= seconds["inner.0"].forward < 2 * SLEEP_S  # of which each call takes one at least
     assert seconds["inner.0"].backward == pytest.approx(slept["forward"] + slept["backward"], abs=SLACK_S)
     assert (seconds["before"].backward or 0) < SLEEP_S / 2
 

@@ -177,7 +177,7 @@ from torch import nn
 from sweeprof.backends.torch.adapter import TorchBackend as Backend
 
 def build():
-    return nn.Sequential(nn.Linear(64, 65536), nn.ReLU(), nn.Linear(65536, 64))
+    return nn.Sequential(nn.Linear(64, 16384), nn.ReLU(), nn.Linear(16384, 64))
 
 def peak_of_its_allocator():
     model, batch = build(), torch.ones(512, 64)

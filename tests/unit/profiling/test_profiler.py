@@ -294,12 +294,12 @@ def test_a_set_of_training_wants_a_profiler_that_trains() -> None:
 
 
 def test_the_functions_to_watch_are_the_callers() -> None:
-    made = sweeprof.Profiler(Both(), inputs=(3, 4), functions=["Both._tensors"])
+    made = sweeprof.Profiler(Both(), inputs=(3, 4), functions=["Both._tensors"], protocol=QUICK)
     for one in (made, made.clone(inputs=(2, 4))):
         seen = one.seen("lines")
         assert isinstance(seen, Lines)
         assert [function.name.rpartition(".")[2] for function in seen.functions] == ["_tensors"]
-    named = sweeprof.profile(Both(), (3, 4), ["lines/slowest_share"], functions=["Both.forward"])
+    named = sweeprof.profile(Both(), (3, 4), ["lines/slowest_share"], functions=["Both.forward"], protocol=QUICK)
     assert "return [self.linear(x)" in str(named)
 
 
@@ -1535,7 +1535,7 @@ def test_a_formula_that_raises_for_a_model_on_meta() -> None:
 def test_a_model_in_training_is_counted_in_inference() -> None:
     model = nn.BatchNorm1d(4).train()
     assert sweeprof.profile(model, (3, 4))["compute/flops"].value == 2 * 12
-    assert sweeprof.profile(model, (3, 4), "training")["compute/flops_train"].value == 5 * 12 + 8 * 12
+    assert sweeprof.profile(model, (3, 4), "training", protocol=QUICK)["compute/flops_train"].value == 5 * 12 + 8 * 12
     assert model.training
     assert model.num_batches_tracked == 0
 

@@ -106,7 +106,7 @@ def test_every_trial_has_its_record(tmp_path: Path, place: str) -> None:
 @pytest.mark.parametrize("place", ["fork", "spawn"])
 def test_after_a_timeout_the_combination_is_skipped(tmp_path: Path, place: str) -> None:
     models = {"hang": {"on_step": "hang"}}
-    limit = 0.5 if place == "fork" else 2
+    limit = 0.5 if place == "fork" else 1  # which an import that takes longer ends as well
     found = run(tmp_path, fake_plan(models, ["timing", "quality"], place, {"timeout_s": limit}, rounds=2))
     ended = {key: (r.status, r.reason) for key, r in found.items()}
     skipped = ("skipped", "an earlier trial of this combination ran into limits.timeout_s")
@@ -116,17 +116,6 @@ def test_after_a_timeout_the_combination_is_skipped(tmp_path: Path, place: str) 
         "chang/timing-1": skipped,
     }
     assert psutil.Process().children() == []
-
-
-def test_a_timeout_leaves_the_other_combinations(tmp_path: Path) -> None:
-    models: dict[str, dict[str, Any]] = {"hang": {"on_step": "hang"}, "fine": {}}
-    found = run(tmp_path, fake_plan(models, ["quality", "timing"], "fork", {"timeout_s": 2}))
-    assert {key: r.status for key, r in found.items()} == {
-        "chang/quality-0": "timeout",
-        "chang/timing-0": "timeout",
-        "cfine/quality-0": "ok",
-        "cfine/timing-0": "ok",
-    }
 
 
 def test_timing_in_rounds(tmp_path: Path) -> None:

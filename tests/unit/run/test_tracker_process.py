@@ -176,8 +176,8 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
 def test_a_slow_tracker_that_makes_progress_may_finish(
     make: Make, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_process, "IDLE_S", 3.0)
-    with make(on_close="for _ in range(10): time.sleep(0.35); self.on_progress()") as process:
+    monkeypatch.setattr(tracker_process, "IDLE_S", 2.0)
+    with make(on_close="for _ in range(10): time.sleep(0.25); self.on_progress()") as process:
         process.open(folder.read_plan())
         process.opened(60)
         assert process.close("finished", "", 600) == Links(False, "closed with 2, finished")
