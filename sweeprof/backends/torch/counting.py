@@ -19,7 +19,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
+from sweeprof.backends.torch.callsites import (
+    CallSites,
+    LiveBytes,
+    ModuleCall,
+    costs_of,
+    dtype_name,
+    operator_counts,
+    tensors_in,
+)
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
     MOST_CONSTANT_ELEMENTS,
@@ -28,7 +36,6 @@ from sweeprof.backends.torch.dispatch import (
     Recorder,
     apart_from_others,
 )
-from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import (
     as_shapes,
     build_on_meta,
@@ -39,9 +46,8 @@ from sweeprof.backends.torch.model import (
     materialised,
     on_device,
 )
-from sweeprof.backends.torch.repeats import Repeats
+from sweeprof.backends.torch.repeats import PLAIN_TENSORS, Kind, ReusingCallSites, Structure
 from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
-from sweeprof.backends.torch.structure import PLAIN_TENSORS, Kind, Structure
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.counting.selection import outermost
@@ -247,10 +253,9 @@ def _sizes(value: object) -> tuple[int, ...]:
     return tuple(sizes) if are_sizes else ()
 
 
-def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
+def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
-    structure = sites.structure
     kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
     # With a selection, only one of two equal blocks may be excluded.
     weights = inventory(kept, declared, None if sites.excluded else structure)
@@ -526,33 +531,30 @@ def _count(  # how the mode treats what has no values
 ) -> LayerTable:
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
-    sites = CallSites(module, formulas)
-    structure = sites.structure = Structure(sites.paths)
+    may_reuse = on_shapes and formulas.reuse_counts and recording is None and formulas.selection.is_everything
+    reusing = ReusingCallSites(module, formulas) if may_reuse else None
+    sites = CallSites(module, formulas) if reusing is None else reusing
+    structure = Structure(sites.paths) if reusing is None else reusing.structure
     protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recording is None else recording(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
     mode.recorder = recorder
-    may_reuse = on_shapes and formulas.reuse_counts and recorder is None and not sites.excluded
-    repeats = Repeats(sites, structure, live, mode) if may_reuse else None
-    sites.repeats = repeats
     gradients = torch.inference_mode if on_shapes else torch.no_grad
     restored = unchanged(module, values=not on_shapes, attributes=structure.attributes, tensors=structure.tensors)
-    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode:
-        if repeats is not None:
-            repeats.begin()
+    reused = nullcontext() if reusing is None else reusing.reusing(live, mode)
+    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, reused:
         outputs = inputs.call(module)
     if recorder is not None:
         recorder.returned(outputs)
     del outputs
-    if repeats is not None and repeats.were_wrong(changed):
+    if reusing is not None and reusing.were_wrong(changed):
         formulas = formulas.without_reuse()
         return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     structure.release()
-    sites.repeats = None
-    del repeats, restored
+    del restored
     return LayerTable(
-        rows=rows_of(sites),
+        rows=rows_of(sites, structure),
         uncovered=sites.uncovered,
         method=method,
         operator_calls=mode.operator_calls,

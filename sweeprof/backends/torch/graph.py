@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.callsites import CallSites, ModuleCall, dtype_name, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, ModuleCall, dtype_name, tensors_in
 from sweeprof.backends.torch.costs import GATHERS, OVERWRITES
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, OperatorCost
 from sweeprof.counting.traffic import SizedTensor, Traffic, bytes_moved
 from sweeprof.errors import Unsupported
@@ -117,7 +116,7 @@ class GraphRecorder:
             self._known(tensor).writer = position
         made = self._live.alive()
         active = [memory.maker for key, memory in self._memory.items() if key in made and memory.maker is not None]
-        self._nodes[position] = replace(self._nodes[position], active=tuple(active), live_bytes=self._live.current)
+        self._nodes[position] = replace(self._nodes[position], active=tuple(active), live_bytes=self._live.live)
 
     def returned(self, outputs: object) -> None:
         """Add what the model returned."""
