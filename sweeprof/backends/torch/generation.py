@@ -23,9 +23,11 @@ import torch
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.callsites import tensors_in
+from sweeprof.backends.torch.costs import GATHERS
 from sweeprof.backends.torch.counting import count_built
+from sweeprof.backends.torch.dispatch import DispatchMode
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
+from sweeprof.backends.torch.private import OpOverload
 from sweeprof.backends.torch.state import is_compiled
 from sweeprof.counting.formulas import Args, Formulas, Kwargs
 from sweeprof.errors import Unsupported
@@ -370,8 +372,6 @@ def _chosen(outputs: Any) -> torch.Tensor:
     return chosen
 
 
-_LOOKUPS = frozenset({"aten::embedding", "aten::index_select", "aten::index", "aten::gather"})
-"""Operators that read as many bytes of a table as they return."""
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -478,7 +478,7 @@ def _root_calls(rows: Sequence[LayerRow]) -> list[tuple[int, int]]:
     return [(macs, flops) for macs, flops in sums.values()]
 
 
-class _WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _WeightReads(DispatchMode):
     """Sums the bytes of the parameters that operators read: each byte once, of a table the rows that are looked up."""
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -486,15 +486,11 @@ class _WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._largest, self._looked_up = Counter[int](), Counter[int]()
         self._sizes = {p.untyped_storage()._cdata: p.untyped_storage().nbytes() for p in module.parameters()}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         returned = func(*args, **(kwargs or {}))
         if func.is_view:
             return returned
-        is_lookup = func._schema.name in _LOOKUPS
+        is_lookup = func._schema.name.removeprefix("aten::") in GATHERS
         for tensor in tensors_in((args, kwargs)):
             key = tensor.untyped_storage()._cdata
             if key not in self._sizes:
