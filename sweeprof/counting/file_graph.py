@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from sweeprof.counting import operators
-from sweeprof.counting.formulas import Formulas, OperatorCost, cost_by_formula
+from sweeprof.counting.formulas import Formulas, OperatorCost, operator_cost_by_formula
 from sweeprof.counting.liveness import OperatorRun, peak_of
 from sweeprof.counting.operators import INTEGER, LINEAR_BY_AXES, NOTHING, REAL, Numbers
 from sweeprof.counting.parameters import Variable, added, summed, whole
@@ -173,10 +173,7 @@ def cost_by(
     """
     written = formulas.of_operator(operator.qualified)
     if written is not None:
-        message = cost_by_formula(written, operator.inputs, operator.attributes, operator.outputs)
-        macs = message.macs or 0
-        flops = 2 * macs if message.flops is None else message.flops
-        return macs, flops, flops if message.ops is None else message.ops
+        return operator_cost_by_formula(written, operator.inputs, operator.attributes, operator.outputs)
     if operator.qualified in free:
         return NOTHING
     rule = rules.get(operator.qualified)

@@ -143,6 +143,18 @@ def cost_by_formula(formula: Formula, *about: object) -> Cost:
     return cost
 
 
+def operator_cost_by_formula(formula: Formula, *about: object) -> OperatorCost:
+    """Return a formula's cost of an operator; two FLOPs for each multiply-accumulate, and as many operations, where it names none.
+
+    Raises:
+        FormulaFailed: it raised something, or returned no cost.
+    """
+    cost = cost_by_formula(formula, *about)
+    macs = cost.macs or 0
+    flops = 2 * macs if cost.flops is None else cost.flops
+    return macs, flops, flops if cost.ops is None else cost.ops
+
+
 def _declared(module: object, inputs: object, outputs: object) -> Cost:
     """Return the cost that ``compute_module_complexity`` declares.
 

@@ -8,9 +8,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from math import prod
+from typing import NamedTuple
 
 import torch
 
@@ -23,8 +24,7 @@ from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Liveness, OperatorCount, Shapes
 
 
-@dataclass(slots=True)
-class TensorShapes:
+class TensorShapes(NamedTuple):
     """Shapes, data types and bytes of some tensors, without holding them."""
 
     shapes: Shapes = ()
@@ -33,41 +33,29 @@ class TensorShapes:
     elements: int = 0
 
 
+_NOTHING = TensorShapes()
+
+
+@dataclass(slots=True, eq=False)
 class ModuleCall:
     """One call of one module while it is counted."""
 
-    __slots__ = (
-        "children",
-        "counted",
-        "inputs",
-        "is_excluded",
-        "module",
-        "operators",
-        "outputs",
-        "parent",
-        "path",
-        "source",
-        "uncovered",
-    )
-
-    def __init__(
-        self, module: torch.nn.Module | None, path: str, parent: ModuleCall | None, is_excluded: bool = False
-    ) -> None:
-        self.module = module
-        self.path = path
-        self.parent = parent
-        self.is_excluded = is_excluded
-        """True if it is not counted, and has no row."""
-        self.children = 0
-        self.operators: dict[str, list[int]] = {}
-        """calls, MACs, FLOPs, ops, input elements, output elements by operator."""
-        self.inputs = self.outputs = _NOTHING
-        self.counted: Cost | None = None
-        """The cost by a formula of the module's type, which replaces that of its operators."""
-        self.uncovered: dict[str, int] = {}
-        """Calls by operator without a formula."""
-        self.source: ModuleCall | None = None
-        """The equal call whose counts these are; None if this one was run."""
+    module: torch.nn.Module | None
+    path: str
+    parent: ModuleCall | None
+    is_excluded: bool = False
+    """True if it is not counted, and has no row."""
+    children: int = 0
+    operators: dict[str, list[int]] = field(default_factory=dict)
+    """calls, MACs, FLOPs, ops, input elements, output elements by operator."""
+    uncovered: dict[str, int] = field(default_factory=dict)
+    """Calls by operator without a formula."""
+    inputs: TensorShapes = _NOTHING
+    outputs: TensorShapes = _NOTHING
+    counted: Cost | None = None
+    """The cost by a formula of the module's type, which replaces that of its operators."""
+    source: ModuleCall | None = None
+    """The equal call whose counts these are; None if this one was run."""
 
     def copy(self, other: ModuleCall) -> None:
         """Take over all counts of an equal call."""
@@ -82,9 +70,6 @@ class ModuleCall:
         made = ModuleCall(module, path, parent)
         made.copy(self)
         return made
-
-
-_NOTHING = TensorShapes()
 
 
 def described(tree: object) -> TensorShapes:

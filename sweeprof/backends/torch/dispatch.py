@@ -39,7 +39,7 @@ from sweeprof.backends.torch.private import (
     disable_current_modes,
 )
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, Shortcut
-from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
+from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost_by_formula
 
 
 def _is_unknown(value: object) -> bool:
@@ -221,7 +221,7 @@ class CountingMode(DispatchMode):
         self.higher_order.add(name)
         self._sites.marks += 1
         written = self._formulas.of_operator(name)
-        cost = HIGHER_ORDER_COSTS.get(name) if written is None else _as_rule(written)
+        cost = HIGHER_ORDER_COSTS.get(name) if written is None else partial(operator_cost_by_formula, written)
         ran = False
 
         def counting(argument: Any) -> Any:
@@ -280,13 +280,12 @@ class CountingMode(DispatchMode):
             self._is_silent = was_silent
 
     def _looked_up(self, func: OpOverload) -> _Operator:
-        written = self._formulas.of_operator(func._schema.name)
         known = known_operator(func)
-        return (
-            known
-            if written is None
-            else replace(known, cost=_as_rule(written), is_composite=False, is_covered=True, is_written=True)
-        )
+        written = self._formulas.of_operator(func._schema.name)
+        if written is None:
+            return known
+        cost = partial(operator_cost_by_formula, written)
+        return replace(known, cost=cost, is_composite=False, is_covered=True, is_written=True)
 
     def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         targets = _targets(operator, args, kwargs)
@@ -464,16 +463,6 @@ def functional_of(func: OpOverload) -> Any:
         if not overload._schema.is_mutable and given == wanted:
             return overload
     return None
-
-
-def _as_rule(formula: Formula) -> TorchRule:
-    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        cost = cost_by_formula(formula, args, kwargs, output)
-        macs = cost.macs or 0
-        flops = 2 * macs if cost.flops is None else cost.flops
-        return macs, flops, flops if cost.ops is None else cost.ops
-
-    return rule
 
 
 def _targets(operator: _Operator, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:

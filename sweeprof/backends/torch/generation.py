@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +36,6 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.model_sources.generate_arguments import check_generate
 from sweeprof.results.generation import Generation
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerRow
 
 NOT_OF_PROMPTS = ("labels", "decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds")
 """Arguments of a forward that ``generate`` is not given: it makes what the decoder reads."""
@@ -421,15 +420,15 @@ def count_generation(
         raise read
     if table.uncounted is not None or read is None:
         raise Unsupported(table.uncounted or "the forward was not run")
-    calls = _root_calls(table.rows)
-    (prefill_macs, prefill_flops), (decode_macs, decode_flops) = calls[0], calls[-1]
+    calls = [row for row in table.inclusive().rows if row.path == ROOT and row.call >= 0]
+    prefill, decode = calls[0], calls[-1]
     reason = bytes_reason or read.reason
     return Generation(
         sequences=read.sequences,
-        prefill_macs=prefill_macs,
-        prefill_flops=prefill_flops,
-        decode_macs=decode_macs,
-        decode_flops=decode_flops,
+        prefill_macs=prefill.macs or 0,
+        prefill_flops=prefill.flops or 0,
+        decode_macs=decode.macs or 0,
+        decode_flops=decode.flops or 0,
         position=read.position,
         weight_bytes=read.weight_bytes if reason is None else None,
         cache_bytes=read.cache_bytes,
@@ -460,22 +459,6 @@ def _run(module: torch.nn.Module, batch: Inputs, config: GenerationConfig) -> _R
         cache_bytes=bytes_of_cache(outputs.past_key_values),
         reason="a mixture of experts: the experts that a step reads depend on the data" if has_experts else None,
     )
-
-
-def _root_calls(rows: Sequence[LayerRow]) -> list[tuple[int, int]]:
-    """Return MACs and FLOPs of every call of the root, with the calls below it."""
-    sums: dict[int, list[int]] = {}
-    roots: list[int] = []
-    for index, row in enumerate(rows):
-        if row.path == ROOT and row.call >= 0:
-            sums[index] = [0, 0]
-            roots.append(index)
-        else:
-            roots.append(-1 if row.parent is None else roots[row.parent])
-        if roots[index] >= 0:
-            sums[roots[index]][0] += row.macs or 0
-            sums[roots[index]][1] += row.flops or 0
-    return [(macs, flops) for macs, flops in sums.values()]
 
 
 class _WeightReads(DispatchMode):

@@ -237,13 +237,19 @@ def _is_plain(kind: type) -> bool:
     return not any(_assigns_outside(function.__code__) for function in functions)
 
 
+_TO_GLOBALS = {dis.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL")}
+_TO_CELLS = {dis.opmap[name] for name in ("STORE_DEREF", "DELETE_DEREF")}
+
+
 def _assigns_outside(code: types.CodeType) -> bool:
-    names = {"STORE_GLOBAL", "DELETE_GLOBAL"}
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in names:
-            return True
-        if instruction.opname in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in code.co_freevars:
-            return True
+    opcodes = set(code.co_code[::2])  # each is followed by its argument
+    if opcodes & _TO_GLOBALS:
+        return True
+    enclosing = {*code.co_freevars} - {"__class__"}  # which `super()` reads
+    if enclosing and opcodes & _TO_CELLS:  # its own variables are cells too, if a function within it reads them
+        for instruction in dis.get_instructions(code):
+            if instruction.opcode in _TO_CELLS and instruction.argval in enclosing:
+                return True
     return any(_assigns_outside(inner) for inner in code.co_consts if isinstance(inner, types.CodeType))
 
 
