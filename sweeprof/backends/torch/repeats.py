@@ -307,7 +307,8 @@ class ReusingCallSites(CallSites):
         """Paths of the modules whose calls were reused."""
         self._runs: dict[Hashable, _Run] = {}
         self._module_at = {names[0]: module for module, names in self.paths.items()}
-        self._random = _random_states()
+        self._random: tuple[object, ...] = ()
+        """The states of the generators of random numbers before the forward, where a call may be reused."""
         self._may_repeat = not any(GLOBAL_HOOKS)
         self._are_original = are_original()
         self._surroundings: tuple[object, ...] = ()
@@ -339,6 +340,7 @@ class ReusingCallSites(CallSites):
             kind = self.structure.kinds.get(module) if self._may_repeat else None
             # To run a module without others in it is as quick as to reuse a call of it.
             if kind is not None and module._modules and self.structure.frequency[kind] > 1:
+                self._random = self._random or _random_states()
                 return partial(self._repeated, module, forward, kind)
             rule = operator_of(module) if self._are_original else None
             if rule is not None:
