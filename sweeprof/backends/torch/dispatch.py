@@ -23,12 +23,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from sweeprof.backends.torch.callsites import CallSites, LiveBytes, tensors_in
 from sweeprof.backends.torch.costs import COSTS, HIGHER_ORDER_COSTS, ONE_EACH, TorchRule, does_no_arithmetic
+from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.private import (
     DisableTorchDispatch,
     HigherOrderOperator,
@@ -64,23 +65,6 @@ _META = torch.device("meta")
 _SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT}
 _NO_FUNCTIONS = (type, OpOverload, OpOverloadPacket, HigherOrderOperator)
 """What can be called, and is none of the functions that an operator takes."""
-
-
-class Recorder(Protocol):
-    """Notes what runs while a module is counted."""
-
-    def ran(
-        self,
-        name: str,
-        cost: OperatorCost | None,
-        arguments: tuple[Args, Kwargs],
-        output: object,
-        written: Iterable[torch.Tensor],
-    ) -> None:
-        """Note an operator with its cost, None without a formula, and the tensors that it wrote to in place."""
-
-    def returned(self, outputs: object) -> None:
-        """Note what the model returned."""
 
 
 class NotOnShapes(Exception):
@@ -142,7 +126,7 @@ class CountingMode(DispatchMode):
         """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
         self._most, self._skips_branches = constants, skips_branches
-        self.recorder: Recorder | None = None
+        self.recorder: GraphRecorder | None = None
         """Notes every operator that is counted."""
         self._is_silent = False
         """True if operators run without being counted."""
