@@ -1,6 +1,7 @@
-"""Counts of repeated blocks: a call that must do the same as an earlier one is not run, and its counts are copied.
+"""Calls that are counted without being run: those that must do the same as an earlier one, and those of single operators.
 
-A call is reused if all of this holds, and is run otherwise:
+A layer that runs one operator (:mod:`single_operators`) is counted as that operator. The counts of a block are copied from an
+equal call of it, or of a block like it. A call is reused if all of this holds, and is run otherwise:
 
 * The modules are interchangeable (:class:`Structure`): equal classes, attributes, children, and shapes, layouts and types of all
   parameters and buffers. A position such as ``layer_idx`` may differ if the call that was run did not read it.
@@ -47,6 +48,7 @@ from sweeprof.backends.torch.state import ORIGINAL, Attributes, attributes_of, c
 from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs
 
 _META = torch.device("meta")
+
 Kind = int
 """A number that modules share whose forward does the same for the same arguments."""
 
