@@ -144,7 +144,11 @@ def cost_by_formula(formula: Formula, *about: object) -> Cost:
 
 
 def operator_cost(formula: Formula, *about: object) -> OperatorCost:
-    """Return the MACs, FLOPs and operations that a formula has for an operator: what it leaves out follows from the MACs."""
+    """Return a formula's cost of an operator; two FLOPs for each multiply-accumulate, and as many operations, where it names none.
+
+    Raises:
+        FormulaFailed: it raised something, or returned no cost.
+    """
     cost = cost_by_formula(formula, *about)
     macs = cost.macs or 0
     flops = 2 * macs if cost.flops is None else cost.flops

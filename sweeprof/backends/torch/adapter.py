@@ -12,7 +12,7 @@ import torch
 
 from sweeprof.backends import Build, Compiler, DeviceCheck, Gap
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
-from sweeprof.backends.torch.counting import count_built, in_inference, own_counts, weights_alone
+from sweeprof.backends.torch.counting import count_built, in_inference, own_counts, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
     TorchModel,
@@ -121,8 +121,6 @@ class TorchBackend:
         return count_built_training(*self._counted(build, inputs), formulas)
 
     def graph(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Graph:
-        from sweeprof.backends.torch.graph import traced_graph
-
         return traced_graph(*self._counted(build, inputs), formulas)
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:

@@ -1,32 +1,30 @@
-"""The running module and the record of each module call, while a model is counted."""
+"""What is recorded while a model is counted: the running module, each module call, and the bytes that are alive."""
 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
 from math import prod
-from typing import Any, Protocol
+from typing import NamedTuple
 
 import torch
 
 from sweeprof.backends.torch.private import current_autograd_node, sequence_number
-from sweeprof.backends.torch.single_operators import Rule
 from sweeprof.backends.torch.state import forwards_wrapped
-from sweeprof.backends.torch.structure import Kind, Structure
 from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
 from sweeprof.counting.selection import ModuleSelection
 from sweeprof.measuring.layer_timing import path_below
 from sweeprof.results.layer_times import OUTSIDE, ROOT
-from sweeprof.results.layers import OperatorCount, Shapes
+from sweeprof.results.layers import Liveness, OperatorCount, Shapes
 
 
-@dataclass(slots=True)
-class TensorShapes:
+class TensorShapes(NamedTuple):
     """Shapes, data types and bytes of some tensors, without holding them."""
 
     shapes: Shapes = ()
@@ -35,41 +33,29 @@ class TensorShapes:
     elements: int = 0
 
 
+_NOTHING = TensorShapes()
+
+
+@dataclass(slots=True, eq=False)
 class ModuleCall:
     """One call of one module while it is counted."""
 
-    __slots__ = (
-        "children",
-        "counted",
-        "inputs",
-        "is_excluded",
-        "module",
-        "operators",
-        "outputs",
-        "parent",
-        "path",
-        "source",
-        "uncovered",
-    )
-
-    def __init__(
-        self, module: torch.nn.Module | None, path: str, parent: ModuleCall | None, is_excluded: bool = False
-    ) -> None:
-        self.module = module
-        self.path = path
-        self.parent = parent
-        self.is_excluded = is_excluded
-        """True if it is not counted, and has no row."""
-        self.children = 0
-        self.operators: dict[str, list[int]] = {}
-        """calls, MACs, FLOPs, ops, input elements, output elements by operator."""
-        self.inputs = self.outputs = _NOTHING
-        self.counted: Cost | None = None
-        """The cost by a formula of the module's type, which replaces that of its operators."""
-        self.uncovered: dict[str, int] = {}
-        """Calls by operator without a formula."""
-        self.source: ModuleCall | None = None
-        """The equal call whose counts these are; None if this one was run."""
+    module: torch.nn.Module | None
+    path: str
+    parent: ModuleCall | None
+    is_excluded: bool = False
+    """True if it is not counted, and has no row."""
+    children: int = 0
+    operators: dict[str, list[int]] = field(default_factory=dict)
+    """calls, MACs, FLOPs, ops, input elements, output elements by operator."""
+    uncovered: dict[str, int] = field(default_factory=dict)
+    """Calls by operator without a formula."""
+    inputs: TensorShapes = _NOTHING
+    outputs: TensorShapes = _NOTHING
+    counted: Cost | None = None
+    """The cost by a formula of the module's type, which replaces that of its operators."""
+    source: ModuleCall | None = None
+    """The equal call whose counts these are; None if this one was run."""
 
     def copy(self, other: ModuleCall) -> None:
         """Take over all counts of an equal call."""
@@ -84,9 +70,6 @@ class ModuleCall:
         made = ModuleCall(module, path, parent)
         made.copy(self)
         return made
-
-
-_NOTHING = TensorShapes()
 
 
 def described(tree: object) -> TensorShapes:
@@ -110,49 +93,6 @@ def _seen_of(shape: torch.Size, dtype: torch.dtype) -> TensorShapes:
     return TensorShapes((tuple(shape),), (dtype_name(dtype),), elements * dtype.itemsize, elements)
 
 
-class ReusesCalls(Protocol):
-    """Copies the counts of calls instead of running them again (:class:`sweeprof.backends.torch.repeats.Repeats`)."""
-
-    def may_repeat(self, module: torch.nn.Module) -> Kind | None:
-        """Return the module's kind; None if its calls are never reused."""
-
-    def operator_of(self, module: torch.nn.Module) -> Rule | None:
-        """Return the rule by which a layer need not be run; None if it has to be."""
-
-    def of_layer(self, rule: Rule, layer: torch.nn.Module, given: torch.Tensor) -> torch.Tensor | None:
-        """Count a layer that is one operator, and return its result; None if it has to be run."""
-
-    def is_frequent(self, kind: Kind) -> bool:
-        """True if several modules are of that kind."""
-
-    def watching_positions(self) -> AbstractContextManager[None]:
-        """Within it, a call that reads the position of a module cannot be reused."""
-
-    def call(
-        self,
-        kind: Kind,
-        call: ModuleCall,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        """Return the result of a call: of ``forward``, or like that of an equal call before."""
-
-
-@dataclass(slots=True)  # not frozen: one per module is made
-class _Followed:
-    """A module whose calls are followed, and what is known of them beforehand."""
-
-    module: torch.nn.Module
-    forward: Callable[..., object]
-    formula: Formula | None
-    """By which the user says what it costs."""
-    kind: Kind | None
-    """If its calls may be like those of another module."""
-    rule: Rule | None
-    """By which it need not be run."""
-
-
 class CallSites:
     """Follows the calls of every module below a root."""
 
@@ -164,9 +104,6 @@ class CallSites:
         self.current = self.outside
         self.marks = 0
         """How often something happened for which a call that runs cannot be reused."""
-        self.structure: Structure | None = None
-        self.repeats: ReusesCalls | None = None
-        """Finds calls that need not be run; None: all are."""
         self._formulas = formulas
         self._formula_of: dict[type, Formula | None] = {}
         self._timeline: list[tuple[int, str]] | None = None
@@ -176,51 +113,48 @@ class CallSites:
         """Within it, every call of a module is followed, also one made as ``module.forward(...)``."""
         # A scripted module runs in an interpreter that knows no instances.
         modules = [module for module in self.paths if not isinstance(module, torch.jit.ScriptModule)]
-        watching = nullcontext() if self.repeats is None else self.repeats.watching_positions()
-        with forwards_wrapped(modules, lambda module: self._following(module, module.forward)), watching:
+        with forwards_wrapped(modules, lambda module: self.following(module, module.forward, self._formula(module))):
             yield
 
-    def _following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
-        formula = self._formula(module)
-        repeats = None if formula is not None else self.repeats
-        kind = None if repeats is None else repeats.may_repeat(module)
-        # To run a module without others in it is as quick as to reuse a call of it.
-        is_repeated = repeats is not None and kind is not None and bool(module._modules) and repeats.is_frequent(kind)
-        rule = None if repeats is None else repeats.operator_of(module)
-        return partial(self._followed, _Followed(module, forward, formula, kind if is_repeated else None, rule))
+    def following(
+        self, module: torch.nn.Module, forward: Callable[..., object], formula: Formula | None
+    ) -> Callable[..., object]:
+        """Return what runs in the place of a module's forward.
 
-    def _followed(self, followed: _Followed, /, *args: object, **kwargs: object) -> object:
-        module, forward = followed.module, followed.forward
+        Args:
+            module: whose calls are followed.
+            forward: its own.
+            formula: by which the user says what it costs; None: its operators are counted.
+        """
+        return partial(self._followed, module, forward, formula)
+
+    def _followed(
+        self,
+        module: torch.nn.Module,
+        forward: Callable[..., object],
+        formula: Formula | None,
+        /,
+        *args: object,
+        **kwargs: object,
+    ) -> object:
+        call = self.called(module, args, kwargs)
+        outputs = self.run(call, forward, args, kwargs)
+        if formula is not None and not call.is_excluded:
+            self.marks += 1
+            call.counted = cost_by_formula(formula, module, (*args, *kwargs.values()), outputs)
+        return outputs
+
+    def called(self, module: torch.nn.Module, args: Args, kwargs: Kwargs) -> ModuleCall:
+        """Return the record of a call that begins."""
         parent = self.current
         names = self.paths[module]
         path = names[0] if len(names) == 1 else path_below(names, parent.path)
-        if path in self.excluded:
-            self._now_in(ModuleCall(module, path, parent, is_excluded=True))
-            try:
-                return forward(*args, **kwargs)
-            finally:
-                self._now_in(parent)
-        call = ModuleCall(module, path, parent)
-        call.inputs = described((args, kwargs) if kwargs else args)
-        parent.children += 1
-        self.calls.append(call)
-        repeats = self.repeats
-        if followed.kind is not None and repeats is not None:
-            return repeats.call(followed.kind, call, forward, args, kwargs)
-        if followed.rule is not None and repeats is not None and not kwargs and len(args) == 1:
-            given: Any = args[0]
-            if type(given) is torch.Tensor and given.is_meta:
-                self.current = call
-                output = repeats.of_layer(followed.rule, module, given)
-                self.current = parent
-                if output is not None:
-                    call.outputs = described(output)
-                    return output
-        outputs = self.run(call, forward, args, kwargs)
-        if followed.formula is not None:
-            self.marks += 1
-            call.counted = cost_by_formula(followed.formula, module, (*args, *kwargs.values()), outputs)
-        return outputs
+        call = ModuleCall(module, path, parent, path in self.excluded)
+        if not call.is_excluded:
+            call.inputs = described((args, kwargs) if kwargs else args)
+            parent.children += 1
+            self.calls.append(call)
+        return call
 
     def run(self, call: ModuleCall, forward: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
         """Run the forward of a call; what it does is counted for that call."""
@@ -299,6 +233,95 @@ class CallSites:
         return self._timeline[made_after - 1][1]
 
 
+class _Alive(weakref.ref[torch.UntypedStorage]):
+    """A reference to a storage that knows what to subtract when it is gone."""
+
+    __slots__ = ("key", "nbytes", "number")
+    key: int
+    nbytes: int
+    number: int
+
+
+Peak = tuple[int, str]
+"""Bytes, and the path of the layer that ran."""
+
+
+class LiveBytes:
+    """The bytes of tensors that are alive at the same time, each storage once, while a model runs over shapes.
+
+    Counts a storage from the operator that made it until nothing refers to it any more, views and autograd included.
+    """
+
+    def __init__(self, where: Callable[[], str], excluded: Iterable[torch.Tensor]) -> None:
+        """Args:
+        where: the path of the layer that is running.
+        excluded: tensors that are there anyhow.
+        """
+        self._where = where
+        self._alive: dict[int, _Alive | None] = {tensor.untyped_storage()._cdata: None for tensor in excluded}
+        self.live = self.made = 0
+        """Bytes alive now, and storages seen so far."""
+        self._peak = 0
+        self._peak_at = where()
+
+    def saw(self, output: object) -> None:
+        """Take note of what an operator returned."""
+        if isinstance(output, list | tuple):
+            for part in output:
+                self.saw(part)
+        if not isinstance(output, torch.Tensor) or output.layout != torch.strided:
+            return
+        storage = output.untyped_storage()
+        key = storage._cdata
+        if key in self._alive:
+            return
+        reference = _Alive(storage, self._gone)
+        reference.key = key
+        reference.nbytes = storage.nbytes()
+        reference.number = self.made
+        self.made += 1
+        self._alive[key] = reference
+        self.live += reference.nbytes
+        if self.live > self._peak:
+            self._peak = self.live
+            self._peak_at = self._where()
+
+    def alive(self) -> set[int]:
+        """Return the keys of the storages that are alive now and count."""
+        return {key for key, reference in self._alive.items() if reference is not None}
+
+    def _gone(self, reference: _Alive) -> None:
+        self.live -= reference.nbytes
+        self._alive.pop(reference.key, None)
+
+    def begin(self) -> Peak:
+        """Begin to look for the peak of a part of the forward; returns the peak so far, for :meth:`end`."""
+        before = self._peak, self._peak_at
+        self._peak, self._peak_at = self.live, self._where()
+        return before
+
+    def end(self, before: Peak) -> Peak:
+        """Return the peak since :meth:`begin`."""
+        peak = self._peak, self._peak_at
+        if before[0] >= peak[0]:
+            self._peak, self._peak_at = before
+        return peak
+
+    def reach(self, more: int, path: str) -> None:
+        """Note that a part of the forward, which is not run, would need so many bytes more at a time."""
+        if self.live + more > self._peak:
+            self._peak, self._peak_at = self.live + more, path
+
+    def made_since(self, storage: torch.UntypedStorage, made: int) -> bool:
+        """True if the storage was seen when ``made`` others had been, or later, and has still the same size."""
+        reference = self._alive.get(storage._cdata)
+        return reference is not None and reference.number >= made and reference.nbytes == storage.nbytes()
+
+    def result(self, input_bytes: int) -> Liveness:
+        """The peak so far."""
+        return Liveness(self._peak, self._peak_at, input_bytes)
+
+
 def operator_counts(call: ModuleCall) -> tuple[OperatorCount, ...]:
     """Return the operators that the call ran, without those that do no arithmetic."""
     counts = [
@@ -349,15 +372,10 @@ def _collect(tree: object, found: list[torch.Tensor]) -> None:
             _collect(getattr(tree, spec.name, None), found)
 
 
-_DTYPE_NAMES: dict[torch.dtype, str] = {}
-
-
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """``float32`` for ``torch.float32``."""
-    name = _DTYPE_NAMES.get(dtype)
-    if name is None:
-        name = _DTYPE_NAMES[dtype] = str(dtype).removeprefix("torch.")
-    return name
+    return str(dtype).removeprefix("torch.")
 
 
 def excluded_paths(paths: Mapping[torch.nn.Module, list[str]], selection: ModuleSelection) -> frozenset[str]:

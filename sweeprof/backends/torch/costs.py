@@ -7,7 +7,7 @@ A rule takes an operator's arguments, keyword arguments and result, and reads sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -55,10 +55,6 @@ def first_tensor(output: TensorOrTensors) -> torch.Tensor:
 def _parts(tensor: torch.Tensor) -> int:
     """Return the real numbers in an element: a complex addition is two."""
     return 2 if tensor.is_complex() else 1
-
-
-def _rules(function: TorchRule, names: str, namespace: str = "aten") -> dict[str, TorchRule]:
-    return {f"{namespace}::{name}": function for name in names.split()}
 
 
 # Elementwise operators
@@ -209,10 +205,6 @@ def _addbmm(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     return operators.matmul(output.numel(), inner, numbers_of(output), bias=_is_added(kwargs))
 
 
-def _dot(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    return operators.matmul(1, args[0].numel(), numbers_of(output))
-
-
 def _vecdot(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """A sum of products along one axis for each output element."""
     return operators.matmul(output.numel(), args[0].shape[kwargs.get("dim", -1)], numbers_of(output))
@@ -241,30 +233,29 @@ def _trilinear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost
 
 
 def _convolution_of(
-    weight: torch.Tensor, given: torch.Tensor, output: torch.Tensor, *, transposed: bool, bias: bool
+    weight: torch.Tensor, given: torch.Tensor, output: torch.Tensor, numbers: Numbers, *, transposed: bool, bias: bool
 ) -> OperatorCost:
     """Weight ``(out, in/groups, *kernel)``, transposed ``(in, out/groups, *kernel)``."""
-    window, outputs, numbers = prod(weight.shape[1:]), output.numel(), numbers_of(output)
+    window, outputs = prod(weight.shape[1:]), output.numel()
     if transposed:
         return operators.transposed_convolution(given.numel(), window, outputs, numbers, bias=bias)
     return operators.convolution(outputs, window, numbers, bias=bias)
 
 
-def _conv(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    return _convolution_of(args[1], args[0], output, transposed=False, bias=_has_bias(args))
+def _conv(*, transposed: bool) -> TorchRule:
+    """Return the rule of ``(input, weight, ...)`` with a bias behind the weight, or behind the kernel's size, or without any."""
 
+    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+        bias = any(isinstance(value, torch.Tensor) for value in args[2:4])
+        return _convolution_of(args[1], args[0], output, numbers_of(output), transposed=transposed, bias=bias)
 
-def _conv_transpose(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    return _convolution_of(args[1], args[0], output, transposed=True, bias=_has_bias(args))
-
-
-def _has_bias(args: Args) -> bool:
-    """Return True if there is a bias: behind the weight, or behind the kernel's size; some devices' convolutions take none."""
-    return any(isinstance(value, torch.Tensor) for value in args[2:4])
+    return rule
 
 
 def _convolution(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    return _convolution_of(args[1], args[0], output, transposed=args[6], bias=args[2] is not None)
+    """``(input, weight, bias, stride, padding, dilation, transposed, ...)``."""
+    bias = args[2] is not None
+    return _convolution_of(args[1], args[0], output, numbers_of(output), transposed=args[6], bias=bias)
 
 
 def _conv_tbc(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -273,7 +264,7 @@ def _conv_tbc(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     return operators.convolution(output.numel(), window, numbers_of(output), bias=True)
 
 
-def attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+def _attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """Query ``(..., heads, L, E)``, k ``(..., S, E)``, v ``(..., S, V)``."""
     query, key, value = args[0], args[1], args[2]
     width = query.shape[-1]
@@ -307,7 +298,7 @@ def _embedding_bag(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> Opera
 
 
 def _by_inner_axis(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """A product with a packed or scaled right operand; also the positions of an affine grid times the transposed matrix."""
+    """Also a product with a packed or scaled right operand, and the positions of an affine grid times the transposed matrix."""
     return operators.matmul(output.numel(), args[0].shape[-1], numbers_of(output))
 
 
@@ -323,41 +314,33 @@ def _grouped(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
 
 
 _PRODUCTS: dict[str, TorchRule] = {
-    **_rules(_linear, "linear mkldnn_linear"),
-    **_rules(_matmul, "matmul mm bmm mv _sparse_mm _int_mm"),
-    **_rules(_by_inner_axis, "_scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu"),
-    **_rules(_by_inner_axis, "affine_grid_generator"),
-    **_rules(_grouped, "_grouped_mm _scaled_grouped_mm"),
-    **_rules(_added_matmul, "addmm baddbmm addmv _addmm_activation _sparse_addmm"),
-    **_rules(_sampled, "sparse_sampled_addmm"),
-    **_rules(_vecdot, "linalg_vecdot"),
-    **_rules(_triangular, "linalg_solve_triangular"),
-    **_rules(_addbmm, "addbmm"),
-    **_rules(_dot, "dot vdot"),
-    **_rules(_addr, "addr"),
-    **_rules(_bilinear, "bilinear"),
-    **_rules(_trilinear, "_trilinear"),
-    **_rules(
-        _conv,
-        "conv1d conv2d conv3d mkldnn_convolution _slow_conv2d_forward slow_conv3d_forward _conv_depthwise2d "
-        "conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d cudnn_convolution miopen_convolution",
+    "linear mkldnn_linear": _linear,
+    "matmul mm bmm mv _sparse_mm _int_mm": _matmul,
+    "dot vdot _scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu "
+    "affine_grid_generator": _by_inner_axis,
+    "_grouped_mm _scaled_grouped_mm": _grouped,
+    "addmm baddbmm addmv _addmm_activation _sparse_addmm": _added_matmul,
+    "sparse_sampled_addmm": _sampled,
+    "linalg_vecdot": _vecdot,
+    "linalg_solve_triangular": _triangular,
+    "addbmm": _addbmm,
+    "addr": _addr,
+    "bilinear": _bilinear,
+    "_trilinear": _trilinear,
+    "conv1d conv2d conv3d mkldnn_convolution _slow_conv2d_forward slow_conv3d_forward _conv_depthwise2d "
+    "conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d cudnn_convolution miopen_convolution": _conv(
+        transposed=False
     ),
-    **_rules(
-        _conv_transpose,
-        "conv_transpose1d conv_transpose2d conv_transpose3d slow_conv_transpose2d slow_conv_transpose3d "
-        "cudnn_convolution_transpose",
-    ),
-    **_rules(_convolution, "convolution _convolution convolution_overrideable"),
-    **_rules(_conv_tbc, "conv_tbc"),
-    **_rules(
-        attention,
-        "scaled_dot_product_attention _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
-        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
-        "_scaled_dot_product_fused_attention_overrideable",
-    ),
-    **_rules(_native_attention, "_native_multi_head_attention"),
-    **_rules(_distances, "cdist _cdist_forward _pdist_forward"),
-    **_rules(_embedding_bag, "embedding_bag _embedding_bag _embedding_bag_forward_only"),
+    "conv_transpose1d conv_transpose2d conv_transpose3d slow_conv_transpose2d slow_conv_transpose3d "
+    "cudnn_convolution_transpose": _conv(transposed=True),
+    "convolution _convolution convolution_overrideable": _convolution,
+    "conv_tbc": _conv_tbc,
+    "scaled_dot_product_attention _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
+    "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable": _attention,
+    "_native_multi_head_attention": _native_attention,
+    "cdist _cdist_forward _pdist_forward": _distances,
+    "embedding_bag _embedding_bag _embedding_bag_forward_only": _embedding_bag,
 }
 
 
@@ -378,16 +361,14 @@ def _quantized_linear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> Opera
     return operators.matmul(output.numel(), args[0].shape[-1], INTEGER, bias=bias is not None)
 
 
-def _quantized_conv(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    weight, bias = _unpacked(args[1])
-    return operators.convolution(output.numel(), prod(weight.shape[1:]), INTEGER, bias=bias is not None)
+def _quantized_conv(*, transposed: bool) -> TorchRule:
+    """Return the rule of ``(input, packed weight, ...)``."""
 
+    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+        weight, bias = _unpacked(args[1])
+        return _convolution_of(weight, args[0], output, INTEGER, transposed=transposed, bias=bias is not None)
 
-def _quantized_conv_transpose(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    weight, bias = _unpacked(args[1])
-    return operators.transposed_convolution(
-        args[0].numel(), prod(weight.shape[1:]), output.numel(), INTEGER, bias=bias is not None
-    )
+    return rule
 
 
 def _quantized_embedding_bag(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -400,27 +381,6 @@ def _quantized_elementwise(ops: int) -> TorchRule:
         return 0, 0, ops * output.numel()
 
     return rule
-
-
-_QUANTIZED: dict[str, TorchRule] = {
-    **_rules(
-        _quantized_linear, "linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16", "quantized"
-    ),
-    **_rules(_quantized_conv, "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu", "quantized"),
-    **_rules(_quantized_conv, "conv1d_dynamic conv2d_dynamic conv3d_dynamic", "quantized"),
-    **_rules(_quantized_conv_transpose, "conv_transpose1d conv_transpose2d conv_transpose3d", "quantized"),
-    **_rules(
-        _quantized_conv_transpose,
-        "conv_transpose1d_dynamic conv_transpose2d_dynamic conv_transpose3d_dynamic",
-        "quantized",
-    ),
-    **_rules(_quantized_embedding_bag, "embedding_bag_byte embedding_bag_4bit", "quantized"),
-    **_rules(_quantized_elementwise(0), "embedding_byte embedding_4bit cat", "quantized"),
-    **_rules(_quantized_elementwise(1), "add mul add_scalar mul_scalar", "quantized"),
-    **_rules(_quantized_elementwise(2), "add_relu mul_relu add_scalar_relu mul_scalar_relu relu6", "quantized"),
-    **_rules(_quantized_elementwise(4), "batch_norm batch_norm1d batch_norm2d batch_norm3d leaky_relu", "quantized"),
-    **_rules(_quantized_elementwise(5), "hardswish batch_norm2d_relu batch_norm3d_relu", "quantized"),
-}
 
 
 # Recurrent networks
@@ -517,45 +477,55 @@ def _quantized_cell(kind: RecurrentCell) -> TorchRule:
 
 
 _RECURRENT: dict[str, TorchRule] = {
-    "aten::rnn_tanh": _network(TANH),
-    "aten::rnn_relu": _network(RELU),
-    "aten::gru": _network(GRU),
-    "aten::lstm": _network(LSTM),
-    "aten::rnn_tanh_cell": _cell(TANH),
-    "aten::rnn_relu_cell": _cell(RELU),
-    "aten::gru_cell": _cell(GRU),
-    "aten::lstm_cell": _cell(LSTM),
-    "aten::mkldnn_rnn_layer": _mkldnn,
-    "aten::mkldnn_rnn_layer_backward": _mkldnn_backward,
-    "aten::_thnn_fused_lstm_cell": _thnn_lstm,
-    "aten::quantized_lstm": _quantized_network(LSTM),
-    "aten::quantized_gru": _quantized_network(GRU),
-    "quantized::quantized_lstm_cell_dynamic": _quantized_cell(LSTM),
-    "quantized::quantized_gru_cell_dynamic": _quantized_cell(GRU),
-    "quantized::quantized_rnn_tanh_cell_dynamic": _quantized_cell(TANH),
-    "quantized::quantized_rnn_relu_cell_dynamic": _quantized_cell(RELU),
+    "rnn_tanh": _network(TANH),
+    "rnn_relu": _network(RELU),
+    "gru": _network(GRU),
+    "lstm": _network(LSTM),
+    "rnn_tanh_cell": _cell(TANH),
+    "rnn_relu_cell": _cell(RELU),
+    "gru_cell": _cell(GRU),
+    "lstm_cell": _cell(LSTM),
+    "mkldnn_rnn_layer": _mkldnn,
+    "mkldnn_rnn_layer_backward": _mkldnn_backward,
+    "_thnn_fused_lstm_cell": _thnn_lstm,
+    "quantized_lstm": _quantized_network(LSTM),
+    "quantized_gru": _quantized_network(GRU),
+}
+
+_QUANTIZED: dict[str, TorchRule] = {
+    "linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16": _quantized_linear,
+    "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu "
+    "conv1d_dynamic conv2d_dynamic conv3d_dynamic": _quantized_conv(transposed=False),
+    "conv_transpose1d conv_transpose2d conv_transpose3d conv_transpose1d_dynamic conv_transpose2d_dynamic "
+    "conv_transpose3d_dynamic": _quantized_conv(transposed=True),
+    "embedding_bag_byte embedding_bag_4bit": _quantized_embedding_bag,
+    "embedding_byte embedding_4bit cat": _quantized_elementwise(0),
+    "add mul add_scalar mul_scalar": _quantized_elementwise(1),
+    "add_relu mul_relu add_scalar_relu mul_scalar_relu relu6": _quantized_elementwise(2),
+    "batch_norm batch_norm1d batch_norm2d batch_norm3d leaky_relu": _quantized_elementwise(4),
+    "hardswish batch_norm2d_relu batch_norm3d_relu": _quantized_elementwise(5),
+    "quantized_lstm_cell_dynamic": _quantized_cell(LSTM),
+    "quantized_gru_cell_dynamic": _quantized_cell(GRU),
+    "quantized_rnn_tanh_cell_dynamic": _quantized_cell(TANH),
+    "quantized_rnn_relu_cell_dynamic": _quantized_cell(RELU),
 }
 
 
 # Norms, softmax and pooling
 
 
-def _batch_norm_of(weight: torch.Tensor | None, given: torch.Tensor, *, training: bool) -> OperatorCost:
-    channels = given.shape[1] if given.dim() > 1 else given.numel()
-    return operators.batch_norm(given.numel(), channels, affine=weight is not None, training=training)
+def _batch_norm(training: bool | None = None) -> TorchRule:
+    """Return the rule of ``(input, weight, bias, mean, variance, training, ...)``, or of an operator that is always in one mode."""
+
+    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+        given, is_training = args[0], bool(args[5]) if training is None else training
+        channels = given.shape[1] if given.dim() > 1 else given.numel()
+        return operators.batch_norm(given.numel(), channels, affine=args[1] is not None, training=is_training)
+
+    return rule
 
 
-def _batch_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(input, weight, bias, mean, variance, training, ...)``."""
-    return _batch_norm_of(args[1], args[0], training=bool(args[5]))
-
-
-def _batch_norm_inference(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    return _batch_norm_of(args[1], args[0], training=False)
-
-
-def _batch_norm_training(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    return _batch_norm_of(args[1], args[0], training=True)
+_BATCH_NORM_INFERENCE = _batch_norm(training=False)
 
 
 def _batch_norm_statistics(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -589,9 +559,9 @@ def _native_group_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCo
 
 def _instance_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, weight, bias, mean, variance, use_input_stats, ...)``: every channel of every sample by itself."""
-    given, weight, bias = args[0], args[1], args[2]
     if not args[5]:
-        return _batch_norm_of(weight, given, training=False)
+        return _BATCH_NORM_INFERENCE(args, kwargs, output)
+    given, weight, bias = args[0], args[1], args[2]
     rows = given.shape[0] * given.shape[1]
     return operators.normalisation(given.numel(), rows, weight=weight is not None, bias=bias is not None)
 
@@ -694,11 +664,6 @@ def _embedding_renorm(args: Args, kwargs: Kwargs, output: object) -> OperatorCos
     return operators.renormalised(args[1].numel() * args[0].shape[-1])
 
 
-def _fold(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """Each element of the blocks is added to its place."""
-    return operators.scan(args[0].numel() * _parts(output))
-
-
 def _scattered(position: int) -> TorchRule:
     """Return the rule of operators that add each element of an argument to its place, or combine them otherwise."""
 
@@ -710,16 +675,14 @@ def _scattered(position: int) -> TorchRule:
     return rule
 
 
-def _scatter(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """``scatter(self, axis, index, source)`` only moves, unless it is to ``reduce``."""
-    reduces = kwargs.get("reduce", argument(args, 4)) is not None
-    return operators.scan(args[2].numel()) if reduces and numbers_of(output) is not INTEGER else NOTHING
+def _combining(name: str, position: int) -> TorchRule:
+    """Return the rule of an operator that only moves its third argument, unless this argument says that it is to combine."""
 
+    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+        combines = kwargs.get(name, argument(args, position))
+        return operators.scan(args[2].numel()) if combines and numbers_of(output) is not INTEGER else NOTHING
 
-def _index_put(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """``(self, indices, values, accumulate)`` only moves, unless it is to accumulate."""
-    adds = kwargs.get("accumulate", argument(args, 3, False))
-    return operators.scan(args[2].numel()) if adds and numbers_of(output) is not INTEGER else NOTHING
+    return rule
 
 
 def _fourier(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -731,47 +694,45 @@ def _fourier(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
 
 
 _REDUCTIONS: dict[str, TorchRule] = {
-    **_rules(_batch_norm, "batch_norm native_batch_norm _native_batch_norm_legit_functional _batch_norm_impl_index"),
-    **_rules(_batch_norm, "_native_batch_norm_legit cudnn_batch_norm"),
-    **_rules(_batch_norm_inference, "_native_batch_norm_legit_no_training batch_norm_elemt"),
-    **_rules(_batch_norm_training, "_batch_norm_with_update"),
-    **_rules(_batch_norm_statistics, "batch_norm_stats"),
-    **_rules(_layer_norm, "layer_norm native_layer_norm"),
-    **_rules(_group_norm, "group_norm"),
-    **_rules(_native_group_norm, "native_group_norm"),
-    **_rules(_instance_norm, "instance_norm"),
-    **_rules(_rms_norm, "rms_norm _fused_rms_norm"),
-    **_rules(_softmax, "softmax _softmax _safe_softmax"),
-    **_rules(_log_softmax, "log_softmax _log_softmax"),
-    **_rules(_average_pool(1), "avg_pool1d"),
-    **_rules(_average_pool(2), "avg_pool2d"),
-    **_rules(_average_pool(3), "avg_pool3d"),
-    **_rules(_adaptive_average_pool(1), "adaptive_avg_pool1d"),
-    **_rules(_adaptive_average_pool(2), "adaptive_avg_pool2d _adaptive_avg_pool2d"),
-    **_rules(_adaptive_average_pool(3), "adaptive_avg_pool3d _adaptive_avg_pool3d"),
-    **_rules(
-        _max_pool,
-        "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices "
-        "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d "
-        "mkldnn_max_pool2d",
-    ),
-    **_rules(_SUM, "sum nansum prod amax amin aminmax _aminmax"),
-    **_rules(_extreme, "max min"),
-    **_rules(reduction("mean"), "mean nanmean"),
-    **_rules(_logsumexp, "logsumexp"),
-    **_rules(reduction("variance"), "var std var_mean std_mean"),
-    **_rules(reduction("norm"), "norm linalg_vector_norm linalg_matrix_norm frobenius_norm native_norm"),
-    **_rules(_scan, "cumsum cumprod logcumsumexp cummax cummin"),
-    **_rules(_fourier, "_fft_r2c _fft_c2r _fft_c2c"),
-    **_rules(_trace, "trace"),
-    **_rules(_weight_norm, "_weight_norm_interface"),
-    **_rules(_renorm, "renorm"),
-    **_rules(_embedding_renorm, "embedding_renorm_"),
-    **_rules(_fold, "col2im"),
-    **_rules(_scattered(0), "segment_reduce"),
-    **_rules(_scattered(3), "scatter_add scatter_reduce index_add index_reduce"),
-    **_rules(_scatter, "scatter"),
-    **_rules(_index_put, "index_put _index_put_impl_ _unsafe_index_put put"),
+    "gelu": _gelu,
+    "grid_sampler grid_sampler_2d grid_sampler_3d": _grid_sampler,
+    "batch_norm native_batch_norm _native_batch_norm_legit_functional _batch_norm_impl_index "
+    "_native_batch_norm_legit cudnn_batch_norm": _batch_norm(),
+    "_native_batch_norm_legit_no_training batch_norm_elemt": _BATCH_NORM_INFERENCE,
+    "_batch_norm_with_update": _batch_norm(training=True),
+    "batch_norm_stats": _batch_norm_statistics,
+    "layer_norm native_layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "native_group_norm": _native_group_norm,
+    "instance_norm": _instance_norm,
+    "rms_norm _fused_rms_norm": _rms_norm,
+    "softmax _softmax _safe_softmax": _softmax,
+    "log_softmax _log_softmax": _log_softmax,
+    "avg_pool1d": _average_pool(1),
+    "avg_pool2d": _average_pool(2),
+    "avg_pool3d": _average_pool(3),
+    "adaptive_avg_pool1d": _adaptive_average_pool(1),
+    "adaptive_avg_pool2d _adaptive_avg_pool2d": _adaptive_average_pool(2),
+    "adaptive_avg_pool3d _adaptive_avg_pool3d": _adaptive_average_pool(3),
+    "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices "
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d "
+    "mkldnn_max_pool2d": _max_pool,
+    "sum nansum prod amax amin aminmax _aminmax": _SUM,
+    "max min": _extreme,
+    "mean nanmean": reduction("mean"),
+    "logsumexp": _logsumexp,
+    "var std var_mean std_mean": reduction("variance"),
+    "norm linalg_vector_norm linalg_matrix_norm frobenius_norm native_norm": reduction("norm"),
+    "cumsum cumprod logcumsumexp cummax cummin": _scan,
+    "_fft_r2c _fft_c2r _fft_c2c": _fourier,
+    "trace": _trace,
+    "_weight_norm_interface": _weight_norm,
+    "renorm": _renorm,
+    "embedding_renorm_": _embedding_renorm,
+    "col2im segment_reduce": _scattered(0),
+    "scatter_add scatter_reduce index_add index_reduce": _scattered(3),
+    "scatter": _combining("reduce", 4),
+    "index_put _index_put_impl_ _unsafe_index_put put": _combining("accumulate", 3),
 }
 
 
@@ -783,32 +744,23 @@ _REDUCED_BY = (None, "mean", "sum")
 _MEAN = 1
 
 
-def _loss(name: str) -> TorchRule:
-    """Return the rule of ``(input, target, reduction, ...)``."""
+def _loss(name: str, reduction: int = 2, weights: Mapping[int, int] | None = None, counted: int = 0) -> TorchRule:
+    """Return the rule of a loss.
+
+    Args:
+        name: of its definition.
+        reduction: position of the argument that says how it is reduced.
+        weights: operations more for each element, by the position of the optional argument that they are for.
+        counted: position of the argument whose elements count.
+    """
+    optional = weights or {}
 
     def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        return operators.loss(operators.LOSSES[name], args[0].numel(), _REDUCED_BY[argument(args, 2, _MEAN)])
+        given = [more for position, more in optional.items() if argument(args, position) is not None]
+        each = operators.LOSSES[name] + sum(given)
+        return operators.loss(each, args[counted].numel(), _REDUCED_BY[argument(args, reduction, _MEAN)])
 
     return rule
-
-
-def _binary_cross_entropy(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(input, target, weight, reduction)``."""
-    each = operators.LOSSES["binary_cross_entropy"] + (argument(args, 2) is not None)
-    return operators.loss(each, args[0].numel(), _REDUCED_BY[argument(args, 3, _MEAN)])
-
-
-def _binary_cross_entropy_with_logits(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(input, target, weight, pos_weight, reduction)``; a weight of the positive ones, ``((p - 1)·t + 1)·log(...)``, takes 4."""
-    weighted, positive = argument(args, 2) is not None, argument(args, 3) is not None
-    each = operators.LOSSES["binary_cross_entropy_with_logits"] + weighted + 4 * positive
-    return operators.loss(each, args[0].numel(), _REDUCED_BY[argument(args, 4, _MEAN)])
-
-
-def _negative_log_likelihood(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(input, target, weight, reduction, ...)``."""
-    each = operators.LOSSES["negative_log_likelihood"] + (argument(args, 2) is not None)
-    return operators.loss(each, args[1].numel(), _REDUCED_BY[argument(args, 3, _MEAN)])
 
 
 def _cross_entropy(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -833,17 +785,16 @@ def _multi_margin(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
 
 
 _LOSSES: dict[str, TorchRule] = {
-    "aten::mse_loss": _loss("squared_error"),
-    "aten::l1_loss": _loss("absolute_error"),
-    "aten::smooth_l1_loss": _loss("huber"),
-    "aten::huber_loss": _loss("huber"),
-    "aten::soft_margin_loss": _loss("soft_margin"),
-    "aten::binary_cross_entropy": _binary_cross_entropy,
-    "aten::binary_cross_entropy_with_logits": _binary_cross_entropy_with_logits,
-    "aten::nll_loss_forward": _negative_log_likelihood,
-    "aten::nll_loss2d_forward": _negative_log_likelihood,
-    "aten::cross_entropy_loss": _cross_entropy,
-    "aten::multi_margin_loss": _multi_margin,
+    "mse_loss": _loss("squared_error"),
+    "l1_loss": _loss("absolute_error"),
+    "smooth_l1_loss huber_loss": _loss("huber"),
+    "soft_margin_loss": _loss("soft_margin"),
+    "binary_cross_entropy": _loss("binary_cross_entropy", 3, {2: 1}),
+    # A weight of the positive ones, ``((p - 1)·t + 1)·log(...)``, takes 4.
+    "binary_cross_entropy_with_logits": _loss("binary_cross_entropy_with_logits", 4, {2: 1, 3: 4}),
+    "nll_loss_forward nll_loss2d_forward": _loss("negative_log_likelihood", 3, {2: 1}, counted=1),
+    "cross_entropy_loss": _cross_entropy,
+    "multi_margin_loss": _multi_margin,
 }
 
 
@@ -858,7 +809,7 @@ def _convolution_backward(args: Args, kwargs: Kwargs, output: object) -> Operato
     return gradients.product_gradients(forward, bool(mask[0]) + bool(mask[1]), bias)
 
 
-def attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+def _attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(grad, query, key, value, ...)``."""
     query, key, value = args[1], args[2], args[3]
     width = query.shape[-1]
@@ -900,60 +851,68 @@ def _of_pooled(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorC
 
 
 _BACKWARD: dict[str, TorchRule] = {
-    **_rules(_convolution_backward, "convolution_backward convolution_backward_overrideable"),
-    **_rules(
-        attention_backward,
-        "_scaled_dot_product_flash_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward "
-        "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
-        "_scaled_dot_product_fused_attention_overrideable_backward",
-    ),
-    **_rules(
-        _of_given("norm"),
-        "native_batch_norm_backward native_layer_norm_backward native_group_norm_backward cudnn_batch_norm_backward "
-        "_fused_rms_norm_backward batch_norm_backward",
-    ),
-    **_rules(
-        _of_pooled,
-        "avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward "
-        "max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
-        "adaptive_max_pool3d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
-        "upsample_linear1d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward upsample_trilinear3d_backward "
-        "grid_sampler_2d_backward grid_sampler_3d_backward reflection_pad2d_backward replication_pad2d_backward "
-        "reflection_pad1d_backward replication_pad1d_backward reflection_pad3d_backward replication_pad3d_backward "
-        "_upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward "
-        "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward adaptive_avg_pool3d_backward "
-        "fractional_max_pool2d_backward fractional_max_pool3d_backward",
-    ),
-    **_rules(_of_given("softmax"), "_softmax_backward_data _log_softmax_backward_data"),
-    **_rules(_embedding_bag_backward, "_embedding_bag_backward"),
-    **_rules(_distances_backward, "_cdist_backward _pdist_backward"),
-    **_rules(_of_result("weight_norm"), "_weight_norm_interface_backward"),
-    **_rules(_of_given("rows"), "embedding_dense_backward embedding_backward _embedding_bag_dense_backward"),
-    **_rules(
-        _of_result("activation"),
-        "threshold_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward elu_backward "
-        "nll_loss_backward nll_loss2d_backward mse_loss_backward native_dropout_backward hardshrink_backward softshrink_backward "
-        "rrelu_with_noise_backward smooth_l1_loss_backward huber_loss_backward multi_margin_loss_backward "
-        "_prelu_kernel_backward glu_backward log_sigmoid_backward",
-    ),
-    **_rules(
-        _of_result("smooth_activation"),
-        "gelu_backward silu_backward hardswish_backward hardsigmoid_backward softplus_backward mish_backward "
-        "binary_cross_entropy_backward soft_margin_loss_backward logit_backward",
-    ),
+    "convolution_backward convolution_backward_overrideable": _convolution_backward,
+    "_scaled_dot_product_flash_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward "
+    "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
+    "_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
+    "native_batch_norm_backward native_layer_norm_backward native_group_norm_backward "
+    "cudnn_batch_norm_backward _fused_rms_norm_backward batch_norm_backward": _of_given("norm"),
+    "avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward "
+    "max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
+    "adaptive_max_pool3d_backward upsample_nearest1d_backward upsample_nearest2d_backward "
+    "upsample_nearest3d_backward upsample_linear1d_backward upsample_bilinear2d_backward "
+    "upsample_bicubic2d_backward upsample_trilinear3d_backward grid_sampler_2d_backward "
+    "grid_sampler_3d_backward reflection_pad2d_backward replication_pad2d_backward reflection_pad1d_backward "
+    "replication_pad1d_backward reflection_pad3d_backward replication_pad3d_backward "
+    "_upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward "
+    "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward adaptive_avg_pool3d_backward "
+    "fractional_max_pool2d_backward fractional_max_pool3d_backward": _of_pooled,
+    "_softmax_backward_data _log_softmax_backward_data": _of_given("softmax"),
+    "_embedding_bag_backward": _embedding_bag_backward,
+    "_cdist_backward _pdist_backward": _distances_backward,
+    "_weight_norm_interface_backward": _of_result("weight_norm"),
+    "embedding_dense_backward embedding_backward _embedding_bag_dense_backward": _of_given("rows"),
+    "threshold_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward elu_backward "
+    "nll_loss_backward nll_loss2d_backward mse_loss_backward native_dropout_backward hardshrink_backward "
+    "softshrink_backward rrelu_with_noise_backward smooth_l1_loss_backward huber_loss_backward "
+    "multi_margin_loss_backward _prelu_kernel_backward glu_backward log_sigmoid_backward": _of_result("activation"),
+    "gelu_backward silu_backward hardswish_backward hardsigmoid_backward softplus_backward mish_backward "
+    "binary_cross_entropy_backward soft_margin_loss_backward logit_backward": _of_result("smooth_activation"),
 }
+
+
+# Operators that take functions
+
+
+def _flex_attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(query, key, value, score_mod, block_mask, ...)``: every query by every key, as ``torch.utils.flop_counter`` counts it.
+
+    A block mask saves nothing, as a causal mask does not; what the score function does is counted as it runs.
+    """
+    return _attention(args[:3], {}, output)
+
+
+def _flex_attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(query, key, value, out, logsumexp, grad_out, ...)``."""
+    return _attention_backward((args[5], *args[:3]), {}, output)
+
+
+HIGHER_ORDER_COSTS: dict[str, TorchRule] = {
+    "higher_order::flex_attention": _flex_attention,
+    "higher_order::flex_attention_backward": _flex_attention_backward,
+}
+"""What an operator costs beside its functions, by qualified name."""
+
+
+def _rules(namespace: str, table: Mapping[str, TorchRule]) -> dict[str, TorchRule]:
+    """Return the rules by qualified name, of a table whose keys are names with spaces between them."""
+    return {f"{namespace}::{name}": rule for names, rule in table.items() for name in names.split()}
 
 
 COSTS: dict[str, TorchRule] = {
     **_elementwise_rules(),
-    "aten::gelu": _gelu,
-    **_rules(_grid_sampler, "grid_sampler grid_sampler_2d grid_sampler_3d"),
-    **_REDUCTIONS,
-    **_LOSSES,
-    **_PRODUCTS,
-    **_RECURRENT,
-    **_BACKWARD,
-    **_QUANTIZED,
+    **_rules("aten", _PRODUCTS | _RECURRENT | _REDUCTIONS | _LOSSES | _BACKWARD),
+    **_rules("quantized", _QUANTIZED),
 }
 """Rule by qualified name, e.g. ``aten::linear``."""
 
@@ -963,50 +922,39 @@ COSTS: dict[str, TorchRule] = {
 
 FREE = frozenset(
     """
-    dropout dropout_ feature_dropout alpha_dropout feature_alpha_dropout native_dropout bernoulli bernoulli_
-    transpose_ t_ squeeze_ unsqueeze_ as_strided_ swapaxes_ swapdims_ reshape contiguous flatten to type_as _to_copy
-    clone copy copy_ resize_ resize_as_ resolve_conj resolve_neg conj _conj _neg_view
-    view_as_real view_as_complex real imag complex detach detach_ alias lift lift_fresh lift_fresh_copy
-    unsafe_split unsafe_split_with_sizes unsafe_chunk _unsafe_view _reshape_copy _reshape_alias reshape_as
-    cat concat concatenate stack hstack vstack dstack repeat repeat_interleave tile roll flip rot90 fliplr flipud
-    pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
-    replication_pad3d _pad_circular _pad_enum pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle
-    tril triu tril_ triu_ tril_indices triu_indices diag diag_embed diagonal_scatter
-    embedding gather index index_select _unsafe_index select_scatter
-    slice_scatter masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select take take_along_dim where
-    index_fill index_fill_ index_copy index_copy_ fill fill_ zero zero_ set_ max_unpool2d max_unpool3d
-    topk sort argsort argmax argmin msort any all isnan isinf isfinite equal allclose isclose nonzero nonzero_static
-    bucketize searchsorted one_hot _unique2 unique_consecutive bincount histc
-    median nanmedian mode kthvalue count_nonzero multinomial _linalg_check_errors _local_scalar_dense item
-    is_nonzero
-    empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones
-    full
-    full_like new_full arange linspace logspace scalar_tensor eye rand randn rand_like randn_like randint
-    randint_like
-    randperm normal normal_ uniform_ random_ exponential_ cauchy_ log_normal_ geometric_ meshgrid cartesian_prod
-    hann_window hamming_window blackman_window bartlett_window kaiser_window
-    im2col unfold_backward slice_backward select_backward expand_copy view_copy diagonal_backward
-    _pack_padded_sequence _pad_packed_sequence
-    quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point
-    _nested_tensor_from_mask nested_to_padded_tensor _coalesce coalesce _sparse_coo_tensor_unsafe sparse_coo_tensor
-    _sparse_coo_tensor_with_dims_and_tensors
-    _to_sparse _to_dense to_dense to_sparse sparse_mask _values values _indices indices
-    _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride sym_storage_offset
-    sym_constrain_range sym_constrain_range_for_size get_device is_floating_point is_complex size stride
-    record_stream pin_memory is_pinned _pin_memory set_data requires_grad_ retain_grad
-    eq ne lt le gt ge logical_and logical_or logical_xor logical_not signbit
-    _is_all_true _is_any_true isin is_same_size is_set_to is_coalesced _has_same_storage_numel _nnz
-    dense_dim sparse_dim _dimI _dimV qscheme q_per_channel_axis q_per_channel_scales q_per_channel_zero_points
-    _functional_assert_async _functional_assert_scalar _functional_sym_constrain_range
-    _functional_sym_constrain_range_for_size _print _validate_compressed_sparse_indices
-    _nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets _nested_get_lengths _nested_get_offsets
-    _nested_get_ragged_idx _nested_get_min_seqlen _nested_get_max_seqlen _nested_get_jagged_dummy
-    _chunk_cat _stack block_diag narrow_copy as_strided_scatter _lazy_clone _unique unique_dim unique_dim_consecutive
-    empty_permuted range _foreach_copy _foreach_zero _foreach_clone
-    to_padded_tensor _jagged_to_padded_dense_forward _padded_dense_to_jagged_forward
+    dropout feature_dropout alpha_dropout feature_alpha_dropout native_dropout bernoulli transpose_ t_ squeeze_
+    unsqueeze_ as_strided_ swapaxes_ swapdims_ type_as _to_copy clone copy resize_ resize_as_ complex detach lift
+    unsafe_split unsafe_split_with_sizes unsafe_chunk _unsafe_view _reshape_copy cat concat concatenate stack hstack
+    vstack dstack repeat repeat_interleave tile roll flip rot90 fliplr flipud pad constant_pad_nd reflection_pad1d
+    reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d _pad_circular _pad_enum
+    pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle tril triu tril_indices triu_indices diag
+    diag_embed diagonal_scatter embedding gather index index_select _unsafe_index select_scatter slice_scatter
+    masked_fill masked_scatter masked_select take take_along_dim where index_fill index_copy fill zero set_ max_unpool2d
+    max_unpool3d topk sort argsort argmax argmin msort any all isnan isinf isfinite equal allclose isclose nonzero
+    nonzero_static bucketize searchsorted one_hot _unique2 unique_consecutive bincount histc median nanmedian mode
+    kthvalue count_nonzero multinomial _linalg_check_errors _local_scalar_dense item is_nonzero empty empty_like
+    empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full
+    arange linspace logspace scalar_tensor eye rand randn rand_like randn_like randint randint_like randperm normal
+    uniform_ random_ exponential_ cauchy_ log_normal_ geometric_ meshgrid cartesian_prod hann_window hamming_window
+    blackman_window bartlett_window kaiser_window im2col unfold_backward slice_backward select_backward
+    diagonal_backward _pack_padded_sequence _pad_packed_sequence quantize_per_tensor quantize_per_channel
+    quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point _nested_tensor_from_mask
+    nested_to_padded_tensor _coalesce _sparse_coo_tensor_unsafe sparse_coo_tensor
+    _sparse_coo_tensor_with_dims_and_tensors _to_sparse _to_dense to_dense to_sparse sparse_mask values _assert_async
+    _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride sym_storage_offset sym_constrain_range
+    sym_constrain_range_for_size get_device is_floating_point is_complex size stride record_stream is_pinned _pin_memory
+    set_data requires_grad_ retain_grad eq ne lt le gt ge logical_and logical_or logical_xor logical_not signbit
+    _is_all_true _is_any_true isin is_same_size is_set_to is_coalesced _has_same_storage_numel _nnz dense_dim sparse_dim
+    _dimI _dimV qscheme q_per_channel_axis q_per_channel_scales q_per_channel_zero_points _functional_assert_async
+    _functional_assert_scalar _functional_sym_constrain_range _functional_sym_constrain_range_for_size _print
+    _validate_compressed_sparse_indices _nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets
+    _nested_get_lengths _nested_get_offsets _nested_get_ragged_idx _nested_get_min_seqlen _nested_get_max_seqlen
+    _nested_get_jagged_dummy _chunk_cat _stack block_diag as_strided_scatter _lazy_clone _unique unique_dim
+    unique_dim_consecutive empty_permuted range _foreach_copy _foreach_zero _foreach_clone to_padded_tensor
+    _jagged_to_padded_dense_forward _padded_dense_to_jagged_forward
     """.split()
 )
-"""Names within ``aten`` of operators that move, choose, compare or make data."""
+"""Names within ``aten`` of operators that move, choose, compare or make data; views, and what works in place, need no name."""
 GATHERS = frozenset("embedding gather index index_select _unsafe_index take take_along_dim".split())
 """Operators that read the rows or elements that they return, and no others, of their first operand (a table)."""
 OVERWRITES = frozenset("copy fill zero bernoulli normal uniform random exponential cauchy log_normal geometric".split())

@@ -19,16 +19,23 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.callsites import CallSites, ModuleCall, costs_of, dtype_name, operator_counts, tensors_in
+from sweeprof.backends.torch.callsites import (
+    CallSites,
+    LiveBytes,
+    ModuleCall,
+    costs_of,
+    dtype_name,
+    operator_counts,
+    tensors_in,
+)
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
     MOST_CONSTANT_ELEMENTS,
     CountingMode,
     NotOnShapes,
-    Recorder,
     apart_from_others,
 )
-from sweeprof.backends.torch.liveness import LiveBytes
+from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.model import (
     as_shapes,
     build_on_meta,
@@ -39,14 +46,15 @@ from sweeprof.backends.torch.model import (
     materialised,
     on_device,
 )
-from sweeprof.backends.torch.repeats import Repeats
+from sweeprof.backends.torch.repeats import PLAIN_TENSORS, Kind, ReusingCallSites, Structure
 from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
-from sweeprof.backends.torch.structure import PLAIN_TENSORS, Kind, Structure
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.counting.selection import outermost
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
+from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
 from sweeprof.results.layers import LayerRow, LayerTable, Weights, repeated_row
 from sweeprof.results.operators import OwnCounts
@@ -247,10 +255,9 @@ def _sizes(value: object) -> tuple[int, ...]:
     return tuple(sizes) if are_sizes else ()
 
 
-def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
+def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
-    structure = sites.structure
     kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
     # With a selection, only one of two equal blocks may be excluded.
     weights = inventory(kept, declared, None if sites.excluded else structure)
@@ -351,14 +358,16 @@ _FLEX_ATTENTION = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_dev
 """Settings of torch's flex attention while it is counted: no warning that it is not compiled, and the meta device is allowed."""
 
 
-Recording = Callable[[torch.nn.Module, CallSites, LiveBytes, list[torch.Tensor]], Recorder]
-"""Makes what notes the operators of one attempt, of the module and on the inputs that are counted in it."""
-
-
 def count_built(
-    build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS, recording: Recording | None = None
+    build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS, recorders: list[GraphRecorder] | None = None
 ) -> LayerTable:
     """The layers of the module that ``build`` makes, in inference mode: made on meta, or for real where that cannot be.
+
+    Args:
+        build: makes the module.
+        inputs: of one step.
+        formulas: of the user.
+        recorders: gets what noted the operators; None: nothing does.
 
     Raises:
         Exception: whatever the builder raised, or the module in a forward for real.
@@ -366,10 +375,24 @@ def count_built(
     module = made(build)
     with without_collection(), apart_from_others():
         try:
-            return _over_shapes(in_inference(module), inputs, formulas, recording)
+            return _over_shapes(in_inference(module), inputs, formulas, recorders)
         except NotOnShapes:  # its forward needs values, which a module made on meta has not
             pass
-    return count_layers(in_inference(built(build)), inputs, formulas, recording)
+    return count_layers(in_inference(built(build)), inputs, formulas, recorders)
+
+
+def traced_graph(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Graph:
+    """Return the graph of one forward, of the module that ``build`` makes, in inference mode.
+
+    Raises:
+        Unsupported: the forward needs values, and the module is on the meta device.
+        Exception: whatever the builder or the module raised.
+    """
+    recorders: list[GraphRecorder] = []
+    table = count_built(build, inputs, formulas, recorders)
+    if table.uncounted is not None:
+        raise Unsupported(table.uncounted)
+    return recorders[-1].graph(table.method)
 
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
@@ -378,7 +401,7 @@ def in_inference(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def count_layers(
-    module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS, recording: Recording | None = None
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas = DEFAULTS, recorders: list[GraphRecorder] | None = None
 ) -> LayerTable:
     """The layers of ``module`` for one step on ``inputs``, in the mode the module is in; it is left as it was found.
 
@@ -391,22 +414,22 @@ def count_layers(
     """
     with without_collection(), apart_from_others():
         try:
-            return _over_shapes(module, inputs, formulas, recording)
+            return _over_shapes(module, inputs, formulas, recorders)
         except NotOnShapes as error:
             reason = str(error)
         module = materialised(uncompiled(module), on_device(inputs, "meta"))
         device = device_of(module)
         if device is not None and device.type == "meta":
-            return _without_values(module, inputs, formulas, reason, recording)
+            return _without_values(module, inputs, formulas, reason, recorders)
         try:
             method = f"{FOR_REAL}: {reason}"
-            return _count(module, on_device(inputs, device or "cpu"), formulas, method, recording=recording)
+            return _count(module, on_device(inputs, device or "cpu"), formulas, method, recorders=recorders)
         except FormulaFailed as failed:
             raise failed.error from None
 
 
 def _over_shapes(
-    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, recording: Recording | None = None
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, recorders: list[GraphRecorder] | None = None
 ) -> LayerTable:
     """The layers as counted over shapes.
 
@@ -427,7 +450,7 @@ def _over_shapes(
             given = as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else shapes
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
                 return _count(
-                    counted, given, formulas, attempt.method, constants=attempt.constants, recording=recording
+                    counted, given, formulas, attempt.method, constants=attempt.constants, recorders=recorders
                 )
         except FormulaFailed as failed:
             raise failed.error from None
@@ -479,12 +502,12 @@ class _NumbersOffMeta(TorchFunctionMode):
 
 
 def _without_values(
-    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str, recording: Recording | None
+    module: torch.nn.Module, inputs: Inputs, formulas: Formulas, reason: str, recorders: list[GraphRecorder] | None
 ) -> LayerTable:
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
         given = as_shapes(inputs, None)
-        return _count(module, given, formulas, ON_SHAPES, skips_branches=True, recording=recording)
+        return _count(module, given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
@@ -522,37 +545,35 @@ def _count(  # how the mode treats what has no values
     *,
     constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
-    recording: Recording | None = None,
+    recorders: list[GraphRecorder] | None = None,
 ) -> LayerTable:
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
-    sites = CallSites(module, formulas)
-    structure = sites.structure = Structure(sites.paths)
+    may_reuse = on_shapes and formulas.reuse_counts and recorders is None and formulas.selection.is_everything
+    reusing = ReusingCallSites(module, formulas) if may_reuse else None
+    sites = CallSites(module, formulas) if reusing is None else reusing
+    structure = Structure(sites.paths) if reusing is None else reusing.structure
     protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
-    recorder = None if recording is None else recording(module, sites, live, given)
+    recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
     mode.recorder = recorder
-    may_reuse = on_shapes and formulas.reuse_counts and recorder is None and not sites.excluded
-    repeats = Repeats(sites, structure, live, mode) if may_reuse else None
-    sites.repeats = repeats
     gradients = torch.inference_mode if on_shapes else torch.no_grad
     restored = unchanged(module, values=not on_shapes, attributes=structure.attributes, tensors=structure.tensors)
-    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode:
-        if repeats is not None:
-            repeats.begin()
+    reused = nullcontext() if reusing is None else reusing.reusing(live, mode)
+    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, reused:
         outputs = inputs.call(module)
-    if recorder is not None:
+    if recorder is not None and recorders is not None:
         recorder.returned(outputs)
+        recorders.append(recorder)
     del outputs
-    if repeats is not None and repeats.were_wrong(changed):
+    if reusing is not None and reusing.were_wrong(changed):
         formulas = formulas.without_reuse()
         return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     structure.release()
-    sites.repeats = None
-    del repeats, restored
+    del restored
     return LayerTable(
-        rows=rows_of(sites),
+        rows=rows_of(sites, structure),
         uncovered=sites.uncovered,
         method=method,
         operator_calls=mode.operator_calls,

@@ -23,20 +23,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.callsites import CallSites, tensors_in
-from sweeprof.backends.torch.costs import (
-    COSTS,
-    ONE_EACH,
-    TorchRule,
-    attention,
-    attention_backward,
-    does_no_arithmetic,
-)
-from sweeprof.backends.torch.liveness import LiveBytes
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, tensors_in
+from sweeprof.backends.torch.costs import COSTS, HIGHER_ORDER_COSTS, ONE_EACH, TorchRule, does_no_arithmetic
+from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.private import (
     DisableTorchDispatch,
     HigherOrderOperator,
@@ -47,53 +40,7 @@ from sweeprof.backends.torch.private import (
     disable_current_modes,
 )
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, Shortcut
-from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
-
-# every rule takes an operator's arguments, keyword arguments and result
-
-
-TorchFunction = Callable[..., Any]
-
-
-def _flex_attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(query, key, value, score_mod, block_mask, ...)``: every query by every key, as ``torch.utils.flop_counter`` counts it.
-
-    A block mask saves nothing, as a causal mask does not; what the score function does is counted as it runs.
-    """
-    return attention(args[:3], {}, output)
-
-
-def _flex_attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(query, key, value, out, logsumexp, grad_out, ...)``."""
-    return attention_backward((args[5], *args[:3]), {}, output)
-
-
-HIGHER_ORDER_COSTS: dict[str, TorchRule] = {
-    "higher_order::flex_attention": _flex_attention,
-    "higher_order::flex_attention_backward": _flex_attention_backward,
-}
-"""What an operator costs beside its functions, by qualified name."""
-
-
-def with_functions(tree: Any, change: Callable[[TorchFunction], TorchFunction]) -> Any:
-    """The arguments of an operator with every function among them replaced by ``change(function)``."""
-    if isinstance(tree, list | tuple):
-        return type(tree)(with_functions(item, change) for item in tree)
-    if isinstance(tree, dict):
-        return {key: with_functions(item, change) for key, item in tree.items()}
-    is_function = callable(tree) and not isinstance(tree, type | OpOverload | OpOverloadPacket | HigherOrderOperator)
-    return change(tree) if is_function else tree
-
-
-def without_values(name: str, args: Args) -> Callable[[], Any] | None:
-    """A function that returns what control flow returns on shapes, where a value that is not there decides; else None."""
-    if name == "higher_order::cond":
-        decides, branch, _, operands = args
-        return partial(branch, *operands) if _is_unknown(decides) else None
-    if name == "higher_order::while_loop":
-        condition, _, carried, further = args
-        return partial(_same, carried) if _is_unknown(condition(*carried, *further)) else None
-    return None
+from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
 
 
 def _is_unknown(value: object) -> bool:
@@ -116,23 +63,8 @@ WEIGHT_ELEMENTS = 4096
 
 _META = torch.device("meta")
 _SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT}
-
-
-class Recorder(Protocol):
-    """Notes what runs while a module is counted."""
-
-    def ran(
-        self,
-        name: str,
-        cost: OperatorCost | None,
-        arguments: tuple[Args, Kwargs],
-        output: object,
-        written: Iterable[torch.Tensor],
-    ) -> None:
-        """Note an operator with its cost, None without a formula, and the tensors that it wrote to in place."""
-
-    def returned(self, outputs: object) -> None:
-        """Note what the model returned."""
+_NO_FUNCTIONS = (type, OpOverload, OpOverloadPacket, HigherOrderOperator)
+"""What can be called, and is none of the functions that an operator takes."""
 
 
 class NotOnShapes(Exception):
@@ -158,7 +90,15 @@ class _Operator:
     """True if a formula of the user says what it costs."""
 
 
-class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode in which nothing is compiled; to be wrapped for that would import the compiler, two seconds in every process."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class CountingMode(DispatchMode):
     """Adds each operator's cost to the call that is running."""
 
     supports_higher_order_operators = True
@@ -186,7 +126,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
         self._most, self._skips_branches = constants, skips_branches
-        self.recorder: Recorder | None = None
+        self.recorder: GraphRecorder | None = None
         """Notes every operator that is counted."""
         self._is_silent = False
         """True if operators run without being counted."""
@@ -197,11 +137,6 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._overwritten: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         """Memory of constants that have no values any more, until nothing refers to it."""
         self._operators: dict[Any, _Operator] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Nothing is compiled here; being wrapped for it would import the compiler, two seconds in every process.
-        return False
 
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         kwargs = kwargs or {}
@@ -270,20 +205,23 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.higher_order.add(name)
         self._sites.marks += 1
         written = self._formulas.of_operator(name)
-        cost = HIGHER_ORDER_COSTS.get(name) if written is None else _as_rule(written)
+        cost = HIGHER_ORDER_COSTS.get(name) if written is None else partial(operator_cost, written)
         ran = False
 
-        def counting(function: Callable[..., object]) -> Callable[..., object]:
-            @wraps(function)
+        def counting(argument: Any) -> Any:
+            if not callable(argument) or isinstance(argument, _NO_FUNCTIONS):
+                return argument
+
+            @wraps(argument)
             def counted(*args: object, **kwargs: object) -> object:
                 nonlocal ran
                 ran = True
                 with self:
-                    return function(*args, **kwargs)
+                    return argument(*args, **kwargs)
 
             return counted
 
-        args, kwargs = (with_functions(tree, counting) for tree in (args, kwargs))
+        args, kwargs = _mapped(args, counting), _mapped(kwargs, counting)
         with self._silently() if written is not None else nullcontext():
             output = self._skipped(name, args) if self._on_shapes else None
             if output is None:
@@ -306,8 +244,12 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _skipped(self, name: str, args: Args) -> Any:
         """Return the result of control flow that depends on values, without counting it; None for any other operator."""
         with self._silently():
-            skip = without_values(name, args)
-            if skip is None:
+            if name == "higher_order::cond" and _is_unknown(args[0]):
+                _, branch, _, operands = args
+                skip = partial(branch, *operands)
+            elif name == "higher_order::while_loop" and _is_unknown(args[0](*args[2], *args[3])):
+                skip = partial(_same, args[2])
+            else:
                 return None
             if not self._skips_branches:
                 raise NotOnShapes(f"what {name} runs depends on values")
@@ -322,13 +264,12 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._is_silent = was_silent
 
     def _looked_up(self, func: OpOverload) -> _Operator:
-        written = self._formulas.of_operator(func._schema.name)
         known = known_operator(func)
-        return (
-            known
-            if written is None
-            else replace(known, cost=_as_rule(written), is_composite=False, is_covered=True, is_written=True)
-        )
+        written = self._formulas.of_operator(func._schema.name)
+        if written is None:
+            return known
+        cost = partial(operator_cost, written)
+        return replace(known, cost=cost, is_composite=False, is_covered=True, is_written=True)
 
     def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         targets = _targets(operator, args, kwargs)
@@ -506,16 +447,6 @@ def functional_of(func: OpOverload) -> Any:
         if not overload._schema.is_mutable and given == wanted:
             return overload
     return None
-
-
-def _as_rule(formula: Formula) -> TorchRule:
-    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        cost = cost_by_formula(formula, args, kwargs, output)
-        macs = cost.macs or 0
-        flops = 2 * macs if cost.flops is None else cost.flops
-        return macs, flops, flops if cost.ops is None else cost.ops
-
-    return rule
 
 
 def _targets(operator: _Operator, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:

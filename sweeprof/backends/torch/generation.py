@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,9 +23,11 @@ import torch
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.callsites import tensors_in
+from sweeprof.backends.torch.costs import GATHERS
 from sweeprof.backends.torch.counting import count_built
+from sweeprof.backends.torch.dispatch import DispatchMode
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
+from sweeprof.backends.torch.private import OpOverload
 from sweeprof.backends.torch.state import is_compiled
 from sweeprof.counting.formulas import Args, Formulas, Kwargs
 from sweeprof.errors import Unsupported
@@ -34,7 +36,6 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.model_sources.generate_arguments import check_generate
 from sweeprof.results.generation import Generation
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerRow
 
 NOT_OF_PROMPTS = ("labels", "decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds")
 """Arguments of a forward that ``generate`` is not given: it makes what the decoder reads."""
@@ -370,8 +371,6 @@ def _chosen(outputs: Any) -> torch.Tensor:
     return chosen
 
 
-_LOOKUPS = frozenset({"aten::embedding", "aten::index_select", "aten::index", "aten::gather"})
-"""Operators that read as many bytes of a table as they return."""
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -421,15 +420,15 @@ def count_generation(
         raise read
     if table.uncounted is not None or read is None:
         raise Unsupported(table.uncounted or "the forward was not run")
-    calls = _root_calls(table.rows)
-    (prefill_macs, prefill_flops), (decode_macs, decode_flops) = calls[0], calls[-1]
+    calls = [row for row in table.inclusive().rows if row.path == ROOT and row.call >= 0]
+    prefill, decode = calls[0], calls[-1]
     reason = bytes_reason or read.reason
     return Generation(
         sequences=read.sequences,
-        prefill_macs=prefill_macs,
-        prefill_flops=prefill_flops,
-        decode_macs=decode_macs,
-        decode_flops=decode_flops,
+        prefill_macs=prefill.macs or 0,
+        prefill_flops=prefill.flops or 0,
+        decode_macs=decode.macs or 0,
+        decode_flops=decode.flops or 0,
         position=read.position,
         weight_bytes=read.weight_bytes if reason is None else None,
         cache_bytes=read.cache_bytes,
@@ -462,23 +461,7 @@ def _run(module: torch.nn.Module, batch: Inputs, config: GenerationConfig) -> _R
     )
 
 
-def _root_calls(rows: Sequence[LayerRow]) -> list[tuple[int, int]]:
-    """Return MACs and FLOPs of every call of the root, with the calls below it."""
-    sums: dict[int, list[int]] = {}
-    roots: list[int] = []
-    for index, row in enumerate(rows):
-        if row.path == ROOT and row.call >= 0:
-            sums[index] = [0, 0]
-            roots.append(index)
-        else:
-            roots.append(-1 if row.parent is None else roots[row.parent])
-        if roots[index] >= 0:
-            sums[roots[index]][0] += row.macs or 0
-            sums[roots[index]][1] += row.flops or 0
-    return [(macs, flops) for macs, flops in sums.values()]
-
-
-class _WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _WeightReads(DispatchMode):
     """Sums the bytes of the parameters that operators read: each byte once, of a table the rows that are looked up."""
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -486,15 +469,11 @@ class _WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._largest, self._looked_up = Counter[int](), Counter[int]()
         self._sizes = {p.untyped_storage()._cdata: p.untyped_storage().nbytes() for p in module.parameters()}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         returned = func(*args, **(kwargs or {}))
         if func.is_view:
             return returned
-        is_lookup = func._schema.name in _LOOKUPS
+        is_lookup = func._schema.name.removeprefix("aten::") in GATHERS
         for tensor in tensors_in((args, kwargs)):
             key = tensor.untyped_storage()._cdata
             if key not in self._sizes:

@@ -13,40 +13,14 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from sweeprof.backends import Build
-from sweeprof.backends.torch.callsites import CallSites, ModuleCall, dtype_name, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, ModuleCall, dtype_name, tensors_in
 from sweeprof.backends.torch.costs import GATHERS, OVERWRITES
-from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.torch.liveness import LiveBytes
-from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, OperatorCost
+from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 from sweeprof.counting.traffic import SizedTensor, Traffic, bytes_moved
-from sweeprof.errors import Unsupported
-from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.graph import Graph, GraphNode, GraphTensor, ModuleCost
 
 Place = tuple[object, ...]
 """Where in its memory a tensor lies."""
-
-
-def traced_graph(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Graph:
-    """Return the graph of one forward, of the module that ``build`` makes, in inference mode.
-
-    Raises:
-        Unsupported: the forward needs values, and the module is on the meta device.
-        Exception: whatever the builder or the module raised.
-    """
-    recorders: list[GraphRecorder] = []
-
-    def recorder(
-        module: torch.nn.Module, sites: CallSites, live: LiveBytes, given: list[torch.Tensor]
-    ) -> GraphRecorder:
-        recorders.append(GraphRecorder(module, sites, live, given))
-        return recorders[-1]
-
-    table = count_built(build, inputs, formulas, recorder)
-    if table.uncounted is not None:
-        raise Unsupported(table.uncounted)
-    return recorders[-1].graph(table.method)
 
 
 @dataclass(slots=True)
@@ -117,7 +91,7 @@ class GraphRecorder:
             self._known(tensor).writer = position
         made = self._live.alive()
         active = [memory.maker for key, memory in self._memory.items() if key in made and memory.maker is not None]
-        self._nodes[position] = replace(self._nodes[position], active=tuple(active), live_bytes=self._live.current)
+        self._nodes[position] = replace(self._nodes[position], active=tuple(active), live_bytes=self._live.live)
 
     def returned(self, outputs: object) -> None:
         """Add what the model returned."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import os
+import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,9 +30,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.backends import Build, Compiler, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
-from sweeprof.backends.torch.compiling import compiled
-from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
-from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
+from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS, DispatchMode
+from sweeprof.backends.torch.private import OpOverload, find_compiler
 from sweeprof.backends.torch.state import WrappedForward, any_lazy, is_compiled, masks_of, modules_of, tensors_of
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
@@ -405,12 +407,8 @@ def _device_type(module: torch.nn.Module) -> str:
     return "cpu" if device is None else device.type
 
 
-class NoInitialisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class NoInitialisation(DispatchMode):  # type: ignore[no-untyped-call]
     """Skips what fills a tensor on meta, most of the time of building a model there."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         filled = args[0] if args and func._schema.name in _FILLS else None
@@ -574,3 +572,62 @@ def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
     with warnings.catch_warnings(action="ignore"):  # every call recommends torchao, its successor
         made: torch.nn.Module = quantization.quantize_dynamic(module, {torch.nn.Linear, *_RECURRENT}, dtype=torch.qint8)
     return made
+
+
+_PACKAGES = {
+    "openvino": ("openvino", "openvino"),
+    "tensorrt": ("torch_tensorrt", "torch-tensorrt"),
+    "openxla": ("torch_xla", "torch-xla"),
+    "tvm": ("tvm", "apache-tvm"),
+}
+"""By compiler, the package that has it: as it is imported, and as it is installed. torch has the others."""
+_FELL_BACK = ("Failed in OpenVINO execution", "OpenVINO execution failed")
+
+
+def compiled(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module:
+    """Return the module as a compiler runs it; what it cannot compile is never run by another one instead.
+
+    Raises:
+        Unsupported: it is not installed, or lacks what it needs on this host.
+    """
+    options: dict[str, Any] = {}
+    if compiler in _PACKAGES and find_spec(_PACKAGES[compiler][0]) is None:
+        raise Unsupported(f"compile={compiler} needs a package: pip install {_PACKAGES[compiler][1]}")
+    if compiler == "inductor":
+        _check_inductor(module)
+    elif compiler == "openvino":
+        _prepare_openvino()
+        settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
+        # Without aot_autograd, OpenVINO traces in a way that torch 2.13 rejects.
+        options = {"device": "CPU", "aot_autograd": True, "config": settings}
+    made: torch.nn.Module = torch.compile(module, backend=compiler, options=options or None)  # type: ignore[assignment]
+    return made
+
+
+def _check_inductor(module: torch.nn.Module) -> None:
+    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if device == "cpu" and shutil.which(compiler) is None:
+        raise Unsupported(
+            f"torch.compile builds its kernels with a C++ compiler, and there is no {compiler}: install it, or set CXX"
+        )
+
+
+def _prepare_openvino() -> None:
+    """Let OpenVINO's compiler raise where it would only note in its log, at level DEBUG, that something else runs the model."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends statistics of use to a server
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, about what it and OpenVINO import
+        find_compiler("openvino")
+    for module in ("backend", "execute"):
+        logger = logging.getLogger(f"openvino.frontend.pytorch.torchdynamo.{module}")
+        logger.setLevel(logging.DEBUG)
+        logger.addFilter(_raise_if_fell_back)
+        logger.propagate = False
+
+
+def _raise_if_fell_back(record: logging.LogRecord) -> bool:
+    message = record.getMessage()
+    if message.startswith(_FELL_BACK):
+        raise Unsupported(f"torch.compile with OpenVINO: {message}")
+    return False

@@ -35,10 +35,9 @@ import torch
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from sweeprof.backends.torch.callsites import CallSites, paths_of, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, paths_of, tensors_in
 from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
-from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.private import DeviceType, RecordFunction, is_profiler_enabled
 from sweeprof.backends.torch.state import forwards_wrapped, running_as_python

@@ -1,8 +1,9 @@
-"""Counts of repeated blocks: a call that must do the same as an earlier one is not run, and its counts are copied.
+"""Calls that are counted without being run: those that must do the same as an earlier one, and those of single operators.
 
-A call is reused if all of this holds, and is run otherwise:
+A layer that runs one operator (:mod:`single_operators`) is counted as that operator. The counts of a block are copied from an
+equal call of it, or of a block like it. A call is reused if all of this holds, and is run otherwise:
 
-* The modules are interchangeable (:mod:`structure`): equal classes, attributes, children, and shapes, layouts and types of all
+* The modules are interchangeable (:class:`Structure`): equal classes, attributes, children, and shapes, layouts and types of all
   parameters and buffers. A position such as ``layer_idx`` may differ if the call that was run did not read it.
 * The arguments are equal: tensors on meta by shape, layout and type, with the same tensors and memory shared among them; tensors
   with values must be the identical objects; everything else is a plain value or a container of those.
@@ -17,19 +18,23 @@ A function outside the modules' classes that has a memory of its own could still
 
 from __future__ import annotations
 
+import dis
+import enum
 import random
+import types
 import weakref
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import is_
+from functools import cache, partial
+from operator import is_, itemgetter
 from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.callsites import CallSites, ModuleCall
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, ModuleCall, described
 from sweeprof.backends.torch.dispatch import CountingMode
-from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.private import (
     GLOBAL_HOOKS,
     DisableTorchDispatch,
@@ -39,13 +44,215 @@ from sweeprof.backends.torch.private import (
     is_any_autocast_enabled,
 )
 from sweeprof.backends.torch.single_operators import Rule, are_original, operator_of
-from sweeprof.backends.torch.structure import PLAIN_TENSORS, PLAIN_VALUES, Kind, Structure
+from sweeprof.backends.torch.state import ORIGINAL, Attributes, attributes_of, children_of, tensors_among
+from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs
 
 _META = torch.device("meta")
 
+Kind = int
+"""A number that modules share whose forward does the same for the same arguments."""
+
+PLAIN_VALUES: frozenset[Any] = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.layout, torch.Size}
+)
+_FUNCTIONS: frozenset[Any] = frozenset({types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType})
+PLAIN_TENSORS: frozenset[Any] = frozenset({torch.Tensor, torch.nn.Parameter})
+_hooks_of = itemgetter("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
+_FIRST = tuple(vars(torch.nn.Module()))
+
+_POSITIONS = frozenset({"layer_idx", "layer_id", "layer_index", "layer_number", "block_idx"})
+"""Attributes by which a block knows its position. They may differ between interchangeable modules; a call that reads one is not
+reused."""
+_UNUSED_IN_INFERENCE = (
+    ("torch.nn.modules.dropout", "", "p"),
+    ("torchvision.ops.stochastic_depth", "StochasticDepth", "p"),
+    ("timm.layers.drop", "DropPath", "drop_prob"),
+    ("transformers.models.", "DropPath", "drop_prob"),
+)
+"""Module, end of the class's name, and an attribute that has no influence on a layer that returns its input in inference."""
+
 
 class _NotComparable(Exception):
-    """Arguments or results contain something whose state is not known."""
+    """A module, arguments or results contain something of which it is not known what it does, or in what state it is."""
+
+
+class Structure:
+    """Every module below a root, each once, parents first."""
+
+    def __init__(self, paths: dict[torch.nn.Module, list[str]]) -> None:
+        """Args:
+        paths: the modules with the paths by which they are held.
+        """
+        self.paths = paths
+        self.attributes: Attributes = attributes_of(paths)
+        self.tensors = tensors_among(paths)
+        """Every parameter and buffer; one that is shared as often as it is held."""
+        self.kinds: dict[torch.nn.Module, Kind | None] = {}
+        self.positions: dict[type, set[str]] = {}
+        """Classes of modules that have such attributes."""
+        self._interned: dict[Hashable, Kind] = {}
+        self._objects: dict[int, tuple[object, tuple[object, ...]]] = {}
+        """Other objects that modules hold, with what they held."""
+        held = 0
+        names: set[str] = set()
+        for module in reversed(paths):  # children come before their parents
+            self.kinds[module] = self._kind(module) if len(paths[module]) == 1 else None
+            held += len(children_of(module)) if module._modules else 0
+            names.update(module._parameters.keys())
+        self.is_recursive = held >= len(paths)
+        """True if a module is within itself."""
+        self.has_masks = any(name.endswith(ORIGINAL) for name in names)
+        """True if ``torch.nn.utils.prune`` has put a mask on a parameter."""
+        self.frequency = Counter(kind for kind in self.kinds.values() if kind is not None)
+
+    def _kind(self, module: torch.nn.Module) -> Kind | None:
+        try:
+            return self._interned.setdefault(self._key(module), len(self._interned))
+        except _NotComparable:
+            return None
+
+    def release(self) -> None:
+        """Free what only the forward needs."""
+        self.attributes = Attributes(())
+        self._interned.clear()
+        self._objects.clear()
+
+    def differs(self, module: torch.nn.Module) -> bool:
+        """True if the module may have an attribute in which it differs from other modules of its kind."""
+        kind: Any = type(module)
+        return kind in self.positions or (_unused(kind) is not None and not module.training)
+
+    def objects_changed(self) -> bool:
+        """True if an object that is no module, but is held by one, has other attributes than before."""
+        return any(
+            len(before) != len(vars(held)) or any(a is not b for a, b in zip(vars(held).values(), before, strict=True))
+            for held, before in self._objects.values()
+        )
+
+    def _key(self, module: torch.nn.Module) -> Hashable:
+        """Return what decides what a module does: its class, its attributes and its children.
+
+        Raises:
+            _NotComparable: that is not known.
+        """
+        attributes = vars(module)
+        values = list(attributes.values())
+        kind: Any = type(module)
+        own = len(_FIRST)
+        if len(values) < own or values[own - 1] is not attributes.get("_modules"):
+            raise _NotComparable
+        if any(_hooks_of(attributes)) or "forward" in attributes or not _is_plain(kind):
+            raise _NotComparable
+        parts: list[Any] = [kind, values[0]]
+        for held in values[1:3]:
+            if held:
+                parts += held
+                parts += [_ABSENT if tensor is None else _tensor_key(tensor) for tensor in held.values()]
+        children = values[own - 1]
+        if children:
+            parts += children
+            for child in children.values():
+                child_kind = _ABSENT if child is None else self.kinds.get(child)
+                if child_kind is None:
+                    raise _NotComparable
+                parts.append(child_kind)
+        names, rest = tuple(attributes), values[own:]
+        unused = None if values[0] else _unused(kind)
+        if unused is None and not _POSITIONS.isdisjoint(names):
+            self.positions.setdefault(kind, set()).update(_POSITIONS.intersection(names))
+        if unused is not None or kind in self.positions:
+            hidden = {unused, *self.positions.get(kind, ())}
+            rest = [_ABSENT if name in hidden else value for name, value in zip(names[own:], rest, strict=True)]
+        return *parts, names, self._parts(rest, module)
+
+    def _parts(self, values: Any, module: torch.nn.Module) -> Hashable:
+        """Return a key of several values with their types."""
+        types_of = tuple(map(type, values))
+        if not PLAIN_VALUES.issuperset(types_of):
+            values = [value if type(value) in PLAIN_VALUES else self._part(value, module) for value in values]
+        return types_of, *values
+
+    def _part(self, value: Any, module: torch.nn.Module) -> Hashable:
+        """Return a key of an attribute that is no plain value.
+
+        Raises:
+            _NotComparable: it belongs to one module alone.
+        """
+        kind = type(value)
+        if kind in (list, tuple):
+            return self._parts(value, module)
+        if kind in (dict, OrderedDict):
+            return self._parts(list(value), module), self._parts(list(value.values()), module)
+        if kind in (set, frozenset) and PLAIN_VALUES.issuperset(map(type, value)):
+            return frozenset(value)
+        if kind is types.MethodType and value.__self__ is module:
+            return "method", value.__func__
+        if isinstance(value, torch.Tensor) and value.is_meta:
+            return _tensor_key(value)
+        if kind not in _FUNCTIONS and not isinstance(value, enum.Enum):
+            is_unknown = isinstance(value, torch.Tensor | torch.nn.Module | types.MethodType)
+            if is_unknown or not hasattr(value, "__dict__"):
+                raise _NotComparable
+            self._objects.setdefault(id(value), (value, tuple(vars(value).values())))
+        return "same", id(value)
+
+
+_ABSENT = "absent"
+
+
+def _tensor_key(tensor: torch.Tensor) -> Hashable:
+    if type(tensor) not in PLAIN_TENSORS or tensor.__dict__ or tensor.layout is not torch.strided:
+        raise _NotComparable
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.is_meta or tensor.device
+
+
+_READS_ATTRIBUTES: Any = vars(torch.nn.Module)["__getattr__"]
+
+
+@cache
+def _unused(kind: type) -> str | None:
+    """Return the name of the attribute that has no influence on a layer's forward in inference."""
+    for module, name, attribute in _UNUSED_IN_INFERENCE:
+        if kind.__module__.startswith(module) and kind.__name__.endswith(name):
+            return attribute
+    return None
+
+
+@cache
+def _is_plain(kind: type) -> bool:
+    """True if no method of a class of modules assigns to a global variable or one of an enclosing function.
+
+    A class that decides itself how attributes are read is not plain either.
+    """
+    reads: Any = kind
+    if reads.__getattribute__ is not object.__getattribute__ or reads.__getattr__ is not _READS_ATTRIBUTES:
+        return False
+    if issubclass(kind, torch.jit.ScriptModule):
+        return False
+    functions = [
+        value
+        for base in kind.__mro__
+        if not base.__module__.startswith("torch.nn.")
+        for value in vars(base).values()
+        if isinstance(value, types.FunctionType)
+    ]
+    return not any(_assigns_outside(function.__code__) for function in functions)
+
+
+_TO_GLOBALS = {dis.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL")}
+_TO_CELLS = {dis.opmap[name] for name in ("STORE_DEREF", "DELETE_DEREF")}
+
+
+def _assigns_outside(code: types.CodeType) -> bool:
+    opcodes = set(code.co_code[::2])  # each is followed by its argument
+    if opcodes & _TO_GLOBALS:
+        return True
+    enclosing = {*code.co_freevars} - {"__class__"}  # which `super()` reads
+    if enclosing and opcodes & _TO_CELLS:  # its own variables are cells too, if a function within it reads them
+        for instruction in dis.get_instructions(code):
+            if instruction.opcode in _TO_CELLS and instruction.argval in enclosing:
+                return True
+    return any(_assigns_outside(inner) for inner in code.co_consts if isinstance(inner, types.CodeType))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,58 +299,87 @@ class _New:
     """Of the memory; 0: just what the tensor needs."""
 
 
-class Repeats:
-    """Finds calls that need not be run while a model is counted."""
+class ReusingCallSites(CallSites):
+    """Follows the calls of every module; one whose counts and result are known without it is not run."""
 
-    def __init__(self, sites: CallSites, structure: Structure, live: LiveBytes, mode: CountingMode) -> None:
-        self._sites, self._structure, self._live, self._mode = sites, structure, live, mode
-        self._runs: dict[Hashable, _Run | None] = {}
-        self._module_at = {names[0]: module for module, names in structure.paths.items()}
-        self._surroundings: tuple[object, ...] = ()
-        self._random = _random_states()
+    def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
+        super().__init__(root, formulas)
+        self.structure = Structure(self.paths)
         self.sources: set[str] = set()
         """Paths of the modules whose calls were reused."""
-        self.is_possible = not any(GLOBAL_HOOKS)
+        self._runs: dict[Hashable, _Run] = {}
+        self._module_at = {names[0]: module for module, names in self.paths.items()}
+        self._random: tuple[object, ...] = ()
+        """The states of the generators of random numbers before the forward, where a call may be reused."""
+        self._may_repeat = not any(GLOBAL_HOOKS)
         self._are_original = are_original()
-
-    def begin(self) -> None:
-        """Note the settings of torch, just before the forward."""
-        self._surroundings = _surroundings()
+        self._surroundings: tuple[object, ...] = ()
+        self._live: LiveBytes
+        self._mode: CountingMode
 
     @contextmanager
-    def watching_positions(self) -> Iterator[None]:
-        """Within it, a call that reads the position of a module cannot be reused."""
-        watched = [(kind, name) for kind, names in self._structure.positions.items() for name in names]
+    def reusing(self, live: LiveBytes, mode: CountingMode) -> Iterator[None]:
+        """Within it, just around the forward, calls are reused; one that reads the position of its module cannot be."""
+        self._live, self._mode, self._surroundings = live, mode, _surroundings()
+        watched = [(kind, name) for kind, names in self.structure.positions.items() for name in names]
         before = [vars(kind).get(name, watched) for kind, name in watched]
         try:
             for kind, name in watched:
-                setattr(kind, name, _Position(name, self._sites))
+                setattr(kind, name, _Position(name, self))
             yield
         finally:
+            self._runs.clear()
             for (kind, name), value in zip(watched, before, strict=True):
                 if value is watched:
                     delattr(kind, name)
                 else:
                     setattr(kind, name, value)
 
-    def may_repeat(self, module: torch.nn.Module) -> Kind | None:
-        """Return the module's kind; None if its calls are never reused."""
-        return self._structure.kinds.get(module) if self.is_possible else None
+    def following(
+        self, module: torch.nn.Module, forward: Callable[..., object], formula: Formula | None
+    ) -> Callable[..., object]:
+        if formula is None:
+            kind = self.structure.kinds.get(module) if self._may_repeat else None
+            # To run a module without others in it is as quick as to reuse a call of it.
+            if kind is not None and module._modules and self.structure.frequency[kind] > 1:
+                self._random = self._random or _random_states()
+                return partial(self._repeated, module, forward, kind)
+            rule = operator_of(module) if self._are_original else None
+            if rule is not None:
+                return partial(self._single, module, forward, rule)
+        return super().following(module, forward, formula)
 
-    def operator_of(self, module: torch.nn.Module) -> Rule | None:
-        """Return the rule by which a layer need not be run; None if it has to be."""
-        return operator_of(module) if self._are_original else None
+    def _single(
+        self, module: torch.nn.Module, forward: Callable[..., object], rule: Rule, /, *args: object, **kwargs: object
+    ) -> object:
+        """Return the result of a layer that is one operator, which is run only if it may be another one now."""
+        call = self.called(module, args, kwargs)
+        given: Any = args[0] if len(args) == 1 and not kwargs else None
+        if type(given) is torch.Tensor and given.is_meta and _surroundings() == self._surroundings:
+            operator = rule(module, given)
+            if operator is not None:
+                before, self.current = self.current, call
+                output = self._mode.of_layer(*operator)
+                self.current = before
+                if output is not None:
+                    call.outputs = described(output)
+                    return output
+        return self.run(call, forward, args, kwargs)
 
-    def of_layer(self, rule: Rule, layer: torch.nn.Module, given: torch.Tensor) -> torch.Tensor | None:
-        """Count a layer that is one operator, and return its result; None if it has to be run."""
-        if _surroundings() != self._surroundings:
-            return None
-        operator = rule(layer, given)
-        return None if operator is None else self._mode.of_layer(*operator)
-
-    def is_frequent(self, kind: Kind) -> bool:
-        """True if several modules are of that kind."""
-        return self._structure.frequency[kind] > 1
+    def _repeated(
+        self, module: torch.nn.Module, forward: Callable[..., object], kind: Kind, /, *args: object, **kwargs: object
+    ) -> object:
+        """Return the result of a call: of ``forward``, or like that of an equal call before."""
+        call = self.called(module, args, kwargs)
+        tensors: list[torch.Tensor] = []
+        try:
+            key = self._key(kind, args, kwargs, tensors)
+        except _NotComparable:
+            return self.run(call, forward, args, kwargs)
+        known = self._runs.get(key)
+        if known is not None and all(reference() is not None for reference in known.with_values):
+            return self._reused(known, call, tensors)
+        return self._run_once(key, call, forward, args, kwargs, tensors)
 
     def were_wrong(self, changed: Sequence[torch.nn.Module]) -> bool:
         """True if something happened for which a reused call might have had another result.
@@ -153,26 +389,14 @@ class Repeats:
         """
         if not self.sources:
             return False
-        if self._structure.objects_changed() or self._random != _random_states():
+        if self.structure.objects_changed() or self._random != _random_states():
             return True
-        return any(self._is_within_source(self._structure.paths[module][0]) for module in changed)
+        return any(self._is_within_source(self.structure.paths[module][0]) for module in changed)
 
     def _is_within_source(self, path: str) -> bool:
         return path in self.sources or any(path.startswith(f"{source}.") for source in self.sources)
 
-    def call(self, kind: Kind, call: ModuleCall, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Return the result of a call: of ``forward``, or like that of an equal call before."""
-        tensors: list[torch.Tensor] = []
-        try:
-            key = self._key(kind, args, kwargs, tensors)
-        except _NotComparable:
-            return self._sites.run(call, forward, args, kwargs)
-        known = self._runs.get(key)
-        if known is not None and all(reference() is not None for reference in known.with_values):
-            return self._reused(known, call, tensors)
-        return self._run(key, kind, call, forward, args, kwargs, tensors)
-
-    def _key(self, kind: Kind, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> tuple[Hashable, ...]:
+    def _key(self, kind: Hashable, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> tuple[Hashable, ...]:
         """Return what decides about the result of a call; the tensors among its arguments are added to ``tensors``.
 
         Raises:
@@ -192,51 +416,50 @@ class Repeats:
             return (*key, *map(places.index, places), *map(names.index, names))
         return key
 
-    def _run(
+    def _run_once(
         self,
         key: tuple[Hashable, ...],
-        kind: Kind,
         call: ModuleCall,
-        forward: Any,
-        args: Any,
-        kwargs: Any,
+        forward: Callable[..., object],
+        args: Args,
+        kwargs: Kwargs,
         tensors: list[torch.Tensor],
-    ) -> Any:
+    ) -> object:
         """Run a call, and remember it if it may be reused."""
-        sites, live = self._sites, self._live
-        first, operator_calls, marks = len(sites.calls), self._mode.operator_calls, sites.marks
+        live = self._live
+        first, operator_calls, marks = len(self.calls), self._mode.operator_calls, self.marks
         bytes_before, made = live.live, live.made
         before = live.begin()
         try:
-            output = sites.run(call, forward, args, kwargs)
+            output = self.run(call, forward, args, kwargs)
         finally:
             peak, peak_at = live.end(before)
-        if sites.marks != marks:
+        if self.marks != marks:
             return output
         fresh: dict[int, int] = {}
         try:
-            described = self._described(output, tensors, made, fresh)
+            description = self._described(output, tensors, made, fresh)
             if len(key) == 4:
                 is_same = (tensors[0].shape, tensors[0].stride()) == key[1:3]
             else:
                 again: list[torch.Tensor] = []
-                is_same = self._key(kind, args, kwargs, again) == key and all(map(is_, again, tensors))
+                is_same = self._key(key[0], args, kwargs, again) == key and all(map(is_, again, tensors))
         except _NotComparable:
             return output
         prefix = f"{call.path}."
         if not is_same or live.live - bytes_before != sum(fresh.values()):
             return output
-        if not all(inner.path.startswith(prefix) for inner in sites.calls[first:]):
+        if not all(inner.path.startswith(prefix) for inner in self.calls[first:]):
             return output
         with_values = tuple(weakref.ref(tensor) for tensor in tensors if not tensor.is_meta)
         self._runs[key] = _Run(
             call,
             first,
-            len(sites.calls),
+            len(self.calls),
             self._mode.operator_calls - operator_calls,
             peak - bytes_before,
             peak_at,
-            described,
+            description,
             with_values,
         )
         return output
@@ -277,7 +500,7 @@ class Repeats:
 
     def _reused(self, run: _Run, call: ModuleCall, tensors: list[torch.Tensor]) -> Any:
         """Copy the counts of a run to another call; returns a result like that of the run."""
-        sites, source = self._sites, run.call
+        source = run.call
         self.sources.add(source.path)
         begin = len(source.path)
         self._live.reach(
@@ -287,10 +510,10 @@ class Repeats:
         call.copy(source)
         if run.last > run.first:
             copies: dict[ModuleCall | None, ModuleCall] = {source: call}
-            for inner in sites.calls[run.first : run.last]:
+            for inner in self.calls[run.first : run.last]:
                 path = call.path + inner.path[begin:]
                 copy = copies[inner] = inner.at(path, self._module_at[path], copies[inner.parent])
-                sites.calls.append(copy)
+                self.calls.append(copy)
         new: dict[int, torch.Tensor] = {}
         with DisableTorchDispatch():
             output = self._made(run.output, tensors, new)

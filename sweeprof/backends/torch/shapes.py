@@ -375,8 +375,8 @@ def _adaptive_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
 
 
 def _reduced(given: torch.Tensor, axes: Sequence[int] | None, keep: bool, kwargs: Kwargs) -> torch.Tensor | None:
-    """A floating-point tensor folded over some of its axes."""
-    if not axes or not is_plain(given) or not given.is_floating_point() or kwargs.get("dtype"):
+    """A floating-point tensor folded over some of its axes; in whatever order these lie in memory, the result is contiguous."""
+    if not axes or not given.is_meta or not given.is_floating_point() or kwargs.get("dtype"):
         return None
     folded = {axis % given.dim() for axis in axes}
     kept = [1 if i in folded else size for i, size in enumerate(given.shape) if keep or i not in folded]
@@ -421,7 +421,10 @@ def _contiguous(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     return given if given.is_contiguous() else new(given.shape, given.dtype)
 
 
-_UNARY = "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu exp sqrt rsqrt neg log erf abs"
+_UNARY = (
+    "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu "
+    "exp sqrt rsqrt neg log erf abs sin cos"
+)
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
 
 SHORTCUTS: dict[str, Shortcut] = {

@@ -66,16 +66,15 @@ def _layer_norm(layer: Any, given: torch.Tensor) -> OperatorRun | None:
     return _aten.layer_norm.default, (given, layer.normalized_shape, *weights, layer.eps, torch.backends.cudnn.enabled)
 
 
-def _activation(name: str) -> Rule:
+def _with_attributes(name: str, attributes: str = "") -> Rule:
+    """Return the rule of a layer whose operator, which may work in place, takes the input and some attributes."""
+    names = attributes.split()
+
     def rule(layer: Any, given: torch.Tensor) -> OperatorRun | None:
-        return getattr(_aten, f"{name}_" if vars(layer).get("inplace") else name).default, (given,)
+        func = getattr(_aten, f"{name}_" if vars(layer).get("inplace") else name)
+        return func.default, (given, *[getattr(layer, attribute) for attribute in names])
 
     return rule
-
-
-def _hardtanh(layer: Any, given: torch.Tensor) -> OperatorRun | None:
-    func = _aten.hardtanh_ if layer.inplace else _aten.hardtanh
-    return func.default, (given, layer.min_val, layer.max_val)
 
 
 def _gelu(layer: Any, given: torch.Tensor) -> OperatorRun | None:
@@ -93,12 +92,6 @@ def _max_pool(layer: Any, given: torch.Tensor) -> OperatorRun | None:
     return _aten.max_pool2d.default, (given, *sizes, layer.ceil_mode)
 
 
-def _average_pool(layer: Any, given: torch.Tensor) -> OperatorRun | None:
-    sizes = layer.kernel_size, layer.stride, layer.padding
-    rest = layer.ceil_mode, layer.count_include_pad, layer.divisor_override
-    return _aten.avg_pool2d.default, (given, *sizes, *rest)
-
-
 def _adaptive_average_pool(layer: Any, given: torch.Tensor) -> OperatorRun | None:
     size = layer.output_size
     return _aten.adaptive_avg_pool2d.default, (given, (size, size) if type(size) is int else size)
@@ -110,17 +103,19 @@ SINGLE_OPERATORS: dict[type[nn.Module], Rule] = {
     nn.Linear: _linear,
     nn.BatchNorm2d: _batch_norm,
     nn.LayerNorm: _layer_norm,
-    nn.ReLU: _activation("relu"),
-    nn.ReLU6: _hardtanh,
-    nn.Hardtanh: _hardtanh,
-    nn.SiLU: _activation("silu"),
-    nn.Hardswish: _activation("hardswish"),
-    nn.Hardsigmoid: _activation("hardsigmoid"),
-    nn.Sigmoid: _activation("sigmoid"),
+    nn.ReLU: _with_attributes("relu"),
+    nn.ReLU6: _with_attributes("hardtanh", "min_val max_val"),
+    nn.Hardtanh: _with_attributes("hardtanh", "min_val max_val"),
+    nn.SiLU: _with_attributes("silu"),
+    nn.Hardswish: _with_attributes("hardswish"),
+    nn.Hardsigmoid: _with_attributes("hardsigmoid"),
+    nn.Sigmoid: _with_attributes("sigmoid"),
     nn.GELU: _gelu,
     nn.Dropout: _dropout,
     nn.MaxPool2d: _max_pool,
-    nn.AvgPool2d: _average_pool,
+    nn.AvgPool2d: _with_attributes(
+        "avg_pool2d", "kernel_size stride padding ceil_mode count_include_pad divisor_override"
+    ),
     nn.AdaptiveAvgPool2d: _adaptive_average_pool,
 }
 """Of exactly these classes; a subclass may do anything else."""

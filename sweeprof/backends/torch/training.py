@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.callsites import CallSites, costs_of, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, costs_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
@@ -22,7 +22,6 @@ from sweeprof.backends.torch.dispatch import (
     apart_from_others,
 )
 from sweeprof.backends.torch.generation import own_generation
-from sweeprof.backends.torch.liveness import LiveBytes
 from sweeprof.backends.torch.model import (
     TorchModel,
     as_shapes,

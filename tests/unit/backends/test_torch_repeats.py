@@ -196,6 +196,49 @@ def test_blocks_with_an_attribute_that_differs_are_run() -> None:
     assert len(RUNS) == 6
 
 
+TURNS = 0
+"""How often a block with a global variable was run."""
+
+
+class GlobalVariable(Block):
+    def forward(self, x: torch.Tensor) -> Any:
+        global TURNS  # noqa: PLW0603  # that is what is tested
+        TURNS += 1
+        return super().forward(x) if TURNS % 2 else super().forward(x).relu()
+
+
+def enclosing_variable() -> type[Block]:
+    turns = 0
+
+    class EnclosingVariable(Block):
+        def forward(self, x: torch.Tensor) -> Any:
+            def turned() -> int:
+                nonlocal turns
+                turns += 1
+                return turns
+
+            return super().forward(x) if turned() % 2 else super().forward(x).relu()
+
+    return EnclosingVariable
+
+
+class OwnVariable(Block):
+    def forward(self, x: torch.Tensor) -> Any:
+        added = super().forward(x)
+        added = added + 1
+
+        def result() -> Any:
+            return added
+
+        return result()
+
+
+@pytest.mark.parametrize(("kind", "runs"), [(GlobalVariable, 4), (enclosing_variable(), 4), (OwnVariable, 1)])
+def test_blocks_that_assign_to_variables_outside_are_run(kind: type[Block], runs: int) -> None:
+    counted(nn.Sequential(*(kind() for _ in range(4))))
+    assert len(RUNS) == runs
+
+
 def test_a_memory_that_blocks_share_is_noticed() -> None:
     class Memory:
         step = 0

@@ -59,7 +59,8 @@ EXTRA: dict[str, st.SearchStrategy[Any]] = {
     "softplus": st.tuples(st.just(2), st.just(10)),
 }
 UNARY = (
-    "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu exp sqrt rsqrt neg log erf abs"
+    "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu "
+    "exp sqrt rsqrt neg log erf abs sin cos"
 ).split()
 BINARY = "add sub mul div".split()
 
