@@ -34,8 +34,8 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PLANNED = (README, ROOT / "docs" / "running.md")
 """Documents whose sweeps are planned in the slow tests; those of the others in the thorough ones."""
 OTHERS = sorted({*ROOT.glob("docs/*.md"), *PLANNED})
-EARLIER = ("resume=", "compare.baseline=tag:")
-"""Overrides that name an earlier sweep."""
+EARLIER = ("resume=", "compare.baseline=tag:", "model.path=net.xml")
+"""Overrides that name an earlier sweep, or a file of the reader's own."""
 
 
 def blocks(document: Path, language: str) -> list[str]:

@@ -23,7 +23,7 @@ from sweeprof.backends.torch.model import (
     with_quantized_weights,
 )
 from sweeprof.backends.torch.private import inductor_settings
-from sweeprof.backends.torch.state import modules_of, parameters_kept, tensors_of, unchanged
+from sweeprof.backends.torch.state import known_accelerator, modules_of, parameters_kept, tensors_of, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
@@ -257,7 +257,7 @@ class TorchBackend:
 
 def _accelerator_types() -> list[str]:
     """Return the type of the accelerator that this PyTorch is built for."""
-    current = torch.accelerator.current_accelerator()
+    current = known_accelerator()
     return [] if current is None or not torch.amp.is_autocast_available(current.type) else [current.type]
 
 

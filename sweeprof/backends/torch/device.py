@@ -55,8 +55,12 @@ def settings(device: str, dtype: torch.dtype | None, model: torch.nn.Module | No
     """
     own = (p.dtype for p in tensors_of(model) if p.is_floating_point()) if model is not None else iter(())
     wanted = dtype or next(own, torch.float32)
-    backends = {"cuda": torch.backends.cuda.matmul, "mkldnn": torch.backends.mkldnn.matmul}  # type: ignore[attr-defined]
-    numerics = tuple(f"{name} {backend.fp32_precision}" for name, backend in backends.items())
+    mkldnn = getattr(torch.backends.mkldnn, "matmul", None)
+    numerics: tuple[str, ...]
+    if mkldnn is None:  # before PyTorch 2.9 one setting is for all
+        numerics = (f"matmul {torch.get_float32_matmul_precision()}",)
+    else:
+        numerics = (f"cuda {torch.backends.cuda.matmul.fp32_precision}", f"mkldnn {mkldnn.fp32_precision}")
     return PeakSettings(dtype_name(wanted), device, torch.get_num_threads(), numerics)
 
 

@@ -32,7 +32,15 @@ from sweeprof.backends import Build, Compiler, HostOutputs, floating_outputs
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS, DispatchMode
 from sweeprof.backends.torch.private import OpOverload, find_compiler
-from sweeprof.backends.torch.state import WrappedForward, any_lazy, is_compiled, masks_of, modules_of, tensors_of
+from sweeprof.backends.torch.state import (
+    WrappedForward,
+    any_lazy,
+    is_compiled,
+    known_accelerator,
+    masks_of,
+    modules_of,
+    tensors_of,
+)
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -63,8 +71,8 @@ class EventClock(WallClock):
 
 def accelerators() -> list[str]:
     """Return the names of this host's accelerators: the current one, and each by its number."""
-    current = torch.accelerator.current_accelerator(check_available=True)
-    if current is None:
+    current = known_accelerator()
+    if current is None or not torch.accelerator.is_available():
         return []
     return [current.type, *(f"{current.type}:{index}" for index in range(torch.accelerator.device_count()))]
 
@@ -140,7 +148,7 @@ class TorchVariant:
             module = quantized(module, self.method)
         if self.method == "autocast" and self.precision is not None:
             _autocast(module, PRECISIONS[self.precision])
-        return compiled(module, self.compiler) if self.compiler is not None else module
+        return compiled(module, self.compiler, self.peak_dtype) if self.compiler is not None else module
 
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
@@ -584,8 +592,11 @@ _PACKAGES = {
 _FELL_BACK = ("Failed in OpenVINO execution", "OpenVINO execution failed")
 
 
-def compiled(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module:
+def compiled(module: torch.nn.Module, compiler: Compiler, dtype: torch.dtype | None = None) -> torch.nn.Module:
     """Return the module as a compiler runs it; what it cannot compile is never run by another one instead.
+
+    Args:
+        dtype: that of most of the computation; None: single precision.
 
     Raises:
         Unsupported: it is not installed, or lacks what it needs on this host.
@@ -597,7 +608,9 @@ def compiled(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module:
         _check_inductor(module)
     elif compiler == "openvino":
         _prepare_openvino()
-        settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
+        settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
+        if dtype in (None, torch.float32):  # by itself it computes in bfloat16 where the processor can
+            settings["INFERENCE_PRECISION_HINT"] = "f32"
         # Without aot_autograd, OpenVINO traces in a way that torch 2.13 rejects.
         options = {"device": "CPU", "aot_autograd": True, "config": settings}
     made: torch.nn.Module = torch.compile(module, backend=compiler, options=options or None)  # type: ignore[assignment]

@@ -225,9 +225,9 @@ def _is_within(event: Any, names: set[str]) -> bool:
 
 
 def _shapes(event: Any) -> Shapes:
-    """Return the shapes of the tensors that have dimensions, including those in lists."""
+    """Return the shapes of the tensors that have dimensions; older releases of PyTorch leave out those in lists."""
     found: list[tuple[int, ...]] = []
-    for shape in event.structured_input_shapes or ():
+    for shape in getattr(event, "structured_input_shapes", event.input_shapes) or ():
         each = shape if shape and isinstance(shape[0], list | tuple) else [shape]
         found += [tuple(one) for one in each if one]
     return tuple(found)

@@ -220,9 +220,17 @@ def masks_of(root: torch.nn.Module) -> list[torch.Tensor]:
     return found
 
 
+def known_accelerator() -> torch.device | None:
+    """Return the accelerator that this PyTorch is built for; None if there is none, where PyTorch 2.6 raises."""
+    try:
+        return torch.accelerator.current_accelerator()
+    except RuntimeError:
+        return None
+
+
 def _seeded_accelerators() -> tuple[str, list[int]]:
     """Return the type and the numbers of the accelerators whose random numbers are kept; none before anything has used them."""
-    current = torch.accelerator.current_accelerator()
+    current = known_accelerator()
     if current is None:
         return "cuda", []
     module = torch.get_device_module(current)
