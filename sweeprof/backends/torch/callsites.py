@@ -258,7 +258,9 @@ class LiveBytes:
         excluded: tensors that are there anyhow.
         """
         self._where = where
-        self._alive: dict[int, _Alive | None] = {tensor.untyped_storage()._cdata: None for tensor in excluded}
+        # By address, which storages made later may have if these did not stay: a forward may replace a buffer.
+        self._excluded = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in excluded}
+        self._alive: dict[int, _Alive] = {}
         self.live = self.made = 0
         """Bytes alive now, and storages seen so far."""
         self._peak = 0
@@ -273,7 +275,7 @@ class LiveBytes:
             return
         storage = output.untyped_storage()
         key = storage._cdata
-        if key in self._alive:
+        if key in self._alive or key in self._excluded:
             return
         reference = _Alive(storage, self._gone)
         reference.key = key
@@ -288,7 +290,7 @@ class LiveBytes:
 
     def alive(self) -> set[int]:
         """Return the keys of the storages that are alive now and count."""
-        return {key for key, reference in self._alive.items() if reference is not None}
+        return set(self._alive)
 
     def _gone(self, reference: _Alive) -> None:
         self.live -= reference.nbytes

@@ -131,7 +131,7 @@ class CountingMode(DispatchMode):
         self._is_silent = False
         """True if operators run without being counted."""
         protected = [tensor for tensor in protected if tensor.layout == torch.strided]
-        self._protected = {tensor.untyped_storage()._cdata for tensor in protected}
+        self._protected = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in protected}
         self._host = protected[0].device if protected else torch.device("cpu")
         """Where constants are that the forward makes on meta."""
         self._overwritten: dict[int, weakref.ref[torch.UntypedStorage]] = {}

@@ -182,6 +182,26 @@ def test_liveness_by_hand() -> None:
     assert step(mlp(), 3, 4).liveness == Liveness(peak, "1", 4 * 3 * 4)
 
 
+def test_liveness_of_a_forward_that_replaces_a_buffer() -> None:
+    """Nothing that is made later is taken for the buffer that is gone, at the address of which it may be."""
+
+    class Replacing(nn.Module):
+        def __init__(self, replaces: bool) -> None:
+            super().__init__()
+            self.replaces = replaces
+            self.weight = nn.Parameter(torch.ones(1000))
+            self.register_buffer("offset", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.replaces:
+                self.offset = None
+            for _ in range(8):
+                x = torch.sigmoid(x * self.weight)
+            return x
+
+    assert step(Replacing(True), 1000).liveness == step(Replacing(False), 1000).liveness
+
+
 def test_liveness_of_a_single_layer() -> None:
     """Its output, the loss and its gradient, then those of weight and bias; the input is not counted, nor are weights."""
     y, loss, of_loss, of_weight, of_bias = 4 * 3 * 8, 4, 4, 4 * 4 * 8, 4 * 8
