@@ -39,9 +39,10 @@ class _End:
 def begin_budget(folder: Folder, plan: Plan) -> None:
     """Note when the trials of a sweep on this machine must end; the time since this process was started counts.
 
-    What an earlier budget ended is measured again, and with a budget also the comparisons that were given up without one.
+    What an earlier budget ended gets further rounds; with the first budget also what was given up before without one.
     """
-    folder.forget_decided("budget" if plan.budget is None else None)
+    is_first = plan.budget is not None and not folder.budget.exists()
+    folder.forget_decided(None if is_first else "budget")
     seconds = parse_seconds(plan.budget)
     if seconds is None or plan.cluster:
         folder.budget.unlink(missing_ok=True)

@@ -23,7 +23,15 @@ from sweeprof.run.comparison import comparison_of
 from sweeprof.run.shard import run_shard
 
 TIME = "latency/forward"
-NEAR = {"base": {"step_s": 0.01}, "near": {"step_s": 0.0105, "spread": 0.05}, "far": {"step_s": 0.02}}
+NEAR = {
+    "base": {"step_s": 0.01},
+    "near": {
+        "step_s": 0.0105,
+        "spread": 0.05,
+        "build_s": 0.1,
+    },  # so that fifty rounds take longer than the budgets of these tests
+    "far": {"step_s": 0.02},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -90,15 +98,19 @@ def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
 
 
 def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path) -> None:
-    folder = sweep_folder(tmp_path / "sweep", dataclasses.replace(plan_of(NEAR, "1h"), budget=None))
+    models = {**NEAR, "near": {"step_s": 0.0105, "spread": 0.05}}
+    folder = sweep_folder(tmp_path / "sweep", dataclasses.replace(plan_of(models, "1h"), budget=None))
     run_shard(folder, 0)
     given_up = folder.rounds_that_decided("cnear")
     assert given_up is not None
     assert given_up < 50
-    sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
+    sweep_folder(tmp_path / "sweep", plan_of(models, "1h"))
     budget.begin_budget(folder, folder.read_plan())
+    write_json(folder.budget, {"ends": time.time() + 2})
     run_shard(folder, 0)
-    assert (folder.rounds_that_decided("cnear"), folder.rounds_that_decided("cfar")) == (None, 3)
+    after = folder.rounds_that_decided("cnear")
+    assert after is None or after > given_up  # None: all fifty rounds
+    assert folder.rounds_that_decided("cfar") == 3
 
 
 def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
