@@ -42,8 +42,9 @@ def set_defaults(launcher: MutableMapping[str, Any]) -> None:
     if not str(launcher.get("_target_", "")).endswith(".RayLauncher"):
         return
     given = launcher["ray"]
-    if given["init"].get("address") is not None:  # an existing cluster, which has its own options
+    if given["init"].get("address") not in (None, "local"):  # an existing cluster, which has its own options
         return
+    given["init"]["address"] = "local"  # by itself Ray joins a cluster that runs on this host, and then refuses options
     for part, options in RAY.items():
         for key, value in options.items():
             given[part].setdefault(key, value)

@@ -35,6 +35,8 @@ WRITES_ENVIRONMENT = {
     "cli/completion.py",
     # MLflow reads its settings from the environment only, in a process of its own.
     "run/tracker_process.py",
+    # TensorFlow reads there which allocator oneDNN uses; in a process that only measures what a model adds.
+    "backends/tensorflow/adapter.py",
     # What a head starts, through whatever launcher, inherits whose it is.
     "run/locks.py",
     # A shard sees the GPUs that its head saw, whatever its launcher hid; its trials inherit that.

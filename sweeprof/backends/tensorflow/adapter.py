@@ -37,6 +37,7 @@ from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_h
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.timing import GenerationStep, sampled
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.generation import Generation
@@ -49,6 +50,14 @@ from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
 FOLLOWED = "layers, operators, allocations and lines of a generation are followed with backend=torch only"
+
+
+class _MemoryMeter(ProcessMemory):
+    """On processors with AVX-512 VNNI and later ones, TensorFlow computes with oneDNN, whose allocator keeps what is freed."""
+
+    def give_back_freed(self) -> None:
+        os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"  # read when the first tensor is made
+        super().give_back_freed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +192,9 @@ class TensorflowBackend(KerasBackend):
                 run()
 
         return Kernel(name, synchronised(step, device))
+
+    def memory_meter(self) -> ProcessMemory:
+        return _MemoryMeter()
 
     def peak_settings(self, device: str, model: object = None) -> PeakSettings:
         own = (tf.as_dtype(variable.dtype) for variable in getattr(model, "variables", ()))
