@@ -75,9 +75,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distrib
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Say how a worker ended that crashed."""
+    """Print how a worker that crashed has ended; None if it still runs."""
     if error:
-        print(f"\n{node.gateway.id} ended with exit code {node.gateway._io.popen.wait(10)}", file=sys.stderr)
+        print(f"\n{node.gateway.id} ended with exit code {node.gateway._io.popen.poll()}", file=sys.stderr)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

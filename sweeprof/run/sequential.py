@@ -125,9 +125,9 @@ class SequentialRounds:
             return False  # an earlier round decided it, so that one of them was not measured again
         cell = self._cell(candidate, base)
         if cell.verdict_reason == "interval_crosses_threshold":
-            is_limited = self._plan.budget is not None  # whose rest is spent on such comparisons, too
+            has_budget = self._plan.budget is not None  # which is spent on hopeless comparisons, too
             rounds = len(cell.measurement.rounds)
-            return is_limited or not is_hopeless(rounds, cell.rounds_needed, candidate.row.most_rounds)
+            return has_budget or not is_hopeless(rounds, cell.rounds_needed, candidate.row.most_rounds)
         return cell.verdict_reason == "too_few_rounds"
 
     def _is_near_limit(self, side: _Side | None) -> bool:

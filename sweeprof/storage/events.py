@@ -25,7 +25,7 @@ TrialKey = tuple[str, PassName, int]
 """Combination id, pass and round."""
 EventKind = Literal["begin", "waiting", "running", "end", "decided"]
 """``waiting`` for the host lock, ``running`` once a trial that waited has it; ``decided``: the trial is not needed, as the rounds
-before it decided the combination's comparisons, or as these were given up."""
+before it decided the combination's comparisons, or these were given up."""
 
 
 @dataclass(frozen=True, slots=True)
