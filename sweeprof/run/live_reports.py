@@ -22,7 +22,7 @@ from sweeprof.run.locks import report_lock
 from sweeprof.run.reports import write_reports
 from sweeprof.storage.folder import Folder
 
-SHARE = 0.02
+SHARE = 0.05
 """Maximum share of the time that writing and sending take."""
 WAKE_S = 5.0
 """How often the driver of a cluster's sweep looks for new records."""

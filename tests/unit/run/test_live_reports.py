@@ -67,7 +67,7 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of())
     began = time.monotonic()
     run_shard(folder, 0)
-    assert time.monotonic() - began < 25  # before that, half a second would be more than 2 %
+    assert time.monotonic() - began < 10  # before that, half a second would be more than 5 %
     assert not (folder.path / "report.html").exists()
 
 
