@@ -280,4 +280,5 @@ def _kill_group(leader: int) -> None:
 
 if __name__ == "__main__":
     serve(inherited_connection(), sys.argv[2:])
-    os._exit(0)  # the shard waits for its end, and what frameworks free when an interpreter ends takes them half a second
+    # The shard waits for its end, and what frameworks free when an interpreter ends takes half a second.
+    os._exit(0)
