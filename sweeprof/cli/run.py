@@ -284,13 +284,16 @@ def _raised_by_hydra(error: BaseException) -> bool:
 def task(config: DictConfig) -> None:
     """One job of a launcher: a shard of the plan that the sweeper wrote."""
     from sweeprof.run.launchers import restore_gpus
+    from sweeprof.run.locks import end_with_driver
     from sweeprof.run.shard import run_shard
     from sweeprof.storage.folder import Folder
 
     if config.job.folder is None:
         raise UserError("sweeprof always runs as a sweep: remove --run and hydra.mode=RUN")
-    restore_gpus(Path(config.job.folder))
-    run_shard(Folder(Path(config.job.folder)), int(config.job.shard))
+    folder = Path(config.job.folder)
+    restore_gpus(folder)
+    end_with_driver(folder)
+    run_shard(Folder(folder), int(config.job.shard))
 
 
 def help_text() -> str:

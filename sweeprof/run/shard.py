@@ -35,7 +35,7 @@ from sweeprof.run.devices import HostSlot, HostSlots, host_slots
 from sweeprof.run.interleave import Coordinator
 from sweeprof.run.isolation import WorkerPool, server_key
 from sweeprof.run.live_reports import LiveReports
-from sweeprof.run.locks import Holder, OnWait, end_with_driver, exclusive_lock, host_lock, work_lock
+from sweeprof.run.locks import Holder, OnWait, exclusive_lock, host_lock, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
 from sweeprof.run.search import Outcomes, Search, measured_plan
@@ -57,7 +57,6 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
     Returns:
         False if another process runs this shard, or the sweep was resumed by another driver.
     """
-    end_with_driver(folder.path)
     work = work_lock(folder.path)
     if work is None:
         return False

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+
 import pytest
 
-from sweeprof.results.files import read_json
+from sweeprof.results.files import read_json, write_json
 from sweeprof.run import cluster_task
 from sweeprof.run.locks import exclusive_lock
 from sweeprof.storage.folder import Folder
@@ -31,6 +37,21 @@ def test_it_measures_its_shard_and_tells_its_end(folder: Folder, submission: Sub
     assert note.ended is not None
     assert (note.job, note.node, note.error) == ("7_1", "n2", None)
     assert read_json(folder.records / "ce" / "analysis-r0.json")["environment"]["scheduler"]["job"] == "7_1"
+
+
+def test_it_does_not_end_with_the_driver(folder: Folder, submission: Submission) -> None:
+    """Ray's processes may be of the session of the driver, which is gone where nothing waits for the jobs."""
+    driver = subprocess.Popen([sys.executable, "-c", ""])
+    driver.wait()
+    told = {"pid": driver.pid, "host": socket.gethostname(), "user": None, "token": "x", "gpus": None}
+    write_json(folder.path / "head.json", {**told, "session": os.getsid(0)})
+    task = multiprocessing.get_context("fork").Process(
+        target=cluster_task.main, args=([str(folder.path), submission.token],)
+    )
+    task.start()
+    task.join()
+    assert task.exitcode == 0
+    assert sorted(path.name for path in folder.records.iterdir()) == ["ce", "cf"]
 
 
 def test_one_that_was_revoked_measures_nothing(folder: Folder, submission: Submission) -> None:
