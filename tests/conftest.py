@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
-from xdist.workermanage import WorkerController
 
 from support.config_files import parse_packaged_configs_once
+from support.distribution import pytest_testnodedown, pytest_xdist_make_scheduler  # noqa: F401  # hooks of pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 MANY_MODULES = 200
@@ -36,48 +34,6 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # the tests themselves go on, as the caller wants
-
-
-class Distribution(LoadFileScheduling):  # type: ignore[misc]
-    """Gives a worker whole files; of the suite for backends, whole backends, because one process answers for each."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file, _, name = nodeid.partition("::")
-        if not file.startswith("tests/conformance/") or "[" not in name:
-            return file
-        backend = name.partition("[")[2].rstrip("]").rpartition("-")[2]
-        return f"tests/conformance/{backend}"
-
-    def remove_node(self, node: WorkerController) -> str | None:
-        """Return the test during which a worker crashed, and leave its other tests to the other workers.
-
-        xdist 3.8 would run the test that crashed again, and wait for ever for files of which all tests have run.
-        """
-        left = [
-            (scope, [test for test, is_complete in unit.items() if not is_complete])
-            for scope, unit in self.assigned_work.pop(node).items()
-        ]
-        left = [(scope, tests) for scope, tests in left if tests]
-        if not left:
-            return None
-        crashed: str = left[0][1].pop(0)
-        self.workqueue.update({scope: dict.fromkeys(tests, False) for scope, tests in left if tests})
-        for other in self.assigned_work:
-            self._reschedule(other)
-        return crashed
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distribution:
-    """Return the scheduler that distributes tests over workers."""
-    return Distribution(config, log)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    """Print how a worker that crashed has ended; None if it still runs."""
-    if error:
-        print(f"\n{node.gateway.id} ended with exit code {node.gateway._io.popen.poll()}", file=sys.stderr)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
