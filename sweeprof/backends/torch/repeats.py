@@ -93,13 +93,19 @@ class Structure:
         self._interned: dict[Hashable, Kind] = {}
         self._objects: dict[int, tuple[object, tuple[object, ...]]] = {}
         """Other objects that modules hold, with what they held."""
-        held = 0
+        children = 0
         names: set[str] = set()
-        for module in reversed(paths):  # children come before their parents
-            self.kinds[module] = self._kind(module) if len(paths[module]) == 1 else None
-            held += len(children_of(module)) if module._modules else 0
+        parents = []
+        for module in paths:
             names.update(module._parameters.keys())
-        self.is_recursive = held >= len(paths)
+            if module._modules:
+                children += len(children_of(module))
+                parents.append((type(module), *module._modules.keys()))
+        # Where no module with others in it looks like another one, no call of one can be reused.
+        may_repeat = len(set(parents)) < len(parents)
+        for module in reversed(paths):  # children come before their parents
+            self.kinds[module] = self._kind(module) if may_repeat and len(paths[module]) == 1 else None
+        self.is_recursive = children >= len(paths)
         """True if a module is within itself."""
         self.has_masks = any(name.endswith(ORIGINAL) for name in names)
         """True if ``torch.nn.utils.prune`` has put a mask on a parameter."""

@@ -74,14 +74,13 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
 
 
 def _count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Training:
-    shapes = on_device(inputs, "meta")
-    module = materialised(uncompiled(module), shapes)
+    module = materialised(uncompiled(module), inputs)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise Unsupported("no parameter requires a gradient")
     first: Exception | None = None
     for constants in (CONSTANT_ELEMENTS, MOST_CONSTANT_ELEMENTS, 0):
         try:
-            given = as_shapes(inputs, None) if constants else shapes
+            given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
             return _counted(copied_to_meta(module).train(), given, formulas, constants)
         except Unsupported:
             raise
