@@ -550,9 +550,8 @@ def _count(  # how the mode treats what has no values
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
     may_reuse = on_shapes and formulas.reuse_counts and recorders is None and formulas.selection.is_everything
-    reusing = ReusingCallSites(module, formulas) if may_reuse else None
-    sites = CallSites(module, formulas) if reusing is None else reusing
-    structure = Structure(sites.paths) if reusing is None else reusing.structure
+    sites = ReusingCallSites(module, formulas, may_reuse)
+    structure = sites.structure
     protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
@@ -560,14 +559,13 @@ def _count(  # how the mode treats what has no values
     mode.recorder = recorder
     gradients = torch.inference_mode if on_shapes else torch.no_grad
     restored = unchanged(module, values=not on_shapes, attributes=structure.attributes, tensors=structure.tensors)
-    reused = nullcontext() if reusing is None else reusing.reusing(live, mode)
-    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, reused:
+    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, sites.reusing(live, mode):
         outputs = inputs.call(module)
     if recorder is not None and recorders is not None:
         recorder.returned(outputs)
         recorders.append(recorder)
     del outputs
-    if reusing is not None and reusing.were_wrong(changed):
+    if sites.were_wrong(changed):
         formulas = formulas.without_reuse()
         return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     structure.release()

@@ -308,7 +308,12 @@ class _New:
 class ReusingCallSites(CallSites):
     """Follows the calls of every module; one whose counts and result are known without it is not run."""
 
-    def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
+    def __init__(self, root: torch.nn.Module, formulas: Formulas, may_reuse: bool) -> None:
+        """Args:
+        root: the model.
+        formulas: of the user.
+        may_reuse: False: every call is run.
+        """
         super().__init__(root, formulas)
         self.structure = Structure(self.paths)
         self.sources: set[str] = set()
@@ -317,8 +322,8 @@ class ReusingCallSites(CallSites):
         self._module_at = {names[0]: module for module, names in self.paths.items()}
         self._random: tuple[object, ...] = ()
         """The states of the generators of random numbers before the forward, where a call may be reused."""
-        self._may_repeat = not any(GLOBAL_HOOKS)
-        self._are_original = are_original()
+        self._may_repeat = may_reuse and not any(GLOBAL_HOOKS)
+        self._are_original = may_reuse and are_original()
         self._surroundings: tuple[object, ...] = ()
         self._live: LiveBytes
         self._mode: CountingMode
@@ -327,7 +332,8 @@ class ReusingCallSites(CallSites):
     def reusing(self, live: LiveBytes, mode: CountingMode) -> Iterator[None]:
         """Within it, just around the forward, calls are reused; one that reads the position of its module cannot be."""
         self._live, self._mode, self._surroundings = live, mode, _surroundings()
-        watched = [(kind, name) for kind, names in self.structure.positions.items() for name in names]
+        positions = self.structure.positions if self._may_repeat else {}
+        watched = [(kind, name) for kind, names in positions.items() for name in names]
         before = [vars(kind).get(name, watched) for kind, name in watched]
         try:
             for kind, name in watched:
