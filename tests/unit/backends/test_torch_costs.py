@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from support.torch_modules import Functional, counted, figures
 from sweeprof.backends.torch.costs import COSTS, FREE, does_no_arithmetic, numbers_of
-from sweeprof.backends.torch.dispatch import functional_of, known_operator
+from sweeprof.backends.torch.dispatch import known_operator
 from sweeprof.backends.torch.training import count_training
 from sweeprof.counting.operators import sums_of_products
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -135,6 +135,22 @@ def test_what_writes_in_place_or_into_out_has_the_rule_of_what_returns() -> None
     assert len(writing) > 400
     different = [str(func) for func, name in writing.items() if known_operator(func).cost is not COSTS[name]]
     assert different == []
+
+
+def functional_of(func: Any) -> Any:
+    """The overload that returns what ``func`` writes in place or into ``out``; None where there is none."""
+    if not func._schema.is_mutable:
+        return None
+    namespace, _, name = func._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
+    if packet is None:
+        return None
+    wanted = [(given.name, str(given.type)) for given in func._schema.arguments if not given.is_out]
+    for overload in (getattr(packet, overload) for overload in packet.overloads()):
+        given = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
+        if not overload._schema.is_mutable and given == wanted:
+            return overload
+    return None
 
 
 def test_what_writes_in_place_or_into_out_is_known_where_what_returns_is(every_operator: set[str]) -> None:
