@@ -558,7 +558,7 @@ def _count(  # how the mode treats what has no values
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
     mode.recorder = recorder
     gradients = torch.inference_mode if on_shapes else torch.no_grad
-    restored = unchanged(module, values=not on_shapes, attributes=structure.attributes, tensors=structure.tensors)
+    restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=structure.tensors)
     with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, sites.reusing(live, mode):
         outputs = inputs.call(module)
     if recorder is not None and recorders is not None:
@@ -569,7 +569,6 @@ def _count(  # how the mode treats what has no values
         formulas = formulas.without_reuse()
         return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     structure.release()
-    del restored
     return LayerTable(
         rows=rows_of(sites, structure),
         uncovered=sites.uncovered,

@@ -44,7 +44,7 @@ from sweeprof.backends.torch.private import (
     is_any_autocast_enabled,
 )
 from sweeprof.backends.torch.single_operators import Rule, are_original, operator_of
-from sweeprof.backends.torch.state import ORIGINAL, Attributes, attributes_of, children_of, tensors_among
+from sweeprof.backends.torch.state import ORIGINAL, children_of, tensors_among
 from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs
 
 _META = torch.device("meta")
@@ -84,7 +84,6 @@ class Structure:
         paths: the modules with the paths by which they are held.
         """
         self.paths = paths
-        self.attributes: Attributes = attributes_of(paths)
         self.tensors = tensors_among(paths)
         """Every parameter and buffer; one that is shared as often as it is held."""
         self.kinds: dict[torch.nn.Module, Kind | None] = {}
@@ -119,7 +118,6 @@ class Structure:
 
     def release(self) -> None:
         """Free what only the forward needs."""
-        self.attributes = Attributes(())
         self._interned.clear()
         self._objects.clear()
 
