@@ -331,7 +331,7 @@ def operator_counts(call: ModuleCall) -> tuple[OperatorCount, ...]:
         for name, figures in call.operators.items()
         if figures[1] or figures[2] or figures[3] or name.startswith("upsample")  # which other tools count
     ]
-    return tuple(counts) if counts else ()
+    return tuple(counts)
 
 
 def costs_of(call: ModuleCall) -> OperatorCost:

@@ -217,7 +217,8 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
             inner.__dict__["training"] = True
         with torch.inference_mode(False), torch.enable_grad():
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
-            optimizer = _optimizer(config.optimizer, parameters)
+            given = config.optimizer
+            optimizer = _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
             yield TorchTraining(model.forward_of(batch), loss, optimizer, parameters)
     finally:
         for inner, mode in before.items():
@@ -237,12 +238,6 @@ _OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimize
     "adamw": partial(torch.optim.AdamW, lr=RATE, eps=EPSILON),
     "none": lambda _: None,
 }
-
-
-def _optimizer(
-    given: str | Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], parameters: list[torch.nn.Parameter]
-) -> torch.optim.Optimizer | None:
-    return _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
 
 
 def _loss_function(

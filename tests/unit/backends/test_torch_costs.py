@@ -166,6 +166,28 @@ def test_what_writes_in_place_or_into_out_is_known_where_what_returns_is(every_o
 
 
 @pytest.mark.parametrize(
+    "write",
+    [
+        torch.copysign,
+        lambda x, y: x.copysign_(y),  # torch tags only what returns as elementwise
+        lambda x, y: torch.ops.aten.copysign.out(x, y, out=torch.empty_like(x)),
+    ],
+)
+def test_an_elementwise_operator_without_a_rule_takes_one_operation_per_element(
+    write: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    assert applied(write, (3, 4), (3, 4)) == (0, 12, 12)
+
+
+def test_a_shift_that_writes_into_out_is_covered() -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.aten.__lshift__.Scalar_out(x, 1, out=torch.empty_like(x))
+        return result
+
+    assert applied(shifted, typed("int64", 3, 4)) == applied(lambda x: x << 1, typed("int64", 3, 4)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
     "check",
     [
         lambda x: torch._is_all_true(x > 0),
