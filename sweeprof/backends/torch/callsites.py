@@ -74,9 +74,9 @@ class ModuleCall:
 
 def described(tree: object) -> TensorShapes:
     """Return a description of every tensor in ``tree``."""
-    if isinstance(tree, tuple) and len(tree) == 1:
+    if type(tree) is tuple and len(tree) == 1:
         tree = tree[0]
-    if isinstance(tree, torch.Tensor):
+    if type(tree) is torch.Tensor:
         return _seen_of(tree.shape, tree.dtype)
     alone = [_seen_of(tensor.shape, tensor.dtype) for tensor in tensors_in(tree)]
     return TensorShapes(
@@ -331,7 +331,7 @@ def operator_counts(call: ModuleCall) -> tuple[OperatorCount, ...]:
         for name, figures in call.operators.items()
         if figures[1] or figures[2] or figures[3] or name.startswith("upsample")  # which other tools count
     ]
-    return tuple(counts) if counts else ()
+    return tuple(counts)
 
 
 def costs_of(call: ModuleCall) -> OperatorCost:

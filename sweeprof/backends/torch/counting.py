@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -213,8 +213,7 @@ _LONGEST_ARGUMENTS = 200
 _NO_WEIGHTS = Weights()
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
+class _Layer(NamedTuple):
     """What a row says of a module whatever it is called with."""
 
     type: str = ""
@@ -223,19 +222,19 @@ class _Layer:
     stride: tuple[int, ...] = ()
     groups: int | None = None
 
-    @classmethod
-    def of(cls, module: torch.nn.Module) -> _Layer:
-        """Return the description of a module."""
-        attributes = vars(module)
-        kernel_size = _sizes(attributes.get("kernel_size"))
-        groups = attributes.get("groups") if kernel_size else None
-        return cls(
-            type(module).__name__,
-            arguments_of(module),
-            kernel_size,
-            _sizes(attributes.get("stride")),
-            groups if isinstance(groups, int) else None,
-        )
+
+def _layer_of(module: torch.nn.Module) -> _Layer:
+    """Return the description of a module."""
+    attributes = vars(module)
+    kernel_size = _sizes(attributes.get("kernel_size", ()))
+    groups = attributes.get("groups") if kernel_size else None
+    return _Layer(
+        type(module).__name__,
+        arguments_of(module),
+        kernel_size,
+        _sizes(attributes.get("stride", ())),
+        groups if isinstance(groups, int) else None,
+    )
 
 
 def arguments_of(module: torch.nn.Module) -> str:
@@ -248,8 +247,6 @@ def arguments_of(module: torch.nn.Module) -> str:
 
 def _sizes(value: object) -> tuple[int, ...]:
     """Return a kernel size or stride; empty for a value that is none."""
-    if value is None:
-        return ()
     sizes = value if isinstance(value, tuple | list) else (value,)
     are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
     return tuple(sizes) if are_sizes else ()
@@ -287,7 +284,7 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
                 return
         layer = None if kind is None else layers.get(kind)
         if layer is None:
-            layer = _Layer.of(module)
+            layer = _layer_of(module)
             if kind is not None:
                 layers[kind] = layer
         rows.append(_row(call, layer, own, subtree, index, parent))
@@ -417,7 +414,7 @@ def count_layers(
             return _over_shapes(module, inputs, formulas, recorders)
         except NotOnShapes as error:
             reason = str(error)
-        module = materialised(uncompiled(module), on_device(inputs, "meta"))
+        module = materialised(uncompiled(module), inputs)
         device = device_of(module)
         if device is not None and device.type == "meta":
             return _without_values(module, inputs, formulas, reason, recorders)
@@ -441,13 +438,16 @@ def _over_shapes(
     Raises:
         NotOnShapes: the forward raised something each time; the message is that of the first.
     """
-    shapes = on_device(inputs, "meta")
-    module = materialised(uncompiled(module), shapes)
+    module = materialised(uncompiled(module), inputs)
     first: Exception | None = None
-    for attempt in _ATTEMPTS if _has_integers_on_meta(inputs) else _ATTEMPTS[:-1]:
+    for attempt in _ATTEMPTS:
+        if attempt.zeros and not _has_integers_on_meta(inputs):
+            continue
         try:
             counted = copied_to_meta(module) if attempt.is_copy else module
-            given = as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else shapes
+            given = (
+                as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else on_device(inputs, "meta")
+            )
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
                 return _count(
                     counted, given, formulas, attempt.method, constants=attempt.constants, recorders=recorders
@@ -550,28 +550,25 @@ def _count(  # how the mode treats what has no values
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
     may_reuse = on_shapes and formulas.reuse_counts and recorders is None and formulas.selection.is_everything
-    reusing = ReusingCallSites(module, formulas) if may_reuse else None
-    sites = CallSites(module, formulas) if reusing is None else reusing
-    structure = Structure(sites.paths) if reusing is None else reusing.structure
+    sites = ReusingCallSites(module, formulas, may_reuse)
+    structure = sites.structure
     protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
     mode.recorder = recorder
     gradients = torch.inference_mode if on_shapes else torch.no_grad
-    restored = unchanged(module, values=not on_shapes, attributes=structure.attributes, tensors=structure.tensors)
-    reused = nullcontext() if reusing is None else reusing.reusing(live, mode)
-    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, reused:
+    restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=structure.tensors)
+    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, sites.reusing(live, mode):
         outputs = inputs.call(module)
     if recorder is not None and recorders is not None:
         recorder.returned(outputs)
         recorders.append(recorder)
     del outputs
-    if reusing is not None and reusing.were_wrong(changed):
+    if sites.were_wrong(changed):
         formulas = formulas.without_reuse()
         return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     structure.release()
-    del restored
     return LayerTable(
         rows=rows_of(sites, structure),
         uncovered=sites.uncovered,
@@ -616,7 +613,7 @@ NAME = "flop_counter"
 def own_counts(build: Build, inputs: Inputs) -> OwnCounts:
     """``torch.utils.flop_counter`` over one forward in inference mode; nothing is run."""
     try:
-        module = copied_to_meta(in_inference(materialised(build_on_meta(build), on_device(inputs, "meta"))))
+        module = copied_to_meta(in_inference(materialised(build_on_meta(build), inputs)))
         given = as_shapes(inputs, None)
         sites = CallSites(module, DEFAULTS)
         on_shapes = CountingMode(sites, LiveBytes(sites.where, ()), DEFAULTS, on_shapes=True)

@@ -387,15 +387,11 @@ def known_operator(func: OpOverload) -> _Operator:
     qualified = func._schema.name
     namespace, _, name = qualified.partition("::")
     overload = func._overloadname
-    functional = functional_of(func)
-    names = [qualified, f"{qualified}_", qualified.removesuffix("_")]
-    if functional is not None:
-        names += [functional._schema.name, f"{functional._schema.name}_"]
+    names = (qualified, f"{qualified}_", qualified.removesuffix("_"))
     cost = next((COSTS[known] for known in names if known in COSTS), None)
     free = does_no_arithmetic(func)
     is_composite = cost is None and not free and func._can_decompose()
-    is_pointwise = any(other is not None and torch.Tag.pointwise in other.tags for other in (func, functional))
-    if cost is None and not free and not is_composite and is_pointwise:
+    if cost is None and not free and not is_composite and _is_pointwise(namespace, name):
         cost = ONE_EACH
     return _Operator(
         name=(name if namespace == "aten" else qualified).removesuffix("_") or name,
@@ -433,20 +429,11 @@ def _selects_rows(args: Args) -> bool:
 _DEVICES = ("Device", "Optional[Device]")
 
 
-def functional_of(func: OpOverload) -> Any:
-    """The overload that returns what ``func`` writes in place or into ``out``; None where there is none."""
-    if not func._schema.is_mutable:
-        return None
-    namespace, _, name = func._schema.name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    if packet is None:
-        return None
-    wanted = [(given.name, str(given.type)) for given in func._schema.arguments if not given.is_out]
-    for overload in (getattr(packet, overload) for overload in packet.overloads()):
-        given = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
-        if not overload._schema.is_mutable and given == wanted:
-            return overload
-    return None
+def _is_pointwise(namespace: str, name: str) -> bool:
+    """True if torch tags an overload of an operator as elementwise, or one of the operator that it is the in-place variant of."""
+    packets = [getattr(getattr(torch.ops, namespace), known, None) for known in (name, name.removesuffix("_"))]
+    overloads = [getattr(found, overload) for found in packets if found is not None for overload in found.overloads()]
+    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
 
 
 def _targets(operator: _Operator, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:

@@ -395,12 +395,12 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
-    """The module itself, or where it has lazy parameters a copy of it on meta that has met ``inputs``, also on meta."""
+    """The module itself, or where it has lazy parameters a copy of it on meta that has met the shapes of ``inputs``."""
     if not any_lazy(tensors_of(module)):
         return module
     made = copied_to_meta(module)
     with torch.no_grad(), NoInitialisation():  # type: ignore[no-untyped-call]
-        inputs.call(made)
+        on_device(inputs, "meta").call(made)
     return made
 
 

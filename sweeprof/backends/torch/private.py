@@ -52,26 +52,6 @@ EventType: Any = torch._C._profiler._EventType
 RecordFunction: Any = torch._C._profiler._RecordFunctionFast
 is_profiler_enabled = torch._C._autograd._profiler_enabled
 
-ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "Tensor": ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values"),
-    "UntypedStorage": ("_cdata",),
-    "Module": (
-        "_backward_hooks",
-        "_backward_pre_hooks",
-        "_buffers",
-        "_compiled_call_impl",
-        "_forward_hooks",
-        "_forward_pre_hooks",
-        "_modules",
-        "_non_persistent_buffers_set",
-        "_parameters",
-    ),
-    "Node": ("_sequence_nr",),
-    "OpOverload": ("_can_decompose", "_overloadname", "_schema"),
-    "flex_attention": ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", "_validate_device"),
-}
-"""Private attributes that the files read from objects of torch, by the kind of object."""
-
 
 def find_compiler(name: str) -> object:
     """Return a compiler of ``torch.compile`` by its name; the modules that provide it are imported."""

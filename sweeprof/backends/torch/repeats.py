@@ -44,7 +44,7 @@ from sweeprof.backends.torch.private import (
     is_any_autocast_enabled,
 )
 from sweeprof.backends.torch.single_operators import Rule, are_original, operator_of
-from sweeprof.backends.torch.state import ORIGINAL, Attributes, attributes_of, children_of, tensors_among
+from sweeprof.backends.torch.state import ORIGINAL, children_of, tensors_among
 from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs
 
 _META = torch.device("meta")
@@ -84,7 +84,6 @@ class Structure:
         paths: the modules with the paths by which they are held.
         """
         self.paths = paths
-        self.attributes: Attributes = attributes_of(paths)
         self.tensors = tensors_among(paths)
         """Every parameter and buffer; one that is shared as often as it is held."""
         self.kinds: dict[torch.nn.Module, Kind | None] = {}
@@ -93,13 +92,19 @@ class Structure:
         self._interned: dict[Hashable, Kind] = {}
         self._objects: dict[int, tuple[object, tuple[object, ...]]] = {}
         """Other objects that modules hold, with what they held."""
-        held = 0
+        children = 0
         names: set[str] = set()
-        for module in reversed(paths):  # children come before their parents
-            self.kinds[module] = self._kind(module) if len(paths[module]) == 1 else None
-            held += len(children_of(module)) if module._modules else 0
+        parents = []
+        for module in paths:
             names.update(module._parameters.keys())
-        self.is_recursive = held >= len(paths)
+            if module._modules:
+                children += len(children_of(module))
+                parents.append((type(module), *module._modules.keys()))
+        # Where no module with others in it looks like another one, no call of one can be reused.
+        may_repeat = len(set(parents)) < len(parents)
+        for module in reversed(paths):  # children come before their parents
+            self.kinds[module] = self._kind(module) if may_repeat and len(paths[module]) == 1 else None
+        self.is_recursive = children >= len(paths)
         """True if a module is within itself."""
         self.has_masks = any(name.endswith(ORIGINAL) for name in names)
         """True if ``torch.nn.utils.prune`` has put a mask on a parameter."""
@@ -113,7 +118,6 @@ class Structure:
 
     def release(self) -> None:
         """Free what only the forward needs."""
-        self.attributes = Attributes(())
         self._interned.clear()
         self._objects.clear()
 
@@ -302,7 +306,12 @@ class _New:
 class ReusingCallSites(CallSites):
     """Follows the calls of every module; one whose counts and result are known without it is not run."""
 
-    def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
+    def __init__(self, root: torch.nn.Module, formulas: Formulas, may_reuse: bool) -> None:
+        """Args:
+        root: the model.
+        formulas: of the user.
+        may_reuse: False: every call is run.
+        """
         super().__init__(root, formulas)
         self.structure = Structure(self.paths)
         self.sources: set[str] = set()
@@ -311,8 +320,8 @@ class ReusingCallSites(CallSites):
         self._module_at = {names[0]: module for module, names in self.paths.items()}
         self._random: tuple[object, ...] = ()
         """The states of the generators of random numbers before the forward, where a call may be reused."""
-        self._may_repeat = not any(GLOBAL_HOOKS)
-        self._are_original = are_original()
+        self._may_repeat = may_reuse and not any(GLOBAL_HOOKS)
+        self._are_original = may_reuse and are_original()
         self._surroundings: tuple[object, ...] = ()
         self._live: LiveBytes
         self._mode: CountingMode
@@ -321,7 +330,8 @@ class ReusingCallSites(CallSites):
     def reusing(self, live: LiveBytes, mode: CountingMode) -> Iterator[None]:
         """Within it, just around the forward, calls are reused; one that reads the position of its module cannot be."""
         self._live, self._mode, self._surroundings = live, mode, _surroundings()
-        watched = [(kind, name) for kind, names in self.structure.positions.items() for name in names]
+        positions = self.structure.positions if self._may_repeat else {}
+        watched = [(kind, name) for kind, names in positions.items() for name in names]
         before = [vars(kind).get(name, watched) for kind, name in watched]
         try:
             for kind, name in watched:

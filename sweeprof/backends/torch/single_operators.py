@@ -7,6 +7,7 @@ operator that torch runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -120,22 +121,25 @@ SINGLE_OPERATORS: dict[type[nn.Module], Rule] = {
 }
 """Of exactly these classes; a subclass may do anything else."""
 
-_FUNCTIONS = {
-    name: vars(functional)[name]
-    for name in (
-        "conv1d conv2d linear batch_norm layer_norm relu hardtanh silu hardswish hardsigmoid gelu dropout "
-        "max_pool2d avg_pool2d adaptive_avg_pool2d"
-    ).split()
-}
-_FORWARDS = {kind: (kind.forward, getattr(kind, "_conv_forward", None)) for kind in SINGLE_OPERATORS}
+_called_by_layers = attrgetter(
+    *"conv1d conv2d linear batch_norm layer_norm relu hardtanh silu hardswish hardsigmoid gelu dropout".split(),
+    *"max_pool2d avg_pool2d adaptive_avg_pool2d".split(),
+)
+_forward = attrgetter("forward")
+
+
+def _functions() -> tuple[object, ...]:
+    """Return the functions that these layers run."""
+    convolutions = nn.Conv1d._conv_forward, nn.Conv2d._conv_forward
+    return *_called_by_layers(functional), *map(_forward, SINGLE_OPERATORS), *convolutions
+
+
+_FUNCTIONS = _functions()
 
 
 def are_original() -> bool:
     """True if nothing has replaced the forwards of these layers or the functions that they call, as some profilers do."""
-    return all(vars(functional)[name] is function for name, function in _FUNCTIONS.items()) and all(
-        kind.forward is forward and getattr(kind, "_conv_forward", None) is inner
-        for kind, (forward, inner) in _FORWARDS.items()
-    )
+    return all(map(is_, _functions(), _FUNCTIONS))
 
 
 def operator_of(module: nn.Module) -> Rule | None:

@@ -25,7 +25,7 @@ def unchanged(
     module: torch.nn.Module,
     *,
     values: bool = True,
-    attributes: Attributes | None = None,
+    modules: Iterable[torch.nn.Module] | None = None,
     tensors: Sequence[torch.Tensor] | None = None,
 ) -> Iterator[list[torch.nn.Module]]:
     """Put back everything that happens to ``module`` within it, also after an error.
@@ -36,14 +36,14 @@ def unchanged(
     Args:
         values: their values, device and gradients too, for a model that really runs; buffers are copied for that, parameters
             are not written to by a forward.
-        attributes: of itself and every module below it, where the caller has remembered them already.
+        modules: itself and every module below it, where the caller knows them already.
         tensors: their parameters and buffers, likewise.
 
     Yields a list of the modules that were changed, which is filled at the end.
     """
-    if attributes is None:
-        attributes = attributes_of(modules_of(module))
-    modules = attributes.modules
+    modules = modules_of(module) if modules is None else list(modules)
+    known = _REMEMBERED.get(id(module))
+    attributes = known if known is not None and known.modules == modules else Attributes(modules)
     changed: list[torch.nn.Module] = []
     tensors = tensors_among(modules) if tensors is None else tensors
     if any_lazy(tensors):
@@ -87,14 +87,7 @@ def _make_lazy(thing: Any, kind: type) -> None:
 
 _requires_grad = attrgetter("requires_grad")
 _REMEMBERED: dict[int, Attributes] = {}
-"""The attributes that :func:`unchanged` has remembered, by the identity of its module."""
-
-
-def attributes_of(modules: Iterable[torch.nn.Module]) -> Attributes:
-    """Return the attributes of a root and all modules below it, as they are or as :func:`unchanged` remembers them."""
-    modules = list(modules)
-    known = _REMEMBERED.get(id(modules[0]))
-    return known if known is not None and known.modules == modules else Attributes(modules)
+"""The attributes that a call of :func:`unchanged` has remembered, for those within it; by the identity of its module."""
 
 
 class WrappedForward(partial[Any]):
@@ -247,8 +240,8 @@ class Attributes:
     All modules are compared at once: a model has thousands of attributes, and a forward changes few or none of them.
     """
 
-    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
-        self.modules = list(modules)
+    def __init__(self, modules: list[torch.nn.Module]) -> None:
+        self.modules = modules
         self._current: list[dict[str, Any]] = list(map(vars, self.modules))
         known: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._names = [known.setdefault(names, names) for names in map(tuple, self._current)]

@@ -74,14 +74,13 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
 
 
 def _count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Training:
-    shapes = on_device(inputs, "meta")
-    module = materialised(uncompiled(module), shapes)
+    module = materialised(uncompiled(module), inputs)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise Unsupported("no parameter requires a gradient")
     first: Exception | None = None
     for constants in (CONSTANT_ELEMENTS, MOST_CONSTANT_ELEMENTS, 0):
         try:
-            given = as_shapes(inputs, None) if constants else shapes
+            given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
             return _counted(copied_to_meta(module).train(), given, formulas, constants)
         except Unsupported:
             raise
@@ -218,7 +217,8 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
             inner.__dict__["training"] = True
         with torch.inference_mode(False), torch.enable_grad():
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
-            optimizer = _optimizer(config.optimizer, parameters)
+            given = config.optimizer
+            optimizer = _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
             yield TorchTraining(model.forward_of(batch), loss, optimizer, parameters)
     finally:
         for inner, mode in before.items():
@@ -238,12 +238,6 @@ _OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimize
     "adamw": partial(torch.optim.AdamW, lr=RATE, eps=EPSILON),
     "none": lambda _: None,
 }
-
-
-def _optimizer(
-    given: str | Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer], parameters: list[torch.nn.Parameter]
-) -> torch.optim.Optimizer | None:
-    return _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
 
 
 def _loss_function(

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from support.torch_modules import Functional, counted, figures
 from sweeprof.backends.torch.costs import COSTS, FREE, does_no_arithmetic, numbers_of
-from sweeprof.backends.torch.dispatch import functional_of, known_operator
+from sweeprof.backends.torch.dispatch import known_operator
 from sweeprof.backends.torch.training import count_training
 from sweeprof.counting.operators import sums_of_products
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -137,6 +137,22 @@ def test_what_writes_in_place_or_into_out_has_the_rule_of_what_returns() -> None
     assert different == []
 
 
+def functional_of(func: Any) -> Any:
+    """The overload that returns what ``func`` writes in place or into ``out``; None where there is none."""
+    if not func._schema.is_mutable:
+        return None
+    namespace, _, name = func._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
+    if packet is None:
+        return None
+    wanted = [(given.name, str(given.type)) for given in func._schema.arguments if not given.is_out]
+    for overload in (getattr(packet, overload) for overload in packet.overloads()):
+        given = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
+        if not overload._schema.is_mutable and given == wanted:
+            return overload
+    return None
+
+
 def test_what_writes_in_place_or_into_out_is_known_where_what_returns_is(every_operator: set[str]) -> None:
     pairs = [
         (func, functional_of(func)) for name in every_operator if name.startswith("aten::") for func in overloads(name)
@@ -147,6 +163,28 @@ def test_what_writes_in_place_or_into_out_is_known_where_what_returns_is(every_o
     covered = [func for func, functional in pairs if known_operator(functional).is_covered]
     operators = {func: known_operator(func) for func in covered}
     assert [str(func) for func, known in operators.items() if not known.is_covered and not known.is_composite] == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        torch.copysign,
+        lambda x, y: x.copysign_(y),  # torch tags only what returns as elementwise
+        lambda x, y: torch.ops.aten.copysign.out(x, y, out=torch.empty_like(x)),
+    ],
+)
+def test_an_elementwise_operator_without_a_rule_takes_one_operation_per_element(
+    write: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    assert applied(write, (3, 4), (3, 4)) == (0, 12, 12)
+
+
+def test_a_shift_that_writes_into_out_is_covered() -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.aten.__lshift__.Scalar_out(x, 1, out=torch.empty_like(x))
+        return result
+
+    assert applied(shifted, typed("int64", 3, 4)) == applied(lambda x: x << 1, typed("int64", 3, 4)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

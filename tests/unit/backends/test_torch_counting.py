@@ -18,6 +18,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends.torch.counting import count_built
+from sweeprof.backends.torch.state import unchanged
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
@@ -343,6 +344,18 @@ class Raises(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.linear(x)
         raise RuntimeError("no luck")
+
+
+def test_a_layer_that_was_added_meanwhile_is_put_back_like_the_others() -> None:
+    model = nn.Sequential(nn.ReLU())
+    with unchanged(model):
+        added = nn.ReLU()
+        model.append(added)
+        with unchanged(model):
+            vars(added)["note"] = "of the forward"
+        assert list(model.children())[1:] == [added]
+        assert "note" not in vars(added)
+    assert len(model) == 1
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -42,9 +42,27 @@ def chains(tree: ast.AST) -> Iterator[str]:
 
 CONSTANTS = constants()
 TESTED: tuple[str, ...] = ast.literal_eval(CONSTANTS["TESTED"])
-ATTRIBUTES: dict[str, tuple[str, ...]] = ast.literal_eval(CONSTANTS["ATTRIBUTES"])
 INTERFACES = {chain: name for name, value in CONSTANTS.items() for chain in chains(value)}
 """The dotted name of each interface, and the name that ``private.py`` gives it."""
+ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "Tensor": ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values"),
+    "UntypedStorage": ("_cdata",),
+    "Module": (
+        "_backward_hooks",
+        "_backward_pre_hooks",
+        "_buffers",
+        "_compiled_call_impl",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_modules",
+        "_non_persistent_buffers_set",
+        "_parameters",
+    ),
+    "Node": ("_sequence_nr",),
+    "OpOverload": ("_can_decompose", "_overloadname", "_schema"),
+    "flex_attention": ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", "_validate_device"),
+}
+"""Private attributes that the files read from objects of torch, by the kind of object."""
 
 
 def users(pattern: str) -> list[str]:
