@@ -48,7 +48,8 @@ def config_of(case: Case, batch: int = 1, model: str | None = None) -> dict[str,
 
 
 def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and content of every question."""
+    """Name and content of every question; first the one that others need not wait for."""
+    yield "exhaust", {"task": "exhaust", "config": config_of(case, 3), "exhaust": case.exhaust}
     for batch in BATCHES:
         for name in ("analysis", "timing", "memory", "quality"):
             yield f"{name}-{batch}", {"task": "run_pass", "pass": name, "config": config_of(case, batch)}
@@ -73,7 +74,6 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     calibrated = copy.deepcopy(config)
     calibrated["protocol"]["kernel"] = "auto"
     yield "calibrated", {"task": "run_pass", "pass": "timing", "config": calibrated}
-    yield "exhaust", {"task": "exhaust", "config": config, "exhaust": case.exhaust}
     yield "bare", {"task": "without_capabilities", "config": config}
     yield from _mistakes(config, case.mistaken)
 
@@ -123,20 +123,25 @@ def write_guide(folder: Path) -> None:
 
 
 @cache
-def answers(backend: str) -> dict[str, dict[str, Any]]:
-    """Every answer of a backend, from one process that imports it and forks for each question; asked once per run."""
-    folder = shared[0] / f"conformance-{backend}"
-    with FileLock(shared[0] / f"conformance-{backend}.lock"):
+def answers(backend: str, only: str = "") -> dict[str, dict[str, Any]]:
+    """Every answer of a backend, from one process that imports it and forks for each question; asked once per run.
+
+    Args:
+        only: ask, and return, no more than the questions whose names begin so.
+    """
+    folder = shared[0] / f"conformance-{backend}{only}"
+    with FileLock(shared[0] / f"conformance-{backend}{only}.lock"):
         if not folder.exists():
             folder.mkdir()
-            ask(BACKENDS[backend], folder)
+            ask(BACKENDS[backend], folder, only)
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
 
 
-def ask(case: Case, folder: Path) -> None:
-    """Put every question to the backend; a file per answer."""
+def ask(case: Case, folder: Path, only: str = "") -> None:
+    """Put every question to the backend, or those whose names begin with ``only``; a file per answer."""
     config = config_of(case)
-    asked = {"preload": preload(config, "analysis"), "tasks": dict(questions(case))}
+    tasks = {name: question for name, question in questions(case) if name.startswith(only)}
+    asked = {"preload": preload(config, "analysis"), "tasks": tasks}
     places = os.pathsep.join(map(str, (TESTS, guide_folder())))
     subprocess.run(
         [sys.executable, "-m", "support.conforming", str(folder)],
@@ -152,7 +157,16 @@ def ask(case: Case, folder: Path) -> None:
 
 def answer(backend: str, name: str) -> Any:
     """What was answered; an error is the test's."""
-    found = answers(backend)[name]
+    return _without_error(answers(backend)[name])
+
+
+def torch_quality(name: str) -> Any:
+    """What torch answered to a question about the pass quality; only those are asked, unless torch is tested in this run, too."""
+    is_tested = (shared[0] / "conformance-torch").exists()
+    return _without_error(answers("torch", "" if is_tested else "quality")[name])
+
+
+def _without_error(found: dict[str, Any]) -> Any:
     assert "answer" in found, found.get("trace")
     return found["answer"]
 

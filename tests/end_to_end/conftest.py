@@ -40,7 +40,7 @@ def called(tmp_path: Path) -> Command:
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The whole quickstart, once: 18 combinations, with MLflow; each is timed for a shorter time."""
     home = tmp_path_factory.mktemp("quickstart")
-    return run_command(home, "+sweep=quickstart", "protocol.min_s=0.05", "protocol.warmup_s=0.05", timeout=400)
+    return run_command(home, "+sweep=quickstart", "protocol.min_s=0.02", "protocol.warmup_s=0.02", timeout=400)
 
 
 @pytest.fixture(scope="session")

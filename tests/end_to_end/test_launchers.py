@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from support.command import run_command, start_command
+from support.events import running_trials
 from support.fatal import ARGUMENTS, measured, write_fatal
 from support.processes import left_after, of_kind
 
@@ -36,7 +37,7 @@ HANGS = (
     # What a baseline pairs stays in one shard: each has trials that hang.
     *("model.fake.step_s=0.001,0.002", "model.fake.on_step=hang", "batch_size=1,2", "compare.baseline={batch_size: 1}"),
 )
-"""Trials that measure nothing of the device, so that both shards are at work."""
+"""Trials that measure nothing of the device: both shards are at work. Each analyzes one combination, then hangs in its quality."""
 
 
 @pytest.fixture(params=LAUNCHERS)
@@ -128,7 +129,7 @@ def test_nothing_outlives_the_head(tmp_path: Path, launcher: list[str], number: 
     process = start_command(tmp_path, *HANGS, *launcher)
     try:
         end = time.monotonic() + 150
-        while len(of_kind(tmp_path, "worker")) < 2:
+        while running_trials(tmp_path, "quality") < 2 or len(of_kind(tmp_path, "worker")) < 2:
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.1)
@@ -137,8 +138,9 @@ def test_nothing_outlives_the_head(tmp_path: Path, launcher: list[str], number: 
     finally:
         process.kill()
         process.communicate()
-    assert left_after(tmp_path, 15) == []
+    # Ray's own agents outlive its other processes: they report the end to a service that has ended, too, for up to a minute.
+    assert left_after(tmp_path, 90 if "ray" in launcher[0] else 15) == []
     assert process.returncode == (-number if number == signal.SIGKILL else 130), err
     assert "Traceback" not in out + err
     records = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/*/records/*/*.json")]
-    assert {record["status"] for record in records} == {"ok"}
+    assert [(record["pass"], record["status"]) for record in records] == [("analysis", "ok")] * 2

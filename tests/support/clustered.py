@@ -15,7 +15,7 @@ from typing import Any, Generic
 import pandas as pd
 from typing_extensions import TypeVar
 
-from support.command import Ran, environment, run_command, start_command
+from support.command import Ran, environment, lock_folder, run_command, start_command
 from support.ray_lab import RayLab
 from support.slurm import Lab
 from sweeprof.storage.jobs import Jobs
@@ -105,7 +105,7 @@ class Clustered(Generic[L]):
 
     @property
     def _locks(self) -> list[str]:
-        return [f"limits.locks={self.cwd / 'locks'}"]
+        return [f"limits.locks={lock_folder(self.cwd)}"]
 
     def end(self) -> None:
         """Let nothing wait any longer, and no driver live on."""

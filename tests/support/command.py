@@ -22,6 +22,8 @@ from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
+from sweeprof.cli.common import COMMANDS
+
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PYTHONWARNINGS": "error::UserWarning:sweeprof",
@@ -54,16 +56,21 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def command(cwd: Path, *arguments: str) -> list[str]:
-    """``python -m sweeprof ARGUMENTS``.
-
-    A scripted clock cannot be disturbed: its sweeps take no turns with those of other tests, which a hanging one would hold up.
-    """
+    """``python -m sweeprof ARGUMENTS``."""
     return [sys.executable, "-m", "sweeprof", *_with_locks(cwd, arguments)]
 
 
+def lock_folder(cwd: Path) -> Path:
+    """The host locks of sweeps in ``cwd``; beside it, as what is in it belongs to the user's code."""
+    return cwd.with_name(f"{cwd.name}-locks")
+
+
 def _with_locks(cwd: Path, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    apart = "backend=fake" in arguments and not any(argument.startswith("limits.locks=") for argument in arguments)
-    return (*arguments, f"limits.locks={cwd / 'locks'}") if apart else arguments
+    """Add host locks of its own to a new sweep: no test depends on exact times, and none waits for the sweeps of others."""
+    is_sweep = any("=" in argument for argument in arguments) and {"-sc", *COMMANDS}.isdisjoint(arguments)
+    if not is_sweep or any(argument.startswith(("limits.locks=", "resume=")) for argument in arguments):
+        return arguments
+    return (*arguments, f"limits.locks={lock_folder(cwd)}")
 
 
 def run_command(cwd: Path, *arguments: str, timeout: float = 280) -> Ran:

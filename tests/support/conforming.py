@@ -107,7 +107,10 @@ def kernels(question: Mapping[str, Any]) -> Any:
 
 @task
 def exhaust(question: Mapping[str, Any]) -> Any:
-    """Really run out of memory, and ask the backend what that was."""
+    """Really run out of memory, and ask the backend what that was.
+
+    TensorFlow waits ten seconds, idle, for others to free memory: further questions are answered meanwhile.
+    """
     from sweeprof.measuring.instantiate import instantiate
 
     backend = instantiate(question["config"]["backend"])
@@ -156,6 +159,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for module in (*questions["preload"], "hydra.utils", "sweeprof.profiling.profiler"):
         importlib.import_module(module)
+    waiting = []
     for name, question in questions["tasks"].items():
         child = os.fork()
         if child == 0:
@@ -165,6 +169,11 @@ def main() -> None:
             finally:
                 atexit._run_exitfuncs()  # AutoGraph removes its files so
                 os._exit(0)
+        if question["task"] == "exhaust":
+            waiting.append(child)
+        else:
+            os.waitpid(child, 0)
+    for child in waiting:
         os.waitpid(child, 0)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from support.command import environment
 from sweeprof.results.files import read_json
@@ -19,7 +24,23 @@ LOCKS = "/tmp/sweeprof-faults"
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}", f"limits.locks={LOCKS}")
 METRICS = "metrics.select=[compute/macs,latency/forward]"
 HISTORY = "tracking.history=true"
-SIZES = (1, 2, 3, 4, 5, 6)
+SIZES = (1, 2, 3)
+_IMPATIENT = Path(__file__).with_name("impatient")
+
+
+@contextmanager
+def tracking_limits(**limits: float) -> Iterator[None]:
+    """Let commands that start within this context, and their processes, give up after so many seconds.
+
+    Args:
+        limits: ``GIVE_UP_S``, without any success of a server, which is 45 otherwise; ``REQUEST_S``, for the answer to a request,
+            which is 20 to 30 otherwise.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(_IMPATIENT), prepend=os.pathsep)
+        for name, seconds in limits.items():
+            patch.setenv(f"TEST_{name}", str(seconds))
+        yield
 
 
 def start_sync(home: Path, folder: Path, uri: str) -> subprocess.Popen[str]:

@@ -19,7 +19,7 @@ import pytest
 from support.command import environment, run_command, start_command
 from support.processes import left_after
 from support.proxy import Fault, Proxy, proxy
-from support.sent import FAKE, HISTORY, METRICS, assert_whole, runs, start, start_sync, sync
+from support.sent import FAKE, HISTORY, METRICS, assert_whole, runs, start, start_sync, sync, tracking_limits
 from support.servers import POSTGRES, MlflowServer, postgres
 from sweeprof.results.files import read_json
 
@@ -71,7 +71,8 @@ def test_sweeps_at_once_to_one_new_postgres(count: int, sweep: Callable[[str], P
         for folder in folders:
             assert_whole(uri, folder)
         database.down()
-        code, err = sync(tmp_path, folders[0], uri)
+        with tracking_limits(GIVE_UP_S=4):
+            code, err = sync(tmp_path, folders[0], uri)
         assert (code, "not sent: " in err, "refused" in err) == (2, True, True), err
         assert database.PASSWORD not in err + (folders[0] / "logs" / "tracker.log").read_text()
         wrong = uri.replace(database.PASSWORD, "wr0ng")
@@ -114,13 +115,14 @@ def restarted_at(request: int, front: Proxy, down: Callable[[], None], up: Calla
             starting.join()
 
 
-def test_the_server_is_restarted_while_it_is_sent_to(sweep: Callable[[str], Path], tmp_path: Path) -> None:
-    with MlflowServer(tmp_path / "server") as behind, proxy(behind.url) as front:
-        folder = sweep("restarted-server")
-        with restarted_at(20, front, lambda: behind.end(signal.SIGKILL), behind.up):
-            assert sync(tmp_path, folder, front.url) == (0, "")
-        assert 502 in front.answered
-        assert_whole(behind.url, folder)
+def test_the_server_is_restarted_while_it_is_sent_to(
+    front: Proxy, server: MlflowServer, sweep: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = sweep("restarted-server")
+    with restarted_at(20, front, lambda: server.end(signal.SIGKILL), server.up):
+        assert sync(tmp_path, folder, front.url) == (0, "")
+    assert 502 in front.answered
+    assert_whole(server.url, folder)
 
 
 @pytest.mark.thorough
@@ -193,7 +195,8 @@ def test_after_a_killed_head_the_sweep_is_closed_when_it_is_gone_on_with(server:
 
 def test_what_was_not_sent_is_sent_by_one_command_and_only_once(tmp_path: Path) -> None:
     away = MlflowServer(tmp_path / "server")
-    ran = run_command(tmp_path, *FAKE, METRICS, HISTORY, "batch_size=1,2,3", f"tracking.uri={away.url}")
+    with tracking_limits(GIVE_UP_S=4):
+        ran = run_command(tmp_path, *FAKE, METRICS, HISTORY, "batch_size=1,2,3", f"tracking.uri={away.url}")
     assert ran.code == 0, ran.err
     folder = ran.folder("adhoc")
     (said,) = (line for line in ran.out.splitlines() if line.startswith("Not sent"))
@@ -201,13 +204,13 @@ def test_what_was_not_sent_is_sent_by_one_command_and_only_once(tmp_path: Path) 
     assert said.endswith(f"send it with: sweeprof sync {folder}")
     with away:
         found = []
-        for words in (["unsent"], [str(folder)], ["last"]):
-            process = start(tmp_path, words)
+        for word in ("unsent", "last"):
+            process = start(tmp_path, [word])
             out, err = process.communicate(timeout=200)
             assert (process.returncode, err) == (0, "")
-            assert words == ["unsent"] or f"Compare    {away.url}" in out
+            assert word == "unsent" or f"Compare    {away.url}" in out
             found.append({run.info.run_id for run in runs(away.url, read_json(folder / "plan.json")["sweep_id"])})
-        assert found[0] == found[1] == found[2]
+        assert found[0] == found[1]
         assert_whole(away.url, folder, (1, 2, 3))
 
 
