@@ -32,7 +32,8 @@ def described(target: str, **keywords: Any) -> Any:
 
 
 def convert(build: Any, folder: Path, quantization: Any = "none", samples: Any = None) -> bytes:
-    with LitertConverter(0, str(folder), samples, quantization).converted(build, IMAGES, 1) as file:
+    taken = None if samples is None else lambda _: samples
+    with LitertConverter(0, str(folder), taken, quantization).converted(build, IMAGES, 1) as file:
         return Path(file.path).read_bytes()
 
 
