@@ -218,16 +218,14 @@ class FileBackend:
         """
         raise NotImplementedError
 
-    def counted(
-        self, file: Any, stored: Any, inputs: Inputs, channel_axis: int | None, formulas: Formulas
-    ) -> LayerTable:
+    def counted(self, file: Any, stored: Any, inputs: Inputs, axis: int | None, formulas: Formulas) -> LayerTable:
         """Return the layers of a file.
 
         Args:
             file: whose operators are counted: of a quantized one the file that it was made of, which computes the same.
             stored: whose bytes are counted.
             inputs: of one step.
-            channel_axis: where the file has the channels last, their axis in the inputs.
+            axis: where the file has the channels last, their axis in the inputs.
             formulas: of the session.
         """
         raise NotImplementedError

@@ -49,6 +49,8 @@ LONGEST = 400
 NO_MEMORY = "can't allocate memory"
 """What torch's allocator says, in a plain RuntimeError."""
 ChildRequest = Mapping[str, Any]
+Samples = Mapping[str, AnyArray]
+"""``(n, ...)`` of each input, by its name or its position."""
 
 
 class BuildFailed(RuntimeError):
@@ -208,7 +210,7 @@ def stored_samples(path: str | None) -> dict[str, AnyArray]:
         return {name.removeprefix(SAMPLE): stored[name] for name in stored.files}
 
 
-def batches_of(slots: Sequence[str], samples: Mapping[str, AnyArray], size: int) -> Iterator[dict[str, AnyArray]]:
+def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[dict[str, AnyArray]]:
     """Every sample, by the names of a graph's inputs, in batches of one size, the last one filled up with the first samples."""
     named = {name: array for name, array in samples.items() if not name.isdigit()}
     given = by_name(slots, [array for name, array in samples.items() if name not in named], named)
@@ -359,13 +361,11 @@ class Converter(Generic[File]):
         """Return what is converted of a caller's model: a copy where converting would change it."""
         return model
 
-    def convert(
-        self, model: Any, signature: Inputs, axis: int | None, samples: Mapping[str, AnyArray], folder: Path
-    ) -> File:
+    def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> File:
         """Write the file of a model into a folder; raises whatever the framework raised."""
         raise NotImplementedError
 
-    def lower(self, file: File, samples: Mapping[str, AnyArray], folder: Path) -> File:
+    def lower(self, file: File, samples: Samples, folder: Path) -> File:
         """Write the file that is made of the one with more bits into a folder; raises whatever the run-time raised."""
         raise NotImplementedError
 
@@ -447,7 +447,7 @@ class Converter(Generic[File]):
         folder /= f"lowered-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
         return self._by_child({"file": asdict(file)}, samples, folder)
 
-    def _by_child(self, request: ChildRequest, samples: Mapping[str, AnyArray], folder: Path) -> File:
+    def _by_child(self, request: ChildRequest, samples: Samples, folder: Path) -> File:
         """Return the file in a folder; where there is none, a child makes it, while other processes that want it wait."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -506,7 +506,7 @@ def _request(node: Mapping[str, object], signature: Inputs, axis: int | None) ->
     return {"node": dict(node), "signature": to_json(signature), "channel_axis": axis}
 
 
-def digest_of(samples: Mapping[str, AnyArray]) -> str:
+def digest_of(samples: Samples) -> str:
     """Return a hash of samples."""
     digest = hashlib.sha256()
     for name, array in samples.items():

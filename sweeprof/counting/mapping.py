@@ -124,6 +124,7 @@ Rule = Callable[[OperatorCall[Any]], OperatorCost]
 def cost_by(
     operator: Operator,
     formulas: Formulas,
+    standard: str,
     rules: Mapping[str, Callable[[Operator], OperatorCost]],
     free: Collection[str],
 ) -> OperatorCost | None:
@@ -132,15 +133,18 @@ def cost_by(
     Args:
         operator: of a graph.
         formulas: the user's, which come first.
-        rules: by qualified name.
-        free: qualified names of operators that do no arithmetic.
+        standard: the namespace of the rules.
+        rules: by the name of the operator.
+        free: operators that do no arithmetic.
     """
     written = formulas.of_operator(operator.qualified)
     if written is not None:
         return operator_cost(written, operator.inputs, operator.attributes, operator.outputs)
-    if operator.qualified in free:
+    if operator.namespace != standard:
+        return None
+    if operator.op in free:
         return NOTHING
-    rule = rules.get(operator.qualified)
+    rule = rules.get(operator.op)
     return rule(operator) if rule is not None and operator.is_known else None
 
 

@@ -26,16 +26,7 @@ OWN_MODULES = "keras.src."
 RANDOM_LAYERS = "keras.src.layers.preprocessing.image_preprocessing.random_"
 """Where it defines the image transformations for training."""
 
-__all__ = [
-    "BaseConv",
-    "DropoutRNNCell",
-    "backend",
-    "layer_module",
-    "name_scope",
-    "naming",
-    "smart_resize",
-    "tree",
-]
+__all__ = ["BaseConv", "DropoutRNNCell", "backend", "layer_module", "name_scope", "naming", "smart_resize", "tree"]
 
 
 def takes_training(layer: keras.Layer) -> bool:

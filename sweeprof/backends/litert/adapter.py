@@ -62,11 +62,11 @@ class LitertBackend(FileBackend):
         return InterpreterSettings(self.threads, self.xnnpack)
 
     def counted(
-        self, file: TfliteFile, stored: TfliteFile, inputs: Inputs, channel_axis: int | None, formulas: Formulas
+        self, file: TfliteFile, stored: TfliteFile, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
         from sweeprof.backends.litert.counting import count_file
 
-        shapes, named = shapes_of(inputs, channel_axis)
+        shapes, named = shapes_of(inputs, axis)
         return count_file(file, [*shapes, *named.values()])
 
 

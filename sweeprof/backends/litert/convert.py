@@ -14,10 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, ClassVar, Literal
 
-from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import filled, signature_of, specs_in
 from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.model_files import Converter, answer, batches_of
+from sweeprof.backends.model_files import Converter, Samples, answer, batches_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
@@ -63,9 +62,7 @@ class LitertConverter(Converter[TfliteFile]):
         found: Callable[..., object] = model
         return found
 
-    def convert(
-        self, model: Any, signature: Inputs, axis: int | None, samples: Mapping[str, AnyArray], folder: Path
-    ) -> TfliteFile:
+    def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> TfliteFile:
         """Write the file of a Keras layer, or of any function of tensors; input ``i`` of the file is ``input_<i>``."""
         import tensorflow as tf
 

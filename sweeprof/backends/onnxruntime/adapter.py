@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import onnxruntime
 
-from sweeprof.backends import Gap
+from sweeprof.backends import Gap, device_names
 from sweeprof.backends.call_signature import shapes_of
 from sweeprof.backends.file_backend import FileBackend, gaps_of
 from sweeprof.backends.onnxruntime.exporting import Exporter
@@ -53,8 +53,8 @@ class OnnxruntimeBackend(FileBackend):
     """True: allocate host memory in growing blocks and keep it, as ONNX Runtime does by default."""
 
     def devices(self) -> list[str]:
-        gpus = [device for device in onnxruntime.get_ep_devices() if device.ep_name == "CUDAExecutionProvider"]
-        return ["cpu", *(["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])]
+        found = onnxruntime.get_ep_devices()
+        return device_names(sum(device.ep_name == "CUDAExecutionProvider" for device in found))
 
     def converter(self) -> Exporter:
         return Exporter(self.seed, self.cache, self.samples, self.opset, self.precision, self.method())
@@ -71,11 +71,11 @@ class OnnxruntimeBackend(FileBackend):
     # What these need is imported when they run: measured processes do not carry it.
 
     def counted(
-        self, file: Exported, stored: Exported, inputs: Inputs, channel_axis: int | None, formulas: Formulas
+        self, file: Exported, stored: Exported, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
         from sweeprof.backends.onnxruntime.counting import count_file
 
-        return count_file(replace(file, sizes=stored.sizes), *shapes_of(inputs, channel_axis), formulas)
+        return count_file(replace(file, sizes=stored.sizes), *shapes_of(inputs, axis), formulas)
 
     def layer_times(self, model: OnnxModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.onnxruntime.profiler import layer_times

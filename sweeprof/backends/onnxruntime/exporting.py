@@ -20,7 +20,16 @@ import numpy as np
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import in_floats, signature_of
-from sweeprof.backends.model_files import ChildFailure, Converter, answer, batches_of, is_keras, is_module, saved_keras
+from sweeprof.backends.model_files import (
+    ChildFailure,
+    Converter,
+    Samples,
+    answer,
+    batches_of,
+    is_keras,
+    is_module,
+    saved_keras,
+)
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.counting.file_graph import WeightRole
 from sweeprof.errors import Unsupported
@@ -95,9 +104,7 @@ class Exporter(Converter[Exported]):
             )
         return model
 
-    def convert(
-        self, model: Any, signature: Inputs, axis: int | None, samples: Mapping[str, AnyArray], folder: Path
-    ) -> Exported:
+    def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> Exported:
         from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module  # which imports torch
 
         if self.dtype is not None and is_module(model):
@@ -106,7 +113,7 @@ class Exporter(Converter[Exported]):
             return exported_keras(model, signature, axis, folder, self.opset)
         return exported_module(model, signature, folder, self.opset)
 
-    def lower(self, file: Exported, samples: Mapping[str, AnyArray], folder: Path) -> Exported:
+    def lower(self, file: Exported, samples: Samples, folder: Path) -> Exported:
         assert self.method is not None
         return quantized(file, self.method, samples, folder)
 
@@ -134,7 +141,7 @@ BATCH = 32
 """Samples that are run at a time for their ranges, where the graph takes any number."""
 
 
-def quantized(file: Exported, method: str, samples: Mapping[str, AnyArray], folder: Path) -> Exported:
+def quantized(file: Exported, method: str, samples: Samples, folder: Path) -> Exported:
     """Write the quantized model into ``folder``.
 
     Args:

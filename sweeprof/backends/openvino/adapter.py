@@ -78,11 +78,11 @@ class OpenvinoBackend(FileBackend):
     # What these need is imported when they run: measured processes do not carry it.
 
     def counted(
-        self, file: Converted, stored: Converted, inputs: Inputs, channel_axis: int | None, formulas: Formulas
+        self, file: Converted, stored: Converted, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
         from sweeprof.backends.openvino.counting import count_file
 
-        return count_file(file, stored, *shapes_of(inputs, channel_axis), formulas)
+        return count_file(file, stored, *shapes_of(inputs, axis), formulas)
 
     def layer_times(self, model: OpenvinoModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.openvino.layers import layer_times

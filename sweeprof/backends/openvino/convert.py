@@ -22,12 +22,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import openvino
 
-from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import batch_of, filled, is_tensor
 from sweeprof.backends.model_files import (
     LONGEST,
     ChildFailure,
     Converter,
+    Samples,
     answer,
     batches_of,
     existing,
@@ -95,9 +95,7 @@ class OpenvinoConverter(Converter[Converted]):
     def copied(self, model: Any) -> Any:
         return copy.deepcopy(model).cpu()
 
-    def convert(
-        self, model: Any, signature: Inputs, axis: int | None, samples: Mapping[str, AnyArray], folder: Path
-    ) -> Converted:
+    def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> Converted:
         """Write the model in 32 bits, or in the data types that its file has."""
         path = str(folder / Converted.NAME)
         if isinstance(model, ModelFile):
@@ -118,7 +116,7 @@ class OpenvinoConverter(Converter[Converted]):
         openvino.save_model(graph, path, compress_to_fp16=False)
         return file
 
-    def lower(self, file: Converted, samples: Mapping[str, AnyArray], folder: Path) -> Converted:
+    def lower(self, file: Converted, samples: Samples, folder: Path) -> Converted:
         """Write a file with weights of 16 bits, or one that computes in 8 bits with ranges from samples."""
         graph = openvino.Core().read_model(file.path)
         if self.storage == "int8":

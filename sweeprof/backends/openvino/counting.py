@@ -64,7 +64,7 @@ def cost_of(node: OpenvinoNode, formulas: Formulas) -> OperatorCost | None:
     """Return the cost of an operator in a step, or None if it is unknown."""
     if all(value is None or value.is_constant for value in node.inputs):
         return NOTHING
-    return cost_by(node, formulas, COSTS, FREE)
+    return cost_by(node, formulas, "openvino", COSTS, FREE)
 
 
 def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
@@ -198,7 +198,7 @@ def _adaptive_average_pool(node: OpenvinoNode) -> OperatorCost:
     return operators.adaptive_average_pool(given[2:], made[2:], prod(made[:2]))
 
 
-_RULES: dict[str, OpenvinoRule] = {
+COSTS: dict[str, OpenvinoRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
     "Gelu": mapping.gelu("approximation_mode"),
     "MatMul": mapping.matmul("transpose_a"),
@@ -230,12 +230,10 @@ _RULES: dict[str, OpenvinoRule] = {
     "RNNSequence": mapping.recurrent(None, 3),
     "RNNCell": mapping.recurrent(None, 2),
 }
-COSTS: dict[str, OpenvinoRule] = {f"openvino::{name}": rule for name, rule in _RULES.items()}
-"""Rule by qualified name, e.g. ``openvino::Convolution``."""
+"""Rule by the name of the operator."""
 
 FREE = frozenset(
-    f"openvino::{name}"
-    for name in """
+    """
     Convert ConvertLike ConvertPromoteTypes Reshape Squeeze Unsqueeze Transpose Concat Split VariadicSplit Slice StridedSlice
     SliceScatter Gather GatherElements GatherND GatherTree Broadcast Tile Pad DepthToSpace SpaceToDepth SpaceToBatch BatchToSpace
     ShuffleChannels ShapeOf Range OneHot Eye Roll Reverse ReverseSequence NonZero Unique Select ScatterUpdate ExtractImagePatches

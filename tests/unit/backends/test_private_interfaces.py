@@ -55,7 +55,6 @@ USED = {
             "keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell.get_recurrent_dropout_mask",
             "keras.src.models:Functional.call",
             "keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR",
-            "keras.src.tree:flatten",
             "keras.src.tree:map_structure",
             "keras.src.utils.image_utils:smart_resize",
             "keras.src.utils.naming:to_snake_case",
