@@ -377,6 +377,15 @@ def average_pool(*window: str) -> Rule:
     return rule
 
 
+def adaptive_average_pool(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of adaptive average pooling; channels are first unless ``data_format`` tells otherwise."""
+    given, made = call.operand(0).sizes, call.result.sizes
+    is_first = call.attributes.get("data_format", "channels_first") == "channels_first"
+    axes = slice(2, None) if is_first else slice(1, -1)
+    channels = given[0] * given[1 if is_first else -1]
+    return operators.adaptive_average_pool(given[axes], made[axes], channels)
+
+
 def max_pool(call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of max pooling."""
     made = call.result

@@ -193,11 +193,6 @@ def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
     return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
 
 
-def _adaptive_average_pool(node: OpenvinoNode) -> OperatorCost:
-    given, made = node.operand(0).sizes, node.result.sizes
-    return operators.adaptive_average_pool(given[2:], made[2:], prod(made[:2]))
-
-
 COSTS: dict[str, OpenvinoRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
     "Gelu": mapping.gelu("approximation_mode"),
@@ -214,7 +209,7 @@ COSTS: dict[str, OpenvinoRule] = {
     "Softmax": mapping.softmax(1),
     "LogSoftmax": mapping.log_softmax,
     "AvgPool": mapping.average_pool("kernel"),
-    "AdaptiveAvgPool": _adaptive_average_pool,
+    "AdaptiveAvgPool": mapping.adaptive_average_pool,
     **mapping.named(mapping.max_pool, "MaxPool AdaptiveMaxPool"),
     "ReduceMean": mapping.reduction("mean"),
     **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),

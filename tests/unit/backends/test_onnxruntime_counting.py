@@ -191,6 +191,12 @@ def test_no_silent_zero(tmp_path: Path) -> None:
     assert (table.flops, table.coverage, table.liveness) == (18, 0.25, None)
 
 
+@pytest.mark.parametrize("op", ["Relu", "Identity"])
+def test_an_operator_of_another_domain_is_not_the_standards(op: str, tmp_path: Path) -> None:
+    node = helper.make_node(op, ["a"], ["b"], "first", domain="mine")
+    assert counted(saved(tmp_path, [node], {"a": (2, 3)}, {}, ["b"]), (2, 3)).uncovered == {f"mine::{op}": 1}
+
+
 def test_as_many_shapes_as_the_graph_has_inputs(tmp_path: Path) -> None:
     """An input that nothing is given for has open dimensions, and they are no zeros."""
     path = saved(tmp_path, [helper.make_node("MatMul", ["x", "z"], ["y"], "product")], {"x": (2, 3), "z": (3, 4)}, {})
