@@ -88,6 +88,11 @@ class HostModel:
         return {}
 
 
+def device_names(gpus: int) -> list[str]:
+    """Return the names of the devices of a host with so many GPUs."""
+    return ["cpu", *(["cuda", *(f"cuda:{index}" for index in range(gpus))] if gpus else [])]
+
+
 @runtime_checkable
 class Traces(Protocol):
     """A loaded model whose steps run a graph that is made from its Python first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,15 +13,15 @@ from sweeprof.backends import AnyArray, Build, Gap, HostModel, HostOutputs, floa
 from sweeprof.backends.call_signature import arrays
 from sweeprof.backends.model_files import Converter, MadeFile
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
+from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, KernelName
+from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.artifact import Artifact
+from sweeprof.results.layers import LayerTable
 
-SAMPLES = 128
-"""Of the data, for ranges."""
 GENERATION = Gap("not implemented", "a forward is converted, and not the loop over the tokens with its cache")
 
 
@@ -133,6 +133,14 @@ class FileModel(HostModel):
             values, found, lambda array: array.dtype.kind == "f", lambda array: array.astype(np.float32)
         )
 
+    def products(self) -> tuple[int, int]:
+        """Return the numbers of convolutions and of matrix products in the file."""
+        raise NotImplementedError
+
+    def kernel_step(self, name: KernelName, given: AnyArray, weights: AnyArray) -> Callable[[], object]:
+        """Return a function that runs a calibration kernel; its operands have the channels on their second axis."""
+        raise NotImplementedError
+
     def named_outputs(self, values: Any) -> dict[str, AnyArray]:
         """Return the outputs of a step by their names, in the order of the model."""
         raise NotImplementedError
@@ -166,6 +174,7 @@ class FileBackend:
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]]
     precision_gaps: ClassVar[Mapping[str, str]] = {}
     gaps: ClassVar[Mapping[str, Gap]]
+    MODEL: ClassVar[type[FileModel]]
     out_of_memory: ClassVar[tuple[str, ...]]
     """What the run-time says when memory runs out."""
     threads: int = 1
@@ -194,10 +203,6 @@ class FileBackend:
     def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
         self.samples = samples
 
-    def taken_samples(self, is_needed: bool) -> Inputs | None:
-        """Return the samples for ranges, if they are needed and there are some."""
-        return self.samples(SAMPLES) if is_needed and self.samples is not None else None
-
     def devices(self) -> list[str]:
         return ["cpu"]
 
@@ -205,18 +210,49 @@ class FileBackend:
         """Return what makes the files, with the settings of this backend."""
         raise NotImplementedError
 
-    def model_of(
-        self, conversion: Callable[[Inputs], AbstractContextManager[Any]], device: str, channel_axis: int | None
-    ) -> FileModel:
-        """Return a model that is converted when it meets inputs."""
+    def session_settings(self, device: str) -> Any:
+        """Return the run-time's settings for a device.
+
+        Raises:
+            Unsupported: it cannot run there, or not with the settings of this backend.
+        """
+        raise NotImplementedError
+
+    def counted(self, file: Any, stored: Any, inputs: Inputs, axis: int | None, formulas: Formulas) -> LayerTable:
+        """Return the layers of a file.
+
+        Args:
+            file: whose operators are counted: of a quantized one the file that it was made of, which computes the same.
+            stored: whose bytes are counted.
+            inputs: of one step.
+            axis: where the file has the channels last, their axis in the inputs.
+            formulas: of the session.
+        """
         raise NotImplementedError
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> Any:
-        converter = self.converter()
-        model = self.model_of(lambda inputs: converter.converted(build, inputs, channel_axis), device, channel_axis)
+        converter, settings = self.converter(), self.session_settings(device)  # before anything is converted for it
+        model = self.MODEL(
+            lambda inputs: converter.converted(build, inputs, channel_axis), settings, channel_axis, device
+        )
         if self.expected is not None:
             model.meet(self.expected)
         return model
+
+    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
+        converter = self.converter()
+        plain = converter.plain() if self.precision == "int8" else converter
+        with ExitStack() as stack:
+            stored = file = stack.enter_context(converter.converted(build, inputs, channel_axis))
+            if plain != converter:
+                file = stack.enter_context(plain.converted(build, inputs, channel_axis))
+            axis = channel_axis if file.channels == "last" else None
+            return self.counted(file, stored, inputs, axis, formulas)
+
+    def kernel(self, model: FileModel, wanted: KernelName | None) -> Kernel:
+        """A kernel with the model's settings; always in single precision, so that variants have the same."""
+        name = wanted or resembling(*model.products())
+        return Kernel(name, model.kernel_step(name, *operands(name)))
 
     def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
         if self.expected is None:

@@ -18,8 +18,9 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -29,7 +30,7 @@ import numpy as np
 from filelock import FileLock
 
 from sweeprof.backends import AnyArray, Build
-from sweeprof.backends.call_signature import arrays, batch_of, by_name, signature_of, to_json, varying
+from sweeprof.backends.call_signature import arrays, batch_of, by_name, from_json, signature_of, to_json, varying
 from sweeprof.counting.file_graph import WeightRole
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -48,6 +49,8 @@ LONGEST = 400
 NO_MEMORY = "can't allocate memory"
 """What torch's allocator says, in a plain RuntimeError."""
 ChildRequest = Mapping[str, Any]
+Samples = Mapping[str, AnyArray]
+"""``(n, ...)`` of each input, by its name or its position."""
 
 
 class BuildFailed(RuntimeError):
@@ -174,56 +177,9 @@ REFUSED = "refused.txt"
 """The file that replaces one for any batch size if there is one for a single size only: the reason."""
 SAMPLE = "input "
 """What the names of stored samples begin with."""
-NO_SAMPLES: Mapping[str, AnyArray] = {}
+SAMPLES = 128
+"""Of the data, for ranges."""
 File = TypeVar("File", bound=MadeFile)
-
-
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """A module that makes files in a process of its own: it calls :func:`answer`."""
-
-    module: str
-    refusal: str
-    """The beginning of the message of an error that is not the builder's."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the environment of the process."""
-
-    def make(self, request: ChildRequest) -> None:
-        """Let the process carry out a request.
-
-        Raises:
-            Unsupported: it cannot make the file.
-            Exception: whatever the builder raised.
-        """
-        failure = run_child(self.module, request, self.variables)
-        if failure is not None:
-            failure.raise_as(self.refusal)
-
-
-def made_once(
-    kind: type[File], folder: Path, maker: Maker, request: ChildRequest, samples: Mapping[str, AnyArray] = NO_SAMPLES
-) -> File:
-    """Return the file in a folder; where there is none, a maker makes it, while other processes that want it wait.
-
-    Args:
-        kind: of the file.
-        folder: of the file; the request gets it as ``folder``.
-        maker: of the file.
-        request: to the maker.
-        samples: the request gets the path of a file with them as ``samples``, for :func:`stored_samples`; None if there are none.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock"), timeout=LOCK_S), TemporaryDirectory(prefix="sweeprof-samples-") as kept:
-        try:
-            return kind.within(folder)
-        except FileNotFoundError:
-            pass
-        folder.mkdir(exist_ok=True)
-        path = Path(kept) / "samples.npz"
-        if samples:
-            np.savez(path, **{SAMPLE + name: array for name, array in samples.items()})  # type: ignore[arg-type]
-        maker.make({**request, "folder": str(folder), "samples": str(path) if samples else None})
-        return kind.within(folder)
 
 
 class _Held:
@@ -247,14 +203,14 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def stored_samples(path: str | None) -> dict[str, AnyArray]:
-    """Return the samples that :func:`made_once` stored; none without a path."""
+    """Return the samples that a child is given; none without a path."""
     if path is None:
         return {}
     with np.load(path) as stored:
         return {name.removeprefix(SAMPLE): stored[name] for name in stored.files}
 
 
-def batches_of(slots: Sequence[str], samples: Mapping[str, AnyArray], size: int) -> Iterator[dict[str, AnyArray]]:
+def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[dict[str, AnyArray]]:
     """Every sample, by the names of a graph's inputs, in batches of one size, the last one filled up with the first samples."""
     named = {name: array for name, array in samples.items() if not name.isdigit()}
     given = by_name(slots, [array for name, array in samples.items() if name not in named], named)
@@ -262,15 +218,6 @@ def batches_of(slots: Sequence[str], samples: Mapping[str, AnyArray], size: int)
     for begin in range(0, number, size):
         chosen = np.arange(begin, begin + size) % number
         yield {name: array[chosen] for name, array in given.items()}
-
-
-def built(node: Mapping[str, object], seed: int) -> Any:
-    """Return what a config node describes, built with this seed of every generator that is loaded."""
-    random.seed(seed)
-    np.random.seed(seed)  # Keras draws its seeds from Python's generator
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
-    return instantiate(node)
 
 
 def described(build: Build) -> Mapping[str, object] | None:
@@ -303,28 +250,25 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
     return None if error is None else ChildFailure(**error)
 
 
-def answer(
-    model_of: Callable[[ChildRequest], Any],
-    file_of: Callable[[Any, ChildRequest], MadeFile],
-    failed: Callable[[Exception], ChildFailure],
-) -> None:
-    """The child's side: read the request, carry it out, tell how that went.
-
-    Args:
-        model_of: builds the model of a request.
-        file_of: makes the file of it.
-        failed: describes an error of the latter.
-    """
+def answer(kind: type[Converter[Any]]) -> None:
+    """The child's side: read the request, carry it out by a converter with the settings in it, tell how that went."""
     request, failure = json.load(sys.stdin), None
+    converter = kind(**request["settings"])
     try:
-        model = model_of(request)
+        model = converter.built(request["node"]) if "node" in request else None
     except Exception as error:  # a builder may raise anything
         failure = ChildFailure.of("build", error)
     else:
+        folder, samples = Path(request["folder"]), stored_samples(request["samples"])
         try:
-            file_of(model, request).write_facts()
+            if "node" in request:
+                signature = from_json(request["signature"])
+                file = converter.convert(model, signature, request["channel_axis"], samples, folder)
+            else:
+                file = converter.lower(converter.KIND(**request["file"]), samples, folder)
+            file.write_facts()
         except Exception as error:  # and so may a converter
-            failure = failed(error)
+            failure = converter.failed(error)
     sys.stdout.write(f"\n{json.dumps({'error': None if failure is None else asdict(failure)})}")
 
 
@@ -354,8 +298,9 @@ class Converter(Generic[File]):
     """Converts models to files: once, by other processes, and keeps the files.
 
     A measured process has nothing in memory but the run-time, and a forked one may not run some frameworks. So a model that a
-    config describes is built and converted by a child, which gets the description as JSON. The file is kept under what it was made
-    from. A model in a caller's hands has no description, and is converted in its process, where its framework is loaded already.
+    config describes is built and converted by a child, which gets the description and the converter's settings as JSON. The file is
+    kept under what it was made from. A model in a caller's hands has no description, and is converted in its process, where its
+    framework is loaded already. The module of a converter calls :func:`answer` when it runs as a program.
     """
 
     NAME: ClassVar[str]
@@ -363,13 +308,72 @@ class Converter(Generic[File]):
     KIND: ClassVar[type[Any]]
     PACKAGES: ClassVar[tuple[str, ...]]
     """What makes the files."""
+    LOWERED_BY: ClassVar[tuple[str, ...]] = ()
+    """What makes files with fewer bits of them."""
     VERSION: ClassVar[int]
     """Of the files. If it changes, every model is converted again."""
+    FRAMEWORK: ClassVar[str] = ""
+    """A module that the child imports before it builds a model, so that the framework's generator has the seed."""
+    ANY_BATCH: ClassVar[bool] = True
+    """True: a file is for any batch size, where the graph takes any; false: there is one for each."""
     seed: int = 0
     cache: str | None = None
     """The folder of the files; None: that of the user."""
-    samples: Inputs | None = None
-    """One batch of samples, channels first as datasets have them, for the ranges of what is quantized; None: there are none."""
+    samples: Callable[[int], Inputs | None] | None = None
+    """Returns a batch of at most so many samples, channels first as datasets have them, for the ranges of what is quantized; None
+    if there are none."""
+
+    # What a format tells
+
+    def refusal(self) -> str:
+        """Return the beginning of the message of an error that is not the builder's."""
+        raise NotImplementedError
+
+    def variables(self) -> Mapping[str, str]:
+        """Return variables of the child's environment."""
+        return {}
+
+    def plain(self) -> Self:
+        """Return the converter of the file that this one's is made of, with more bits; itself if it is made of the model."""
+        return self
+
+    def takes_samples(self) -> bool:
+        """Return True if ranges come from samples."""
+        return False
+
+    def signature(self, inputs: Inputs, axis: int | None) -> Inputs:
+        """Return the call that a model is converted for."""
+        return signature_of(inputs)
+
+    def given(self, model: object) -> File | None:
+        """Return a user's file that runs as it is; None for any other model."""
+        raise NotImplementedError
+
+    def node_of(self, model: Any, folder: Path) -> Mapping[str, object] | None:
+        """Return the config node by which a child gets a caller's model, saved in a folder; None if this process converts it."""
+        return None
+
+    def checked(self, model: Any) -> Any:
+        """Return the model; raise TypeError for one that cannot be converted."""
+        raise NotImplementedError
+
+    def copied(self, model: Any) -> Any:
+        """Return what is converted of a caller's model: a copy where converting would change it."""
+        return model
+
+    def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> File:
+        """Write the file of a model into a folder; raises whatever the framework raised."""
+        raise NotImplementedError
+
+    def lower(self, file: File, samples: Samples, folder: Path) -> File:
+        """Write the file that is made of the one with more bits into a folder; raises whatever the run-time raised."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> ChildFailure:
+        """Describe an error of converting."""
+        return ChildFailure.of("convert", error)
+
+    # What all formats have in common
 
     @contextmanager
     def converted(self, build: Build, inputs: Inputs, channel_axis: int | None) -> Iterator[File]:
@@ -380,45 +384,51 @@ class Converter(Generic[File]):
             TypeError: the builder made no model that can be.
             Exception: whatever the builder raised.
         """
-        node = described(build)
+        node, plain = described(build), self.plain()
         is_file = node is not None and str(node.get("_target_")).startswith("sweeprof.backends.")
         model = build() if node is None or is_file else None  # a file is described without a framework
         with temporary_folder(f"sweeprof-{self.NAME}-") as temporary:
             file = self.given(model)
             if file is None and node is None:
-                file = self.of_caller(model, inputs, channel_axis, temporary)
+                file = plain._of_caller(model, inputs, channel_axis, temporary)
             elif file is None and node is not None:
-                file = self.of_node(node, inputs, channel_axis, cache_folder(self.NAME, self.cache) or temporary)
+                cache = cache_folder(self.NAME, self.cache) or temporary
+                file = plain._of_node(node, plain.signature(inputs, channel_axis), channel_axis, cache)
             assert file is not None
-            yield self.finished(file, channel_axis, temporary)
+            yield file if plain == self else self._lowered(file, channel_axis, temporary)
 
-    def given(self, model: object) -> File | None:
-        """Return a user's file that runs as it is; None for any other model."""
-        raise NotImplementedError
-
-    def of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> File:
+    def _of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> File:
         """Return the file of a model in a caller's hands, in a folder."""
-        raise NotImplementedError
+        signature, node, samples = self.signature(inputs, axis), self.node_of(model, folder), self.ranges(axis)
+        if node is not None:
+            return self._by_child(_request(node, signature, axis), samples, folder / "converted")
+        known = self.copied(self.checked(model))
 
-    def of_node(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, cache: Path) -> File:
-        """Return the file of a model that is described; it is kept in a cache."""
-        return self.first_kept(node, signature_of(inputs), axis, cache)
+        def made(wanted: Inputs) -> File:
+            try:
+                return self.convert(known, wanted, axis, samples, folder)
+            except Exception as error:  # a converter may raise anything
+                self.failed(error).raise_as(self.refusal())
 
-    def finished(self, file: File, axis: int | None, temporary: Path) -> File:
-        """Return a file of the data types that are wanted, made of another one."""
-        return file
+        found: File = first_fitting(made, signature)[0] if self.ANY_BATCH else made(signature)
+        return found
 
-    def first_kept(self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path) -> File:
-        """Return the file for any batch size, made where it is not in the cache; or for one alone where the graph takes no other.
+    def _of_node(self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path) -> File:
+        """Return the file of a model that is described, made where it is not in the cache.
 
-        That there is none for any is kept too, once the one for the single size is there.
+        That there is none for any batch size is kept too, once the one for the single size is there.
         """
+        samples = self.ranges(axis)
+
+        def entry(wanted: Inputs) -> Path:
+            about = (self.VERSION, to_json(wanted), axis, self.settings(), digest_of(samples))
+            return cache / key_of(node, self.PACKAGES, *about)
 
         def kept(wanted: Inputs) -> File:
-            return self.made(node, wanted, axis, self.entry(node, wanted, axis, cache))
+            return self._by_child(_request(node, wanted, axis), samples, entry(wanted))
 
-        note = self.entry(node, varying(signature), axis, cache) / REFUSED
-        if note.exists():
+        note = entry(varying(signature)) / REFUSED
+        if not self.ANY_BATCH or note.exists():
             return kept(signature)
         found: File
         found, refusal = first_fitting(kept, signature)
@@ -427,65 +437,76 @@ class Converter(Generic[File]):
             note.write_text(str(refusal), encoding="utf-8")
         return found
 
-    def entry(
-        self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path, *more: object
-    ) -> Path:
-        """Return the folder in a cache of the file that is made of a model for such inputs, of these settings and of ``more``."""
-        about = (to_json(signature), axis, self.seed, self.request(), *more)
-        return cache / key_of(node, self.PACKAGES, self.VERSION, *about)
+    def _lowered(self, file: File, axis: int | None, temporary: Path) -> File:
+        """Return a file with fewer bits; it is kept beside the one that it is made of, a user's in ``temporary``."""
+        samples = self.ranges(axis if file.channels == "last" else None)
+        makers = [_version(name) for name in self.LOWERED_BY]
+        known = json.dumps([self.VERSION, self.settings(), makers, digest_of(samples)])
+        above = Path(file.path).parent
+        folder = above if (above / FACTS).exists() else temporary
+        folder /= f"lowered-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
+        return self._by_child({"file": asdict(file)}, samples, folder)
 
-    def request(self) -> dict[str, object]:
-        """Return the settings that a file depends on beside the model and its inputs; a child gets them."""
-        return {}
+    def _by_child(self, request: ChildRequest, samples: Samples, folder: Path) -> File:
+        """Return the file in a folder; where there is none, a child makes it, while other processes that want it wait."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            FileLock(folder.with_suffix(".lock"), timeout=LOCK_S),
+            TemporaryDirectory(prefix="sweeprof-samples-") as kept,
+        ):
+            file: File
+            try:
+                file = self.KIND.within(folder)
+                return file
+            except FileNotFoundError:
+                pass
+            folder.mkdir(exist_ok=True)
+            path = Path(kept) / "samples.npz"
+            if samples:
+                np.savez(path, **{SAMPLE + name: array for name, array in samples.items()})  # type: ignore[arg-type]
+            places = {"folder": str(folder), "samples": str(path) if samples else None}
+            request = {**request, "settings": self.settings(), **places}
+            failure = run_child(type(self).__module__, request, self.variables())
+            if failure is not None:
+                failure.raise_as(self.refusal())
+            file = self.KIND.within(folder)
+            return file
 
-    def maker(self, request: ChildRequest) -> Maker:
-        """Return what carries out a request."""
-        raise NotImplementedError
+    def settings(self) -> dict[str, Any]:
+        """Return what a file depends on beside the model and its inputs."""
+        names = [field.name for field in fields(self) if field.name not in ("cache", "samples")]
+        return {name: getattr(self, name) for name in names}
 
-    def made(
-        self,
-        node: Mapping[str, object],
-        signature: Inputs,
-        axis: int | None,
-        folder: Path,
-        samples: Mapping[str, AnyArray] = NO_SAMPLES,
-    ) -> File:
-        """Return the file in a folder, made there where it is not."""
-        model = {"node": dict(node), "signature": to_json(signature), "channel_axis": axis, "seed": self.seed}
-        request = {**model, **self.request()}
-        made: File = made_once(self.KIND, folder, self.maker(request), request, samples)
-        return made
+    def built(self, node: Mapping[str, object]) -> Any:
+        """Return what a config node describes, built with the seed of every generator that is loaded."""
+        if self.FRAMEWORK:
+            import_module(self.FRAMEWORK)
+        random.seed(self.seed)
+        np.random.seed(self.seed)  # Keras draws its seeds from Python's generator
+        if "torch" in sys.modules:
+            sys.modules["torch"].manual_seed(self.seed)
+        return self.checked(instantiate(node))
 
     def ranges(self, axis: int | None) -> dict[str, AnyArray]:
-        """Return the samples by their names, positional ones by their positions.
+        """Return the samples for ranges by their names, positional ones by their positions; none if they are not needed.
 
         Raises:
             Unsupported: there are none.
         """
-        if self.samples is None:
+        if not self.takes_samples():
+            return {}
+        samples = None if self.samples is None else self.samples(SAMPLES)
+        if samples is None:
             raise Unsupported("precision_method=static takes its ranges from samples, and there are none")
-        positional, named = arrays(self.samples, axis)
+        positional, named = arrays(samples, axis)
         return {**{str(index): array for index, array in enumerate(positional)}, **named}
 
-    def lowered(self, file: File, request: ChildRequest, samples: Mapping[str, AnyArray], temporary: Path) -> File:
-        """Return a file with fewer bits; it is kept beside the one that it is made of, a user's in ``temporary``.
 
-        Args:
-            file: with more bits.
-            request: what tells how.
-            samples: for ranges.
-            temporary: a folder.
-        """
-        known = json.dumps([self.VERSION, request, digest_of(samples)])
-        above = Path(file.path).parent
-        folder = above if (above / FACTS).exists() else temporary
-        folder /= f"lowered-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
-        request = {**request, "file": asdict(file)}
-        made: File = made_once(self.KIND, folder, self.maker(request), request, samples)
-        return made
+def _request(node: Mapping[str, object], signature: Inputs, axis: int | None) -> ChildRequest:
+    return {"node": dict(node), "signature": to_json(signature), "channel_axis": axis}
 
 
-def digest_of(samples: Mapping[str, AnyArray]) -> str:
+def digest_of(samples: Samples) -> str:
     """Return a hash of samples."""
     digest = hashlib.sha256()
     for name, array in samples.items():

@@ -124,6 +124,7 @@ Rule = Callable[[OperatorCall[Any]], OperatorCost]
 def cost_by(
     operator: Operator,
     formulas: Formulas,
+    standard: str,
     rules: Mapping[str, Callable[[Operator], OperatorCost]],
     free: Collection[str],
 ) -> OperatorCost | None:
@@ -132,15 +133,18 @@ def cost_by(
     Args:
         operator: of a graph.
         formulas: the user's, which come first.
-        rules: by qualified name.
-        free: qualified names of operators that do no arithmetic.
+        standard: the namespace of the rules.
+        rules: by the name of the operator.
+        free: operators that do no arithmetic.
     """
     written = formulas.of_operator(operator.qualified)
     if written is not None:
         return operator_cost(written, operator.inputs, operator.attributes, operator.outputs)
-    if operator.qualified in free:
+    if operator.namespace != standard:
+        return None
+    if operator.op in free:
         return NOTHING
-    rule = rules.get(operator.qualified)
+    rule = rules.get(operator.op)
     return rule(operator) if rule is not None and operator.is_known else None
 
 
@@ -371,6 +375,15 @@ def average_pool(*window: str) -> Rule:
         return operators.average_pool(call.operand(0).elements, call.result.elements, sizes)
 
     return rule
+
+
+def adaptive_average_pool(call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of adaptive average pooling; channels are first unless ``data_format`` tells otherwise."""
+    given, made = call.operand(0).sizes, call.result.sizes
+    is_first = call.attributes.get("data_format", "channels_first") == "channels_first"
+    axes = slice(2, None) if is_first else slice(1, -1)
+    channels = given[0] * given[1 if is_first else -1]
+    return operators.adaptive_average_pool(given[axes], made[axes], channels)
 
 
 def max_pool(call: OperatorCall[Any]) -> OperatorCost:

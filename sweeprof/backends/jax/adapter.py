@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
+from unittest.mock import patch
 
 import jax
 import keras
@@ -21,7 +22,7 @@ import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
-from sweeprof.backends import Build, Gap
+from sweeprof.backends import Build, Gap, device_names
 from sweeprof.backends.jax import private
 from sweeprof.backends.jax.model import JaxModel, JaxTraining, forward_of, parted, training, weights_of
 from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
@@ -85,8 +86,7 @@ class JaxBackend(KerasBackend):
         }
 
     def devices(self) -> list[str]:
-        gpus = _gpus()
-        return ["cpu"] + (["cuda", *(f"cuda:{index}" for index in range(len(gpus)))] if gpus else [])
+        return device_names(len(_gpus()))
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> JaxModel:
         place = device_named(device)
@@ -209,22 +209,9 @@ def start(threads: int, async_dispatch: bool) -> None:
         message = "is fixed once JAX has started; set it in a fresh process."
         raise UserError([Problem("backend.threads", threads, message)])
     jax.config.update("jax_cpu_enable_async_dispatch", async_dispatch)
-    with _processors(threads):
+    with patch.dict(os.environ, {VARIABLE: str(threads)}):
         jax.local_devices(backend="cpu")
     _started.append(wanted)
-
-
-@contextmanager
-def _processors(number: int) -> Iterator[None]:
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(number)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
 
 
 def device_named(name: str) -> jax.Device:

@@ -185,13 +185,6 @@ def _average_pool(call: KerasCall) -> OperatorCost:
     return operators.average_pool(call.operand(0).elements, made.elements, window) if is_counted else NOTHING
 
 
-def _adaptive_average_pool(call: KerasCall) -> OperatorCost:
-    given, made = call.operand(0).sizes, call.result.sizes
-    if call.attributes["data_format"] == "channels_first":
-        return operators.adaptive_average_pool(given[2:], made[2:], given[0] * given[1])
-    return operators.adaptive_average_pool(given[1:-1], made[1:-1], given[0] * given[-1])
-
-
 def _average(call: KerasCall) -> OperatorCost:
     """A mean, with weights or without."""
     return mapping.reduction("weighted_mean" if _has(call, 1, "weights") else "mean")(call)
@@ -227,7 +220,7 @@ _REDUCTION_RULES: dict[str, KerasRule] = {
     "softmax": mapping.softmax(),
     "log_softmax": mapping.log_softmax,
     "average_pool": _average_pool,
-    "adaptive_average_pool": _adaptive_average_pool,
+    "adaptive_average_pool": mapping.adaptive_average_pool,
     **mapping.named(mapping.max_pool, "max_pool adaptive_max_pool"),
     **mapping.named(mapping.reduction("sum"), "sum prod max min amax amin nansum nanprod nanmax nanmin"),
     **mapping.named(mapping.reduction("mean"), "mean nanmean cumsum cumprod nancumsum nancumprod"),

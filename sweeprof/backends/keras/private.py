@@ -1,6 +1,6 @@
 """Every private interface of Keras that sweeprof uses. Tested with Keras 3.15.1.
 
-:data:`INTERFACES` names them; a test looks up each of them and reports those that another version of Keras lacks.
+A test looks up each of them and reports those that another version of Keras lacks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 from keras.src import activations, backend, models, tree
-from keras.src.backend.common import global_state, keras_tensor, name_scope
+from keras.src.backend.common import global_state, name_scope
 from keras.src.layers import layer as layer_module
 from keras.src.layers.convolutional.base_conv import BaseConv
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
@@ -18,47 +18,6 @@ from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 from keras.src.utils import naming
 from keras.src.utils.image_utils import smart_resize
 
-TESTED = "3.15.1"
-INTERFACES = (
-    "keras.src.activations.activations:Mish.static_call",
-    "keras.src.backend:Variable.__add__",
-    "keras.src.backend:cast",
-    "keras.src.backend:compute_output_spec",
-    "keras.src.backend:convert_to_tensor",
-    "keras.src.backend:is_tensor",
-    "keras.src.backend:name_scope",
-    "keras.src.backend:standardize_data_format",
-    "keras.src.backend.common.global_state:get_global_attribute",
-    "keras.src.backend.common.global_state:set_global_attribute",
-    "keras.src.backend.common.keras_tensor:auto_name",
-    "keras.src.backend.common.name_scope:name_scope",
-    "keras.src.layers.convolutional.base_conv:BaseConv.call",
-    "keras.src.layers.convolutional.base_conv:BaseConv.convolution_op",
-    "keras.src.layers.layer:Node",
-    "keras.src.layers.preprocessing.image_preprocessing.random_crop:RandomCrop",
-    "keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell.get_dropout_mask",
-    "keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell.get_recurrent_dropout_mask",
-    "keras.src.models:Functional.call",
-    "keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR",
-    "keras.src.tree:flatten",
-    "keras.src.tree:map_structure",
-    "keras.src.utils.image_utils:smart_resize",
-    "keras.src.utils.naming:to_snake_case",
-    "keras:Operation.__new__",
-    "keras:Operation.symbolic_call",
-    "keras:Layer._flatten_layers",
-    "keras:Layer._maybe_build",
-)
-"""What is looked up in modules and classes."""
-LAYER_ATTRIBUTES = (
-    "_call_has_mask_arg",
-    "_call_has_training_arg",
-    "_layers",
-    "_non_trainable_variables",
-    "_tracker",
-    "_trainable_variables",
-)
-"""What is looked up in a layer."""
 Mish = activations.activations.Mish
 GRAPH_CALLS = (keras.Sequential.call, models.Functional.call)
 """The ``call`` of models that are made of a graph of layers."""
@@ -67,17 +26,7 @@ OWN_MODULES = "keras.src."
 RANDOM_LAYERS = "keras.src.layers.preprocessing.image_preprocessing.random_"
 """Where it defines the image transformations for training."""
 
-__all__ = [
-    "BaseConv",
-    "DropoutRNNCell",
-    "backend",
-    "keras_tensor",
-    "layer_module",
-    "name_scope",
-    "naming",
-    "smart_resize",
-    "tree",
-]
+__all__ = ["BaseConv", "DropoutRNNCell", "backend", "layer_module", "name_scope", "naming", "smart_resize", "tree"]
 
 
 def takes_training(layer: keras.Layer) -> bool:

@@ -607,9 +607,6 @@ def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
                 return function(structure)
         return map_structure(function, *structures, **options)
 
-    def leaves(structure: Any) -> list[Any]:
-        return [structure] if isinstance(structure, LEAVES) else flatten(structure)
-
     def scope(name: str, caller: Any = None, **options: object) -> Any:
         """Keras's own scope; that of the framework around it only names what is made in a layer, which is built."""
         is_quick = trace.sees() and getattr(caller, "built", False) and not trace.current.in_graph
@@ -617,13 +614,12 @@ def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
 
     backend, tree = private.backend, private.tree
     new, before, named = keras.Operation.__new__, backend.is_tensor, backend.name_scope
-    map_structure, flatten = tree.map_structure, tree.flatten
-    if not getattr(keras.config, "is_nnx_enabled", bool)():  # Keras 3.10 has no such mode
+    map_structure = tree.map_structure
+    if not keras.config.is_nnx_enabled():
         yield keras.Operation, "__new__", staticmethod(new_operation)
     yield backend, "is_tensor", is_tensor
     yield backend, "name_scope", scope
     yield tree, "map_structure", mapped
-    yield tree, "flatten", leaves
     yield private.naming, "to_snake_case", cache(private.naming.to_snake_case)
 
 

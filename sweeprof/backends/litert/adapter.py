@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from sweeprof.backends import Build, Gap
+from sweeprof.backends import Gap
+from sweeprof.backends.call_signature import shapes_of
 from sweeprof.backends.file_backend import FileBackend, gaps_of
 from sweeprof.backends.litert.convert import LitertConverter, Quantization
-from sweeprof.backends.litert.model import InterpreterSettings, LitertModel, kernel
+from sweeprof.backends.litert.files import TfliteFile
+from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
 from sweeprof.counting.formulas import Formulas
-from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable
 
@@ -45,6 +45,7 @@ class LitertBackend(FileBackend):
         "int8": ("static", "dynamic"),
     }
     precision_gaps: ClassVar[Mapping[str, str]] = {"bf16": "its converter has no bfloat16"}
+    MODEL: ClassVar[type[LitertModel]] = LitertModel
     out_of_memory: ClassVar[tuple[str, ...]] = ("failed to allocate",)
     quantization: Quantization = "none"
     """The setting of the last release, instead of the precision: ``dynamic``, ``float16`` or ``int8`` (static)."""
@@ -55,23 +56,18 @@ class LitertBackend(FileBackend):
         quantization = self.quantization
         if quantization == "none" and self.precision is not None:
             quantization = _QUANTIZATIONS[self.precision, self.method()]
-        return LitertConverter(self.seed, self.cache, self.taken_samples(quantization == "int8"), quantization)
+        return LitertConverter(self.seed, self.cache, self.samples, quantization)
 
-    def model_of(
-        self, conversion: Callable[[Inputs], AbstractContextManager[Any]], device: str, channel_axis: int | None
-    ) -> LitertModel:
-        return LitertModel(conversion, InterpreterSettings(self.threads, self.xnnpack), channel_axis)
+    def session_settings(self, device: str) -> InterpreterSettings:
+        return InterpreterSettings(self.threads, self.xnnpack)
 
-    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        from sweeprof.backends.call_signature import shapes_of
+    def counted(
+        self, file: TfliteFile, stored: TfliteFile, inputs: Inputs, axis: int | None, formulas: Formulas
+    ) -> LayerTable:
         from sweeprof.backends.litert.counting import count_file
 
-        with self.converter().converted(build, inputs, channel_axis) as file:
-            shapes, named = shapes_of(inputs, channel_axis if file.channels == "last" else None)
-            return count_file(file, [*shapes, *named.values()])
-
-    def kernel(self, model: LitertModel, wanted: KernelName | None) -> Kernel:
-        return kernel(model, wanted)
+        shapes, named = shapes_of(inputs, axis)
+        return count_file(file, [*shapes, *named.values()])
 
 
 _QUANTIZATIONS: dict[tuple[str, str | None], Quantization] = {

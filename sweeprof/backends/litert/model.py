@@ -13,10 +13,10 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.file_backend import Feed, FileModel, fitting, operands
+from sweeprof.backends.file_backend import Feed, FileModel, fitting
 from sweeprof.backends.litert.files import one_operator, read
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import KernelName
 from sweeprof.measuring.inputs import Inputs
 
 
@@ -72,6 +72,27 @@ class LitertModel(FileModel):
             found[name] = (array.astype(np.float32) - zero) * np.float32(scale) if scale else array
         return found
 
+    def products(self) -> tuple[int, int]:
+        names = [operator.op for operator in read(self.file.path).operators]
+        return sum(name in _CONVOLUTIONS for name in names), names.count("FULLY_CONNECTED")
+
+    def kernel_step(self, name: KernelName, given: AnyArray, weights: AnyArray) -> Callable[[], object]:
+        from ai_edge_litert import schema_py_generated as schema
+
+        given, weights = (np.ascontiguousarray(np.moveaxis(array, 1, -1)) for array in (given, weights))
+        if name == "convolution":
+            operator, kind, options = "CONV_2D", "Conv2DOptions", schema.Conv2DOptionsT()
+            options.padding, options.strideH, options.strideW = schema.Padding.SAME, 1, 1
+        else:
+            operator, kind, options = "FULLY_CONNECTED", "FullyConnectedOptions", schema.FullyConnectedOptionsT()
+        content = one_operator(operator, given, weights, kind, options, given.shape)
+        interpreter = self.settings.open(model_content=content)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], given)
+        interpreter.invoke()
+        kernel: Callable[[], object] = interpreter.invoke
+        return kernel
+
 
 def inputs_of(interpreter: Any) -> list[AnyArray]:
     """Details of the inputs, in the order of the arguments: what was converted here has names that count them."""
@@ -108,30 +129,3 @@ def _fitting(array: AnyArray, detail: Any) -> Any:
 
 
 _CONVOLUTIONS = ("CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D_TRANSPOSE")
-
-
-def kernel(model: LitertModel, wanted: KernelName | None) -> Kernel:
-    """The kernel with the model's threads and delegate; always in single precision, so that variants have the same.
-
-    Args:
-        model: which has met its inputs.
-        wanted: which; None: the one that resembles the model.
-    """
-    from ai_edge_litert import schema_py_generated as schema
-
-    names = [operator.op for operator in read(model.file.path).operators]
-    convolutions = sum(name in _CONVOLUTIONS for name in names)
-    name = wanted or resembling(convolutions, names.count("FULLY_CONNECTED"))
-    given, weights = (np.ascontiguousarray(np.moveaxis(array, 1, -1)) for array in operands(name))
-    if name == "convolution":
-        options = schema.Conv2DOptionsT()
-        options.padding, options.strideH, options.strideW = schema.Padding.SAME, 1, 1
-        content = one_operator("CONV_2D", given, weights, "Conv2DOptions", options, given.shape)
-    else:
-        options = schema.FullyConnectedOptionsT()
-        content = one_operator("FULLY_CONNECTED", given, weights, "FullyConnectedOptions", options, given.shape)
-    interpreter = model.settings.open(model_content=content)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], given)
-    interpreter.invoke()
-    return Kernel(name, interpreter.invoke)

@@ -1,6 +1,6 @@
 """The private interface of TensorFlow that the conversion uses. Tested with TensorFlow 2.21.0.
 
-A test looks up :data:`INTERFACES` and reports those that another version of TensorFlow lacks.
+A test looks it up and reports it if another version of TensorFlow lacks it.
 """
 
 from __future__ import annotations
@@ -8,9 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
-
-TESTED = "2.21.0"
-INTERFACES = ("tensorflow.python.framework.convert_to_constants:convert_variables_to_constants_v2",)
 
 
 def with_constants(function: Any) -> Any:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import onnxruntime
 
-from sweeprof.backends import Build, Gap
+from sweeprof.backends import Gap, device_names
+from sweeprof.backends.call_signature import shapes_of
 from sweeprof.backends.file_backend import FileBackend, gaps_of
 from sweeprof.backends.onnxruntime.exporting import Exporter
-from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings, kernel, peaks
+from sweeprof.backends.onnxruntime.files import Exported
+from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings, peaks
 from sweeprof.counting.formulas import Formulas
-from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
@@ -40,6 +40,7 @@ class OnnxruntimeBackend(FileBackend):
     precision_gaps: ClassVar[Mapping[str, str]] = {
         "bf16": "its provider for the CPU has no kernels for products of bfloat16, and for other providers none is exported",
     }
+    MODEL: ClassVar[type[OnnxModel]] = OnnxModel
     out_of_memory: ClassVar[tuple[str, ...]] = ("bad_alloc", "failed to allocate memory")
     optimization: Optimization = "all"
     """Optimisations that the run-time may apply to the graph: none, folding and fusing (``basic``), also kernels of its own
@@ -52,46 +53,29 @@ class OnnxruntimeBackend(FileBackend):
     """True: allocate host memory in growing blocks and keep it, as ONNX Runtime does by default."""
 
     def devices(self) -> list[str]:
-        gpus = [device for device in onnxruntime.get_ep_devices() if device.ep_name == "CUDAExecutionProvider"]
-        return ["cpu", *(["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])]
+        found = onnxruntime.get_ep_devices()
+        return device_names(sum(device.ep_name == "CUDAExecutionProvider" for device in found))
 
     def converter(self) -> Exporter:
-        method = self.method()
-        samples = self.taken_samples(method == "static")
-        return Exporter(self.seed, self.cache, samples, self.opset, self.precision, method)
+        return Exporter(self.seed, self.cache, self.samples, self.opset, self.precision, self.method())
 
-    def settings(self) -> SessionSettings:
-        """Return the settings of a session."""
-        return SessionSettings(self.threads, self.optimization, self.provider, self.arena)
-
-    def model_of(
-        self, conversion: Callable[[Inputs], AbstractContextManager[Any]], device: str, channel_axis: int | None
-    ) -> OnnxModel:
-        settings = self.settings()
-        settings.provider_on(device)  # before anything is exported for it
-        return OnnxModel(conversion, settings, channel_axis, device)
+    def session_settings(self, device: str) -> SessionSettings:
+        settings = SessionSettings(self.threads, self.optimization, self.provider, self.arena)
+        settings.provider_on(device)
+        return settings
 
     def settings_of(self, native: onnxruntime.InferenceSession) -> dict[str, Any]:
         options = native.get_session_options()
         return {"threads": options.intra_op_num_threads, "inter-op threads": options.inter_op_num_threads}
 
-    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        from sweeprof.backends.call_signature import shapes_of
-        from sweeprof.backends.onnxruntime.counting import count_file
-
-        exporter = self.converter()
-        with ExitStack() as stack:
-            file = stack.enter_context(exporter.converted(build, inputs, channel_axis))
-            if self.precision == "int8":  # the same computation, with fewer bytes
-                plain = replace(exporter, precision="fp32").converted(build, inputs, channel_axis)
-                file = replace(stack.enter_context(plain), sizes=file.sizes)
-            shapes, named = shapes_of(inputs, channel_axis if file.channels == "last" else None)
-            return count_file(file, shapes, named, formulas)
-
     # What these need is imported when they run: measured processes do not carry it.
 
-    def kernel(self, model: OnnxModel, wanted: KernelName | None) -> Kernel:
-        return kernel(model, wanted)
+    def counted(
+        self, file: Exported, stored: Exported, inputs: Inputs, axis: int | None, formulas: Formulas
+    ) -> LayerTable:
+        from sweeprof.backends.onnxruntime.counting import count_file
+
+        return count_file(replace(file, sizes=stored.sizes), *shapes_of(inputs, axis), formulas)
 
     def layer_times(self, model: OnnxModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.onnxruntime.profiler import layer_times
@@ -109,4 +93,4 @@ class OnnxruntimeBackend(FileBackend):
         return PeakSettings("float32", device, self.threads, (f"provider {self.provider}",))
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        return peaks(settings, self.settings())
+        return peaks(settings, self.session_settings(settings.device))

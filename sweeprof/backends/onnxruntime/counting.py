@@ -373,7 +373,7 @@ def count_file(
 
 def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
     """Return the cost of a node, or None if it is unknown."""
-    return cost_by(node, formulas, COSTS, FREE)
+    return cost_by(node, formulas, "onnx", COSTS, FREE)
 
 
 OnnxRule = Callable[[OnnxNode], OperatorCost]
@@ -452,7 +452,7 @@ def _fourier(node: OnnxNode) -> OperatorCost:
     return operators.fourier(prod(sizes[:-1]), points, is_real=node.operand(0).sizes[-1] != 2)
 
 
-_RULES: dict[str, OnnxRule] = {
+COSTS: dict[str, OnnxRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
     "Gelu": mapping.gelu("approximate"),
     **mapping.named(mapping.sum_of_tensors, "Sum Mean Max Min"),
@@ -488,13 +488,9 @@ _RULES: dict[str, OnnxRule] = {
     "GRU": mapping.recurrent(GRU, 1, bias=3),
     "LSTM": mapping.recurrent(LSTM, 1, bias=3),
 }
-COSTS: dict[str, OnnxRule] = {f"onnx::{name}": rule for name, rule in _RULES.items()}
-"""Rule by qualified name, e.g. ``onnx::Conv``."""
-
-
+"""Rule by the name of the operator."""
 FREE = frozenset(
-    f"onnx::{name}"
-    for name in """
+    """
     Identity Cast CastLike BitCast Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Gather GatherElements GatherND
     Expand Tile Pad CenterCropPad DepthToSpace SpaceToDepth Shape Size Constant ConstantOfShape EyeLike Range OneHot Trilu
     ReverseSequence Compress Unique NonZero Where Dropout MaxUnpool TensorScatter

@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,20 +19,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import from_json, in_floats, signature_of
+from sweeprof.backends.call_signature import in_floats, signature_of
 from sweeprof.backends.model_files import (
     ChildFailure,
-    ChildRequest,
     Converter,
-    Maker,
+    Samples,
     answer,
     batches_of,
-    built,
-    first_fitting,
     is_keras,
     is_module,
     saved_keras,
-    stored_samples,
 )
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.counting.file_graph import WeightRole
@@ -44,9 +39,6 @@ from sweeprof.results.layer_times import ROOT
 if TYPE_CHECKING:
     import onnx
 
-CHILD = "sweeprof.backends.onnxruntime.exporting"
-EXPORTER_REFUSAL = "torch.onnx cannot export the model"
-QUANTIZER = Maker(CHILD, "ONNX Runtime cannot quantize the model")
 FLOATS = {"fp32": "float32", "fp16": "float16", "int8": "float32"}
 """Data types by the precisions; ``int8`` is made of 32 bits."""
 
@@ -58,7 +50,9 @@ class Exporter(Converter[Exported]):
     NAME: ClassVar[str] = "onnx"
     KIND: ClassVar[type[Exported]] = Exported
     PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
+    LOWERED_BY: ClassVar[tuple[str, ...]] = ("onnxruntime",)
     VERSION: ClassVar[int] = 3
+    FRAMEWORK: ClassVar[str] = "torch"
     opset: int = 23
     precision: str | None = None
     """``fp32``, ``fp16`` or ``int8``; None: as the model is."""
@@ -70,6 +64,25 @@ class Exporter(Converter[Exported]):
         """The data type of the exported weights and inputs; None: as they are."""
         return None if self.precision is None else FLOATS[self.precision]
 
+    def refusal(self) -> str:
+        return (
+            "ONNX Runtime cannot quantize the model"
+            if self.precision == "int8"
+            else "torch.onnx cannot export the model"
+        )
+
+    def variables(self) -> Mapping[str, str]:
+        return {"KERAS_BACKEND": "torch", **({"KERAS_FLOATX": "float16"} if self.precision == "fp16" else {})}
+
+    def plain(self) -> Exporter:
+        return replace(self, precision="fp32", method="convert") if self.precision == "int8" else self
+
+    def takes_samples(self) -> bool:
+        return self.method == "static"
+
+    def signature(self, inputs: Inputs, axis: int | None) -> Inputs:
+        return in_floats(signature_of(inputs), self.dtype)
+
     def given(self, model: object) -> Exported | None:
         if not isinstance(model, OnnxFile):
             return None
@@ -77,90 +90,49 @@ class Exporter(Converter[Exported]):
             raise Unsupported("an ONNX file runs with the data types that it has; precision=int8 quantizes it")
         return model.known()
 
-    def of_node(self, node: Mapping[str, object], inputs: Inputs, axis: int | None, cache: Path) -> Exported:
-        return self.first_kept(node, in_floats(signature_of(inputs), self.dtype), axis, cache)
+    def node_of(self, model: Any, folder: Path) -> Mapping[str, object] | None:
+        if not is_keras(model):
+            return None
+        if self.precision == "fp16":
+            raise Unsupported("a Keras model that is made already has the precision that it has")
+        return saved_keras(model, folder)
 
-    def of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> Exported:
-        signature = in_floats(signature_of(inputs), self.dtype)
-        if is_keras(model):
-            if self.precision == "fp16":
-                raise Unsupported("a Keras model that is made already has the precision that it has")
-            return self.made(saved_keras(model, folder), signature, axis, folder / "saved")
-        if not is_module(model):
-            raise TypeError(_not_a_model(model))
-        from sweeprof.backends.onnxruntime.torch_export import exported_module  # which imports torch
+    def checked(self, model: Any) -> Any:
+        if not is_module(model) and not is_keras(model):
+            raise TypeError(
+                f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or an OnnxFile"
+            )
+        return model
 
-        model = model if self.dtype is None else _converted(model, self.dtype)
+    def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> Exported:
+        from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module  # which imports torch
 
-        def made(wanted: Inputs) -> Exported:
-            try:
-                return exported_module(model, wanted, folder, self.opset)
-            except Exception as error:  # the exporter may raise anything
-                failed(error).raise_as(EXPORTER_REFUSAL)
+        if self.dtype is not None and is_module(model):
+            model = _in_dtype(model, self.dtype)
+        if is_keras(model):  # on torch it is a module, too
+            return exported_keras(model, signature, axis, folder, self.opset)
+        return exported_module(model, signature, folder, self.opset)
 
-        found: Exported = first_fitting(made, signature)[0]
-        return found
+    def lower(self, file: Exported, samples: Samples, folder: Path) -> Exported:
+        assert self.method is not None
+        return quantized(file, self.method, samples, folder)
 
-    def finished(self, file: Exported, axis: int | None, temporary: Path) -> Exported:
-        if self.precision != "int8":
-            return file
-        samples = self.ranges(axis if file.channels == "last" else None) if self.method == "static" else {}
-        return self.lowered(file, {"method": self.method, "by": version("onnxruntime")}, samples, temporary)
-
-    def request(self) -> dict[str, object]:
-        return {"opset": self.opset, "dtype": self.dtype}
-
-    def maker(self, request: ChildRequest) -> Maker:
-        if "node" not in request:
-            return QUANTIZER
-        floats = {"KERAS_FLOATX": "float16"} if self.precision == "fp16" else {}
-        return Maker(CHILD, EXPORTER_REFUSAL, {"KERAS_BACKEND": "torch", **floats})
+    def failed(self, error: BaseException) -> ChildFailure:
+        """Describe what an error was raised from: the exporter's own introduces a page of advice."""
+        while error.__cause__ is not None:
+            error = error.__cause__
+        return ChildFailure.of("export", error)
 
 
-def _converted(model: Any, dtype: str) -> Any:
-    """Return a module of a caller with its floating-point weights in ``dtype``: a copy where they are of another."""
+def _in_dtype(module: Any, dtype: str) -> Any:
+    """Return a module with its floating-point weights in ``dtype``: a copy where they are of another."""
     import torch
 
     wanted = getattr(torch, dtype)
-    weights = [*model.parameters(), *model.buffers()]
+    weights = [*module.parameters(), *module.buffers()]
     if all(weight.dtype == wanted for weight in weights if weight.is_floating_point()):
-        return model
-    return copy.deepcopy(model).to(wanted)
-
-
-def failed(error: BaseException) -> ChildFailure:
-    """Describe what an error was raised from: the exporter's own introduces a page of advice."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return ChildFailure.of("export", error)
-
-
-def _not_a_model(model: object) -> str:
-    return f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or an OnnxFile"
-
-
-def _built(request: ChildRequest) -> Any:
-    """Return the model of a request, if it has one."""
-    if "node" not in request:
-        return None
-    import torch  # before the model is built, so that its generator has the seed
-
-    model, dtype = built(request["node"], request["seed"]), request["dtype"]
-    if not is_module(model) and not is_keras(model):
-        raise TypeError(_not_a_model(model))
-    return model.to(getattr(torch, dtype)) if dtype is not None and isinstance(model, torch.nn.Module) else model
-
-
-def _made(model: Any, request: ChildRequest) -> Exported:
-    folder = Path(request["folder"])
-    if "node" not in request:
-        return quantized(Exported(**request["file"]), request["method"], stored_samples(request["samples"]), folder)
-    from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module
-
-    signature = from_json(request["signature"])
-    if is_keras(model):  # on torch it is a module, too
-        return exported_keras(model, signature, request["channel_axis"], folder, request["opset"])
-    return exported_module(model, signature, folder, request["opset"])
+        return module
+    return copy.deepcopy(module).to(wanted)
 
 
 OPERATORS = {"dynamic": ["MatMul", "Gemm"], "static": ["Conv", "MatMul", "Gemm"]}
@@ -169,7 +141,7 @@ BATCH = 32
 """Samples that are run at a time for their ranges, where the graph takes any number."""
 
 
-def quantized(file: Exported, method: str, samples: Mapping[str, AnyArray], folder: Path) -> Exported:
+def quantized(file: Exported, method: str, samples: Samples, folder: Path) -> Exported:
     """Write the quantized model into ``folder``.
 
     Args:
@@ -271,4 +243,4 @@ def _paths(graph: onnx.GraphProto, known: Mapping[str, str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    answer(_built, _made, failed)
+    answer(Exporter)

@@ -17,10 +17,10 @@ import onnxruntime
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import Feed, FileModel, operands
+from sweeprof.backends.file_backend import Feed, FileModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
-from sweeprof.measuring.calibration import Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
@@ -155,6 +155,19 @@ class OnnxModel(FileModel):
         pairs = zip(self.native.get_outputs(), values, strict=True)
         return {slot.name: value.numpy() for slot, value in pairs if value.is_tensor()}
 
+    def products(self) -> tuple[int, int]:
+        import onnx
+
+        graph = onnx.load(self.file.path, load_external_data=False).graph
+        found = Counter(node.op_type for node in graph.node)
+        return found["Conv"] + found["ConvTranspose"], found["Gemm"] + found["MatMul"]
+
+    def kernel_step(self, name: KernelName, given: AnyArray, weights: AnyArray) -> Callable[[], object]:
+        is_convolution = name == "convolution"
+        graph = one_node("Conv", given, weights, pads=[1] * 4) if is_convolution else one_node("MatMul", given, weights)
+        session = self.settings.open(graph, self.device)
+        return self.steps_of(session, Feed({"x0": on_device(given, self.device)}))
+
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         if _place(self.device)[0] == "cpu":
             return {}
@@ -210,24 +223,6 @@ def _as_wanted(array: AnyArray, kind: str) -> AnyArray:
     name = {"float": "float32", "double": "float64"}.get(found := kind[7:-1], found)
     is_other = "float" in name and "float" in str(array.dtype) and str(array.dtype) != name
     return np.ascontiguousarray(array.astype(name) if is_other else array)
-
-
-def kernel(model: OnnxModel, wanted: KernelName | None) -> Kernel:
-    """The kernel on the model's device with its session's settings; always in single precision.
-
-    Args:
-        model: whose kernel.
-        wanted: which; None: the one that resembles the model.
-    """
-    import onnx
-
-    found = Counter(node.op_type for node in onnx.load(model.file.path, load_external_data=False).graph.node)
-    name = wanted or resembling(found["Conv"] + found["ConvTranspose"], found["Gemm"] + found["MatMul"])
-    given, weights = operands(name)
-    is_convolution = name == "convolution"
-    graph = one_node("Conv", given, weights, pads=[1] * 4) if is_convolution else one_node("MatMul", given, weights)
-    session = model.settings.open(graph, model.device)
-    return Kernel(name, model.steps_of(session, Feed({"x0": on_device(given, model.device)})))
 
 
 OPSET, IR_VERSION = 17, 8

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import openvino
 
-from sweeprof.backends import Build, Gap
+from sweeprof.backends import Gap
+from sweeprof.backends.call_signature import shapes_of
 from sweeprof.backends.file_backend import Feed, FileBackend, gaps_of
 from sweeprof.backends.openvino.convert import OpenvinoConverter
-from sweeprof.backends.openvino.model import CompileSettings, Hint, OpenvinoModel, kernel
+from sweeprof.backends.openvino.files import Converted
+from sweeprof.backends.openvino.model import CompileSettings, Hint, OpenvinoModel
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
@@ -45,6 +46,7 @@ class OpenvinoBackend(FileBackend):
         "bf16": ("autocast",),
         "int8": ("static",),
     }
+    MODEL: ClassVar[type[OpenvinoModel]] = OpenvinoModel
     out_of_memory: ClassVar[tuple[str, ...]] = ("bad_alloc", "not enough memory")
     hint: Hint = "latency"
     """What OpenVINO chooses the number of streams for: ``latency`` of one request, or ``throughput`` of several at a time."""
@@ -55,16 +57,15 @@ class OpenvinoBackend(FileBackend):
 
     def converter(self) -> OpenvinoConverter:
         storage = self.precision if self.precision in ("fp16", "int8") else "fp32"
-        return OpenvinoConverter(self.seed, self.cache, self.taken_samples(storage == "int8"), storage)
+        if storage == "int8" and find_spec("nncf") is None:
+            raise Unsupported("precision=int8 needs NNCF: pip install 'sweeprof[nncf]'")
+        return OpenvinoConverter(self.seed, self.cache, self.samples, storage)
 
-    def model_of(
-        self, conversion: Callable[[Inputs], AbstractContextManager[Any]], device: str, channel_axis: int | None
-    ) -> OpenvinoModel:
+    def session_settings(self, device: str) -> CompileSettings:
         if self.precision == "bf16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise Unsupported("this processor has no instructions for bfloat16 (AVX-512 BF16 or AMX)")
         inference = {None: None, "bf16": "bf16"}.get(self.precision, "f32")
-        settings = CompileSettings(device, self.threads, self.streams, self.hint, inference)
-        return OpenvinoModel(conversion, settings, channel_axis)
+        return CompileSettings(device, self.threads, self.streams, self.hint, inference)
 
     def settings_of(self, native: openvino.CompiledModel) -> dict[str, Any]:
         return {
@@ -76,13 +77,12 @@ class OpenvinoBackend(FileBackend):
 
     # What these need is imported when they run: measured processes do not carry it.
 
-    def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        from sweeprof.backends.openvino.counting import count
+    def counted(
+        self, file: Converted, stored: Converted, inputs: Inputs, axis: int | None, formulas: Formulas
+    ) -> LayerTable:
+        from sweeprof.backends.openvino.counting import count_file
 
-        return count(self.converter(), build, inputs, channel_axis, formulas)
-
-    def kernel(self, model: OpenvinoModel, wanted: KernelName | None) -> Kernel:
-        return kernel(model, wanted)
+        return count_file(file, stored, *shapes_of(inputs, axis), formulas)
 
     def layer_times(self, model: OpenvinoModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.openvino.layers import layer_times

@@ -15,8 +15,6 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal
@@ -24,24 +22,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import openvino
 
-from sweeprof.backends.call_signature import batch_of, filled, from_json, is_tensor, signature_of
+from sweeprof.backends.call_signature import batch_of, filled, is_tensor
 from sweeprof.backends.model_files import (
     LONGEST,
     ChildFailure,
-    ChildRequest,
     Converter,
-    Maker,
+    Samples,
     answer,
     batches_of,
-    built,
     existing,
     is_keras,
     is_module,
     saved_keras,
-    stored_samples,
 )
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, ModelFile, OpenvinoFile
-from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
 from sweeprof.tracebacks import message_of
@@ -61,9 +55,23 @@ class OpenvinoConverter(Converter[Converted]):
     NAME: ClassVar[str] = "openvino"
     KIND: ClassVar[type[Converted]] = Converted
     PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "keras", "openvino", "sweeprof")
+    LOWERED_BY: ClassVar[tuple[str, ...]] = ("openvino", "nncf")
     VERSION: ClassVar[int] = 2
     storage: Literal["fp32", "fp16", "int8"] = "fp32"
     """Of the weights; ``int8`` also quantizes activations."""
+
+    def refusal(self) -> str:
+        verb = {"fp32": "convert", "fp16": "compress", "int8": "quantize"}[self.storage]
+        return f"OpenVINO cannot {verb} the model"
+
+    def variables(self) -> Mapping[str, str]:
+        return VARIABLES
+
+    def plain(self) -> OpenvinoConverter:
+        return replace(self, storage="fp32")
+
+    def takes_samples(self) -> bool:
+        return self.storage == "int8"
 
     def given(self, model: object) -> Converted | None:
         if not isinstance(model, ModelFile):
@@ -71,75 +79,64 @@ class OpenvinoConverter(Converter[Converted]):
         path = existing(model.path)
         return Converted(path, model.channels) if path.endswith(".xml") else None
 
-    def of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> Converted:
-        signature = signature_of(inputs)
+    def node_of(self, model: Any, folder: Path) -> Mapping[str, object] | None:
         if isinstance(model, ModelFile):
-            node: Mapping[str, object] = {"_target_": OPENVINO_FILE, "path": model.path, "channels": model.channels}
+            return {"_target_": OPENVINO_FILE, "path": model.path, "channels": model.channels}
+        return saved_keras(model, folder) if is_keras(model) else None
+
+    def checked(self, model: Any) -> Any:
+        is_known = isinstance(model, ModelFile) or is_module(model) or (is_keras(model) and hasattr(model, "export"))
+        if not is_known:
+            raise TypeError(
+                f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or a file"
+            )
+        return model
+
+    def copied(self, model: Any) -> Any:
+        return copy.deepcopy(model).cpu()
+
+    def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> Converted:
+        """Write the model in 32 bits, or in the data types that its file has."""
+        path = str(folder / Converted.NAME)
+        if isinstance(model, ModelFile):
+            graph = openvino.Core().read_model(Path(model.path).expanduser())
+            file = Converted(path, model.channels)
         elif is_keras(model):
-            node = saved_keras(model, folder)
+            graph = _exported(model)
+            from sweeprof.backends.keras.private import named_layers  # which imports Keras
+
+            roles = _name_layers(graph, model)
+            types = {"": type(model).__name__, **{name: type(layer).__name__ for name, layer in named_layers(model)}}
+            names = [tensor.name for tensor in model.inputs]
+            file = Converted(path, "last", types=types, weights=roles, inputs=tuple(names))
         else:
-            module = copy.deepcopy(_checked(model)).cpu()
-            try:
-                return converted(module, signature, folder)
-            except Exception as error:  # the tracer may raise anything
-                failed(error).raise_as(self.maker({"node": {}}).refusal)
-        return self.made(node, signature, axis, folder / "converted")
+            types = {name: type(inner).__name__ for name, inner in model.named_modules()}
+            graph, outputs = _traced(model.eval(), signature)
+            file = Converted(path, "first", outputs, _only_batch(graph, batch_of(signature)), types, _roles(model))
+        openvino.save_model(graph, path, compress_to_fp16=False)
+        return file
 
-    def finished(self, file: Converted, axis: int | None, temporary: Path) -> Converted:
-        if self.storage == "fp32":
-            return file
-        if self.storage == "fp16":
-            return self.lowered(file, {"storage": "fp16", "by": version("openvino")}, {}, temporary)
-        if find_spec("nncf") is None:
-            raise Unsupported("precision=int8 needs NNCF: pip install 'sweeprof[nncf]'")
-        samples = self.ranges(axis if file.channels == "last" else None)
-        return self.lowered(file, {"storage": "int8", "by": [version("openvino"), version("nncf")]}, samples, temporary)
+    def lower(self, file: Converted, samples: Samples, folder: Path) -> Converted:
+        """Write a file with weights of 16 bits, or one that computes in 8 bits with ranges from samples."""
+        graph = openvino.Core().read_model(file.path)
+        if self.storage == "int8":
+            import nncf
 
-    def maker(self, request: ChildRequest) -> Maker:
-        verb = "convert" if "node" in request else "quantize" if self.storage == "int8" else "compress"
-        return Maker("sweeprof.backends.openvino.convert", f"OpenVINO cannot {verb} the model", VARIABLES)
+            batches = list(batches_of(file.input_names(graph), samples, file.batch or BATCH))
+            # It draws progress bars on standard output, where the answer goes.
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
+        path = str(folder / Converted.NAME)
+        openvino.save_model(graph, path, compress_to_fp16=self.storage == "fp16")
+        return replace(file, path=path)
 
-
-def _checked(model: Any) -> Any:
-    if not isinstance(model, ModelFile) and not (is_keras(model) and hasattr(model, "export")) and not is_module(model):
-        message = f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or a file"
-        raise TypeError(message)
-    return model
-
-
-def failed(error: Exception) -> ChildFailure:
-    """Describe what the tracer raised, or the end of OpenVINO's summary, which names the operators that it does not know."""
-    if error.__cause__ is not None:
-        return replace(ChildFailure.of("convert", error), message=message_of(error.__cause__))
-    lines = [line.removeprefix("-- ").strip() for line in str(error).splitlines() if line.strip()]
-    unknown = [line for line in lines if line.startswith("No conversion rule")]
-    return replace(ChildFailure.of("convert", error), message=[*lines, *unknown, ""][-2][:LONGEST])
-
-
-def converted(model: Any, signature: Inputs, folder: Path) -> Converted:
-    """Write the model in 32 bits, or in the data types that its file has.
-
-    Raises:
-        Exception: whatever the tracer or OpenVINO raised.
-    """
-    path = str(folder / Converted.NAME)
-    if isinstance(model, ModelFile):
-        graph = openvino.Core().read_model(Path(model.path).expanduser())
-        file = Converted(path, model.channels)
-    elif is_keras(model):
-        graph = _exported(model)
-        from sweeprof.backends.keras.private import named_layers  # which imports Keras
-
-        roles = _name_layers(graph, model)
-        types = {"": type(model).__name__, **{name: type(layer).__name__ for name, layer in named_layers(model)}}
-        names = [tensor.name for tensor in model.inputs]
-        file = Converted(path, "last", types=types, weights=roles, inputs=tuple(names))
-    else:
-        types = {name: type(inner).__name__ for name, inner in model.named_modules()}
-        graph, outputs = _traced(model.eval(), signature)
-        file = Converted(path, "first", outputs, _only_batch(graph, batch_of(signature)), types, _roles(model))
-    openvino.save_model(graph, path, compress_to_fp16=False)
-    return file
+    def failed(self, error: Exception) -> ChildFailure:
+        """Describe what the tracer raised, or the end of OpenVINO's summary, which names the operators that it does not know."""
+        if error.__cause__ is not None:
+            return replace(ChildFailure.of("convert", error), message=message_of(error.__cause__))
+        lines = [line.removeprefix("-- ").strip() for line in str(error).splitlines() if line.strip()]
+        unknown = [line for line in lines if line.startswith("No conversion rule")]
+        return replace(ChildFailure.of("convert", error), message=[*lines, *unknown, ""][-2][:LONGEST])
 
 
 def _traced(module: Any, signature: Inputs) -> tuple[openvino.Model, tuple[str, ...]]:
@@ -274,36 +271,5 @@ def _content(array: Any) -> bytes:
     return hashlib.sha256(np.sort(np.asarray(array, np.float64), axis=None).tobytes()).digest()
 
 
-def compressed(file: Converted, storage: str, samples: str | None, folder: Path) -> Converted:
-    """Write a file with weights of 16 bits, or one that computes in 8 bits with ranges from samples.
-
-    Raises:
-        Exception: whatever OpenVINO or NNCF raised.
-    """
-    graph = openvino.Core().read_model(file.path)
-    if storage == "int8":
-        import nncf
-
-        batches = list(batches_of(file.input_names(graph), stored_samples(samples), file.batch or BATCH))
-        # It draws progress bars on standard output, where the answer goes.
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
-    path = str(folder / Converted.NAME)
-    openvino.save_model(graph, path, compress_to_fp16=storage == "fp16")
-    return replace(file, path=path)
-
-
-def _built(request: ChildRequest) -> Any:
-    """Return the model of a request, if it has one."""
-    return _checked(built(request["node"], request["seed"])) if "node" in request else None
-
-
-def _made(model: Any, request: ChildRequest) -> Converted:
-    folder = Path(request["folder"])
-    if "node" in request:
-        return converted(model, from_json(request["signature"]), folder)
-    return compressed(Converted(**request["file"]), request["storage"], request["samples"], folder)
-
-
 if __name__ == "__main__":
-    answer(_built, _made, failed)
+    answer(OpenvinoConverter)

@@ -8,8 +8,7 @@ Source of the operators: https://docs.openvino.ai/2026/documentation/openvino-ir
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -17,9 +16,7 @@ from typing import Any
 import numpy as np
 import openvino
 
-from sweeprof.backends import Build
-from sweeprof.backends.call_signature import by_name, shapes_of
-from sweeprof.backends.openvino.convert import OpenvinoConverter
+from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
 from sweeprof.counting import mapping, operators
@@ -27,7 +24,6 @@ from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
 from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by
 from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING, REAL
-from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -43,31 +39,32 @@ COMPRESSED = "_compressed"
 EIGHT_BITS = ("int8", "uint8")
 
 
-def count(
-    converter: OpenvinoConverter, build: Build, inputs: Inputs, axis: int | None, formulas: Formulas
+def count_file(
+    file: Converted,
+    stored: Converted,
+    shapes: Sequence[tuple[int, ...]],
+    named: Mapping[str, tuple[int, ...]],
+    formulas: Formulas,
 ) -> LayerTable:
-    """Return the layers of a model for such inputs; a quantized one has the counts of the model in 32 bits, and its own bytes."""
-    plain = converter if converter.storage != "int8" else replace(converter, storage="fp32")
-    with plain.converted(build, inputs, axis) as file:
-        model = openvino.Core().read_model(file.path)
-        names = file.input_names(model)
-        shapes, named = shapes_of(inputs, axis if file.channels == "last" else None)
-        reshape(model, {model.input(name): shape for name, shape in by_name(names, shapes, named).items()})
-        graph = read(model, file)
-        sizes: dict[str, int] = {}
-        if converter.storage == "int8":
-            with converter.converted(build, inputs, axis) as quantized:
-                stored = stored_bytes(read(openvino.Core().read_model(quantized.path), quantized))
-            sizes = {name: stored[reader] for reader, name in weights_by_reader(graph).items() if reader in stored}
-        facts = GraphFacts(file.types, file.weights, sizes, VIEWS, ("BatchNormInference",))
-        return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
+    """Return the layers of a file for inputs of these shapes, with the bytes of the one that is stored of it."""
+    model = openvino.Core().read_model(file.path)
+    sized = by_name(file.input_names(model), shapes, named)
+    reshape(model, {model.input(name): shape for name, shape in sized.items()})
+    graph = read(model, file)
+    sizes: dict[str, int] = {}
+    if stored != file:
+        bytes_by_reader = stored_bytes(read(openvino.Core().read_model(stored.path), stored))
+        readers = weights_by_reader(graph)
+        sizes = {name: bytes_by_reader[reader] for reader, name in readers.items() if reader in bytes_by_reader}
+    facts = GraphFacts(file.types, file.weights, sizes, VIEWS, ("BatchNormInference",))
+    return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
 
 
 def cost_of(node: OpenvinoNode, formulas: Formulas) -> OperatorCost | None:
     """Return the cost of an operator in a step, or None if it is unknown."""
     if all(value is None or value.is_constant for value in node.inputs):
         return NOTHING
-    return cost_by(node, formulas, COSTS, FREE)
+    return cost_by(node, formulas, "openvino", COSTS, FREE)
 
 
 def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
@@ -196,12 +193,7 @@ def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
     return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
 
 
-def _adaptive_average_pool(node: OpenvinoNode) -> OperatorCost:
-    given, made = node.operand(0).sizes, node.result.sizes
-    return operators.adaptive_average_pool(given[2:], made[2:], prod(made[:2]))
-
-
-_RULES: dict[str, OpenvinoRule] = {
+COSTS: dict[str, OpenvinoRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
     "Gelu": mapping.gelu("approximation_mode"),
     "MatMul": mapping.matmul("transpose_a"),
@@ -217,7 +209,7 @@ _RULES: dict[str, OpenvinoRule] = {
     "Softmax": mapping.softmax(1),
     "LogSoftmax": mapping.log_softmax,
     "AvgPool": mapping.average_pool("kernel"),
-    "AdaptiveAvgPool": _adaptive_average_pool,
+    "AdaptiveAvgPool": mapping.adaptive_average_pool,
     **mapping.named(mapping.max_pool, "MaxPool AdaptiveMaxPool"),
     "ReduceMean": mapping.reduction("mean"),
     **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
@@ -233,12 +225,10 @@ _RULES: dict[str, OpenvinoRule] = {
     "RNNSequence": mapping.recurrent(None, 3),
     "RNNCell": mapping.recurrent(None, 2),
 }
-COSTS: dict[str, OpenvinoRule] = {f"openvino::{name}": rule for name, rule in _RULES.items()}
-"""Rule by qualified name, e.g. ``openvino::Convolution``."""
+"""Rule by the name of the operator."""
 
 FREE = frozenset(
-    f"openvino::{name}"
-    for name in """
+    """
     Convert ConvertLike ConvertPromoteTypes Reshape Squeeze Unsqueeze Transpose Concat Split VariadicSplit Slice StridedSlice
     SliceScatter Gather GatherElements GatherND GatherTree Broadcast Tile Pad DepthToSpace SpaceToDepth SpaceToBatch BatchToSpace
     ShuffleChannels ShapeOf Range OneHot Eye Roll Reverse ReverseSequence NonZero Unique Select ScatterUpdate ExtractImagePatches

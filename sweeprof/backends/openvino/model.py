@@ -16,9 +16,9 @@ import openvino
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import Feed, FileModel, fitting, operands
+from sweeprof.backends.file_backend import Feed, FileModel, fitting
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelName, resembling
+from sweeprof.measuring.calibration import KernelName
 from sweeprof.measuring.inputs import Inputs
 
 Hint = Literal["latency", "throughput"]
@@ -107,6 +107,22 @@ class OpenvinoModel(FileModel):
         names = self.file.outputs or [min(slot.get_names(), default=str(i)) for i, slot in enumerate(slots)]
         return dict(zip(names, values, strict=True))
 
+    def products(self) -> tuple[int, int]:
+        found = Counter(node.get_type_name() for node in self.graph.get_ordered_ops())
+        return found["Convolution"] + found["GroupConvolution"], found["MatMul"]
+
+    def kernel_step(self, name: KernelName, given: AnyArray, weights: AnyArray) -> Callable[[], object]:
+        from openvino import opset8
+
+        slot = opset8.parameter(given.shape, np.float32)
+        if name == "convolution":
+            node = opset8.convolution(slot, weights, [1, 1], [1, 1], [1, 1], [1, 1])
+        else:
+            node = opset8.matmul(slot, weights, transpose_a=False, transpose_b=False)
+        settings = replace(self.settings, inference_precision="f32")
+        request = settings.compiled(openvino.Model([node], [slot], name)).create_infer_request()
+        return self.steps_of(request, Feed((openvino.Tensor(given),)))
+
     def concurrently(self, batch: Feed, requests: int | None, seconds: float) -> tuple[int, int, float]:
         """Run forwards of ``batch``, several at a time; returns how many at a time, how many, and the seconds that these took.
 
@@ -141,25 +157,3 @@ def reshape(graph: openvino.Model, shapes: Mapping[openvino.Output, tuple[int, .
         if not slot.get_partial_shape().compatible(shape):
             raise Unsupported(f"the graph takes a {slot.get_partial_shape()} as {slot.get_any_name()}, not a {shape}")
     graph.reshape(given)
-
-
-def kernel(model: OpenvinoModel, wanted: KernelName | None) -> Kernel:
-    """The kernel with the model's threads; always in single precision, so that variants have the same.
-
-    Args:
-        model: which has met its inputs.
-        wanted: which; None: the one that resembles the model.
-    """
-    from openvino import opset8
-
-    found = Counter(node.get_type_name() for node in model.graph.get_ordered_ops())
-    name = wanted or resembling(found["Convolution"] + found["GroupConvolution"], found["MatMul"])
-    given, weights = operands(name)
-    slot = opset8.parameter(given.shape, np.float32)
-    if name == "convolution":
-        node = opset8.convolution(slot, weights, [1, 1], [1, 1], [1, 1], [1, 1])
-    else:
-        node = opset8.matmul(slot, weights, transpose_a=False, transpose_b=False)
-    settings = replace(model.settings, inference_precision="f32")
-    request = settings.compiled(openvino.Model([node], [slot], name)).create_infer_request()
-    return Kernel(name, model.steps_of(request, Feed((openvino.Tensor(given),))))

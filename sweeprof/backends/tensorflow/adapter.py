@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeprof.backends import Build, Gap
+from sweeprof.backends import Build, Gap, device_names
 from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
 from sweeprof.backends.tensorflow.counting import count_layers, count_training, own_counts
 from sweeprof.backends.tensorflow.model import (
@@ -113,8 +113,7 @@ class TensorflowBackend(KerasBackend):
         }
 
     def devices(self) -> list[str]:
-        gpus = tf.config.list_physical_devices("GPU")
-        return ["cpu"] + (["cuda", *(f"cuda:{i}" for i in range(len(gpus)))] if gpus else [])
+        return device_names(len(tf.config.list_physical_devices("GPU")))
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TensorflowModel:
         name = tensorflow_name(device)

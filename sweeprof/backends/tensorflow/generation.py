@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import numpy as np
@@ -174,15 +175,10 @@ def generating(
         return
     prompt = prompt_of(model.native, batch)
     kind = CompiledGeneration if model.mode == "xla" else KerasGeneration
-    native: Any = model.native
-    before = native.sampler
     with tf.device(model.device):
         step = kind(model, prompt, config)
-        native.sampler = step.sampler
-        try:
+        with patch.object(model.native, "sampler", step.sampler):
             yield step
-        finally:
-            native.sampler = before
 
 
 def prompt_of(model: object, batch: Inputs) -> Mapping[str, Any]:

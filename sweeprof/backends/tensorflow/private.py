@@ -1,6 +1,6 @@
 """Every private interface of TensorFlow that sweeprof uses. Tested with TensorFlow 2.21.0.
 
-:data:`INTERFACES` names them; a test looks up each of them and reports those that another version of TensorFlow lacks.
+A test looks up each of them and reports those that another version of TensorFlow lacks.
 """
 
 from __future__ import annotations
@@ -16,24 +16,6 @@ from tensorflow.python.framework.function_def_to_graph import function_def_to_gr
 from tensorflow.python.ops.handle_data_util import get_resource_handle_data
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-TESTED = "2.21.0"
-INTERFACES = (
-    "tensorflow.python.autograph.impl.api:autograph_artifact",
-    "tensorflow.python.client.pywrap_tf_session:TF_DeleteBuffer",
-    "tensorflow.python.client.pywrap_tf_session:TF_GraphImportGraphDefWithResults",
-    "tensorflow.python.client.pywrap_tf_session:TF_NewBufferFromString",
-    "tensorflow.python.eager.record:record_operation",
-    "tensorflow.python.eager.record:should_record_backprop",
-    "tensorflow.python.eager.record:stop_recording",
-    "tensorflow.python.framework.c_api_util:ScopedTFImportGraphDefOptions",
-    "tensorflow.python.framework.c_api_util:ScopedTFImportGraphDefResults",
-    "tensorflow.python.framework.function_def_to_graph:function_def_to_graph_def",
-    "tensorflow.python.ops.handle_data_util:get_resource_handle_data",
-    "tensorflow.tsl.profiler.protobuf.xplane_pb2:XSpace.FromString",
-    "tensorflow:Graph._add_new_tf_operations",
-    "tensorflow:Graph._get_function",
-    "tensorflow:Operation._add_control_input",
-)
 FUNCTION_ATTRIBUTE = "_omit_frequent_tracing_warning"
 """What is set of a ``tf.function``."""
 

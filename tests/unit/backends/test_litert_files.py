@@ -25,7 +25,7 @@ pytest.importorskip("ai_edge_litert")
 
 from sweeprof.backends.call_signature import signature_of
 from sweeprof.backends.litert.adapter import LitertBackend
-from sweeprof.backends.litert.convert import Quantization, converted
+from sweeprof.backends.litert.convert import LitertConverter, Quantization
 from sweeprof.backends.litert.counting import count_file
 from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
@@ -45,7 +45,7 @@ def written(folder: Path, model: Any, *shapes: tuple[int, ...], quantization: Qu
     signature = signature_of(Inputs(tuple(TensorSpec(shape) for shape in shapes)))
     own = folder / str(len(list(folder.iterdir())))
     own.mkdir()
-    return converted(model, signature, quantization, samples, own)
+    return LitertConverter(quantization=quantization).convert(model, signature, None, samples, own)
 
 
 @pytest.fixture(scope="module")
