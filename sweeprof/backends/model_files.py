@@ -179,6 +179,8 @@ SAMPLE = "input "
 """What the names of stored samples begin with."""
 SAMPLES = 128
 """Of the data, for ranges."""
+SEEDED_BY = {"torch": ("torch", "manual_seed"), "tensorflow": ("keras.utils", "set_random_seed")}
+"""Module and function that seed a framework's generators."""
 File = TypeVar("File", bound=MadeFile)
 
 
@@ -312,8 +314,6 @@ class Converter(Generic[File]):
     """What makes files with fewer bits of them."""
     VERSION: ClassVar[int]
     """Of the files. If it changes, every model is converted again."""
-    FRAMEWORK: ClassVar[str] = ""
-    """A module that the child imports before it builds a model, so that the framework's generator has the seed."""
     ANY_BATCH: ClassVar[bool] = True
     """True: a file is for any batch size, where the graph takes any; false: there is one for each."""
     seed: int = 0
@@ -478,13 +478,13 @@ class Converter(Generic[File]):
         return {name: getattr(self, name) for name in names}
 
     def built(self, node: Mapping[str, object]) -> Any:
-        """Return what a config node describes, built with the seed of every generator that is loaded."""
-        if self.FRAMEWORK:
-            import_module(self.FRAMEWORK)
+        """Return what a config node describes, built with the seed, as the backend of its framework builds it."""
         random.seed(self.seed)
-        np.random.seed(self.seed)  # Keras draws its seeds from Python's generator
-        if "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(self.seed)
+        np.random.seed(self.seed)
+        framework = str(node.get("framework"))
+        if framework in SEEDED_BY:
+            module, function = SEEDED_BY[framework]
+            getattr(import_module(module), function)(self.seed)
         return self.checked(instantiate(node))
 
     def ranges(self, axis: int | None) -> dict[str, AnyArray]:

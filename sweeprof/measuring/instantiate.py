@@ -28,9 +28,14 @@ def instantiate(node: Mapping[str, object]) -> Any:
     return hydra_instantiate(arguments, _convert_="all")
 
 
-def builder(node: Mapping[str, object]) -> Callable[[], Any]:
-    """A function that instantiates ``node`` when called, e.g. under another default device."""
-    return partial(instantiate, dict(node))
+def builder(node: Mapping[str, object], framework: str | None = None) -> Callable[[], Any]:
+    """Return a function that instantiates ``node`` when called, e.g. under another default device.
+
+    Args:
+        node: of a config.
+        framework: of the model that is built, as configs name it; a process that builds it seeds this one's generators.
+    """
+    return partial(instantiate, {**node, **({"framework": framework} if framework else {})})
 
 
 def builders_of(backend: Mapping[str, Any]) -> list[str]:

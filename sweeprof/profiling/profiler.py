@@ -184,7 +184,7 @@ class Profiler(Displayed):
             Unsupported: the model names no builder for the backend's framework.
         """
         backend, model = config["backend"], config["model"]
-        _, node = chosen_builder(backend, model)
+        framework, node = chosen_builder(backend, model)
         metrics = config.get("metrics", {})
         profiler = cls.__new__(cls)
         dataset, device = instantiate(config["dataset"]), config["device"]["type"]
@@ -198,7 +198,7 @@ class Profiler(Displayed):
                 generation_config=_generation_config(config),
                 functions=metrics.get("functions", ()),
                 model_metrics=model_functions(select(metrics.get("select", ()))),
-                build=builder(node),
+                build=builder(node, framework),
                 output_scores=partial(output_scores, config.get("quality", {}), device, dataset),
                 dataset=dataset,
                 batch_size=config["batch_size"],

@@ -20,3 +20,13 @@ def dense(inputs: int = 16, outputs: int = 8) -> keras.Model:
 
 def flatten() -> keras.Model:
     return keras.Sequential([keras.Input((4, 4)), keras.layers.Flatten()])
+
+
+def random_dense() -> keras.Model:
+    """Return a layer whose weights come from TensorFlow's generator."""
+    import tensorflow as tf
+
+    def draw(shape: tuple[int, ...], dtype: str | None = None) -> tf.Tensor:
+        return tf.random.normal(shape)
+
+    return keras.Sequential([keras.Input((16,)), keras.layers.Dense(8, kernel_initializer=draw)])

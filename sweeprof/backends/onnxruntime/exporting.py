@@ -52,7 +52,6 @@ class Exporter(Converter[Exported]):
     PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
     LOWERED_BY: ClassVar[tuple[str, ...]] = ("onnxruntime",)
     VERSION: ClassVar[int] = 3
-    FRAMEWORK: ClassVar[str] = "torch"
     opset: int = 23
     precision: str | None = None
     """``fp32``, ``fp16`` or ``int8``; None: as the model is."""
