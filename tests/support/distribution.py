@@ -21,6 +21,17 @@ class Distribution(LoadFileScheduling):  # type: ignore[misc]
         backend = name.partition("[")[2].rstrip("]").rpartition("-")[2]
         return f"tests/conformance/{backend}"
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Assign the next file, and further ones to a worker with one test: it runs a test only once it knows the one after it.
+
+        xdist assigns further ones when a test has ended, which in a worker that replaces one that crashed may be never.
+        """
+        super()._assign_work_unit(node)
+        if not self.workqueue:
+            node.shutdown()  # after the tests that it has
+        elif self._pending_of(self.assigned_work[node]) == 1:
+            self._assign_work_unit(node)
+
     def remove_node(self, node: WorkerController) -> str | None:
         """Return the test during which a worker crashed, and leave its other tests to the other workers.
 
