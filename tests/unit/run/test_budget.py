@@ -33,6 +33,9 @@ NEAR = {
     "far": {"step_s": 0.02},
 }
 
+ENOUGH_S = 6.0
+"""For further rounds, also on a busy machine."""
+
 
 @pytest.fixture(autouse=True)
 def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +92,7 @@ def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
     before = folder.rounds_that_decided("cnear")
     budget.begin_budget(folder, folder.read_plan())
     assert folder.rounds_that_decided("cnear") is None
-    write_json(folder.budget, {"ends": time.time() + 2})
+    write_json(folder.budget, {"ends": time.time() + ENOUGH_S})
     run_shard(folder, 0)
     after = folder.rounds_that_decided("cnear")
     assert before is not None
@@ -106,7 +109,7 @@ def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path)
     assert given_up < 50
     sweep_folder(tmp_path / "sweep", plan_of(models, "1h"))
     budget.begin_budget(folder, folder.read_plan())
-    write_json(folder.budget, {"ends": time.time() + 2})
+    write_json(folder.budget, {"ends": time.time() + ENOUGH_S})
     run_shard(folder, 0)
     after = folder.rounds_that_decided("cnear")
     assert after is None or after > given_up  # None: all fifty rounds
