@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
+
+ENDING_S = 5.0
+"""How long a worker whose connection is lost may take to end."""
 
 
 class Distribution(LoadFileScheduling):  # type: ignore[misc]
@@ -59,6 +64,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distrib
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Print how a worker that crashed has ended; None if it still runs."""
+    """Print how a worker that crashed has ended; None if it still runs after a while."""
     if error:
-        print(f"\n{node.gateway.id} ended with exit code {node.gateway._io.popen.poll()}", file=sys.stderr)
+        process = node.gateway._io.popen
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING_S)
+        print(f"\n{node.gateway.id} ended with exit code {process.poll()}", file=sys.stderr)

@@ -126,7 +126,8 @@ def test_the_code_of_the_page_on_python(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("_registrations_undone")
-def test_the_examples_of_the_reference_give_what_is_written() -> None:
+def test_the_examples_of_the_reference_give_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # not where outputs of sweeps may be
     page = ROOT / "docs" / "api.md"
     text = re.sub(r"^```.*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     examples = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
