@@ -25,7 +25,7 @@ FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={ba
 METRICS = "metrics.select=[compute/macs,latency/forward]"
 HISTORY = "tracking.history=true"
 SIZES = (1, 2, 3)
-_IMPATIENT = Path(__file__).with_name("impatient")
+_SHORT_LIMITS = Path(__file__).with_name("short_limits")
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def tracking_limits(**limits: float) -> Iterator[None]:
             which is 20 to 30 otherwise.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(_IMPATIENT), prepend=os.pathsep)
+        patch.setenv("PYTHONPATH", str(_SHORT_LIMITS), prepend=os.pathsep)
         for name, seconds in limits.items():
             patch.setenv(f"TEST_{name}", str(seconds))
         yield

@@ -307,10 +307,12 @@ class ReusingCallSites(CallSites):
     """Follows the calls of every module; one whose counts and result are known without it is not run."""
 
     def __init__(self, root: torch.nn.Module, formulas: Formulas, may_reuse: bool) -> None:
-        """Args:
-        root: the model.
-        formulas: of the user.
-        may_reuse: False: every call is run.
+        """Follow the calls of a model.
+
+        Args:
+            root: the model.
+            formulas: of the user.
+            may_reuse: whether a call may be left out; False: every call is run.
         """
         super().__init__(root, formulas)
         self.structure = Structure(self.paths)
