@@ -5,6 +5,7 @@ Therefore each process notices the end of the other.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
@@ -13,11 +14,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 
@@ -210,6 +212,19 @@ def signal_name(number: int) -> str:
     """Return ``SIGKILL`` for 9; real-time signals have no names."""
     known = {member.value: member.name for member in signal.Signals}
     return known.get(number, "a real-time signal")
+
+
+def end_process(code: int = 0) -> NoReturn:
+    """End this process as the end of its program would, but without freeing its objects, which takes MLflow's libraries a second.
+
+    Threads are waited for, what was registered with ``atexit`` is called, and output is written, as :mod:`multiprocessing` does it.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any longer, or it is closed
+            stream.flush()
+    os._exit(code)
 
 
 def inherited_connection() -> Connection:

@@ -37,6 +37,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.nested import named_leaves
 from sweeprof.paths import cache_folder
+from sweeprof.processes import end_process
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.files import read_json, write_json
 from sweeprof.targets import source_file
@@ -252,8 +253,8 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
     return None if error is None else ChildFailure(**error)
 
 
-def answer(kind: type[Converter[Any]]) -> None:
-    """The child's side: read the request, carry it out by a converter with the settings in it, tell how that went."""
+def answer(kind: type[Converter[Any]]) -> NoReturn:
+    """The child's side: read the request, carry it out by a converter with the settings in it, tell how that went, and end."""
     request, failure = json.load(sys.stdin), None
     converter = kind(**request["settings"])
     try:
@@ -272,6 +273,7 @@ def answer(kind: type[Converter[Any]]) -> None:
         except Exception as error:  # and so may a converter
             failure = converter.failed(error)
     sys.stdout.write(f"\n{json.dumps({'error': None if failure is None else asdict(failure)})}")
+    end_process()
 
 
 def is_keras(model: object) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends.lookup import backend_named
 from sweeprof.errors import SweeprofError, Unsupported
+from sweeprof.processes import end_process
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.report.units import scaled
 from sweeprof.results.protocol import Protocol
@@ -188,3 +189,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    end_process()

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from sweeprof.backends import DeviceCheck
 from sweeprof.backends.lookup import backend_named
 from sweeprof.doctor.host import Advice, Finding, known
-from sweeprof.processes import child_environment
+from sweeprof.processes import child_environment, end_process
 
 PROBE_S = 120.0
 SUITE_S = 600.0
@@ -82,3 +82,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    end_process()

@@ -27,7 +27,7 @@ from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import conf_folder
 from sweeprof.plan.process_environment import environment
-from sweeprof.processes import child_environment
+from sweeprof.processes import child_environment, end_process
 from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.rest import within
 
@@ -203,3 +203,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    end_process()

@@ -28,7 +28,7 @@ from typing import Any, TextIO, cast
 from sweeprof.errors import SweeprofError, UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
-from sweeprof.processes import Child, Connection, NoAnswer, die_with, inherited_connection
+from sweeprof.processes import Child, Connection, NoAnswer, die_with, end_process, inherited_connection
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
@@ -402,3 +402,4 @@ def _outcomes(folder: Folder, only: Collection[str] | None = None) -> Iterator[R
 if __name__ == "__main__":
     log_as_a_program()
     _serve()
+    end_process()

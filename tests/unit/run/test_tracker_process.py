@@ -226,6 +226,21 @@ def test_no_password_is_told_or_logged(make: Make, folder: Folder) -> None:
     assert (folder.logs / "tracker.log").read_text() == "at http://host\n"
 
 
+def test_its_process_ends_as_a_program_does(make: Make, folder: Folder) -> None:
+    """What a tracker leaves to the end of its program is done: threads, exit functions, output that is not yet written."""
+    lines = """
+import atexit, threading
+def later():
+    time.sleep(0.2)
+    sys.stdout.write("thread ")
+threading.Thread(target=later).start()
+atexit.register(sys.stdout.write, "exit function")
+"""
+    with make(on_close=lines) as process:
+        assert process.close("finished", "") is not None
+    assert (folder.logs / "tracker.log").read_text() == "thread exit function"
+
+
 def test_without_a_tracker_nothing_is_started(folder: Folder) -> None:
     keep_config(folder, {"_target_": None})
     with TrackerProcess(StoredTracker({"_target_": None}, confined=False), folder) as process:
