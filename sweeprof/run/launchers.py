@@ -21,6 +21,7 @@ from sweeprof.errors import Damaged, SweeprofError
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.files import unwritable
 from sweeprof.run.locks import read_driver, wait_until_idle
+from sweeprof.run.search import is_complete
 from sweeprof.storage.events import TrialKey, begun, events_of
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.missing_results import leave_record
@@ -76,7 +77,8 @@ def launch_shards(plan: Plan, folder: Folder, launch: Launch, live: Console) -> 
     launchers end every job with the one that died: if it is unclear which trial caused it, shards are relaunched one by one.
     """
     if plan.cluster:  # its launcher follows each job by itself
-        launch(folder, plan, range(len(plan.shards)))
+        if not is_complete(plan, folder):  # of other sweeps it launches only shards that lack records
+            launch(folder, plan, range(len(plan.shards)))
         return
     relaunches = _Relaunches(plan, folder, live)
     queue = [list(range(len(plan.shards)))]

@@ -225,6 +225,16 @@ def measured_plan(plan: Plan, folder: Folder) -> Plan:
     return dataclasses.replace(plan, combinations=kept, shards=shards)
 
 
+def is_complete(plan: Plan, folder: Folder) -> bool:
+    """True if a search has nothing left to measure: no further combination, and no further round of those that it chose."""
+    measured = measured_plan(plan, folder)
+    if plan.search is None or not measured.combinations:
+        return False
+    groups = [group for shard in range(len(measured.shards)) for group in measured.trial_groups(shard)]
+    has_rounds = all(folder.is_done(trial) for group in groups for trial in group)
+    return has_rounds and Search(plan, Outcomes(plan, folder)).next() is None
+
+
 def not_run(plan: Plan, folder: Folder, trust: bool) -> list[Excluded]:
     """Return the combinations of a search that are not measured because a smaller one is too large, with the reasons."""
     if plan.search is None:

@@ -64,6 +64,9 @@ def test_a_search_is_one_task(slurm: Lab, tmp_path: Path) -> None:
     assert [row["status"] for row in rows] == ["ok"] * 4
     (submission,) = Jobs(folder).all()
     assert submission.shards == (0,)
+    resumed = run_command(tmp_path, f"resume={folder}", timeout=60)
+    assert resumed.code == 0, resumed.out + resumed.err
+    assert Jobs(folder).all() == [submission]  # nothing is left for a task to do
 
 
 @pytest.mark.slow
