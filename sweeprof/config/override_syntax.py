@@ -36,7 +36,8 @@ def quoted(text: str) -> str:
 
 def as_typed(override: str) -> str:
     """Return an override as the user would type it; reverts the changes that `cli/run.py` makes for Hydra."""
-    return override.removeprefix("++").replace(SWEEP_GROUP, "sweep")
+    plain = override.removeprefix("++").replace(SWEEP_GROUP, "sweep")
+    return re.sub(r"^(name|compare\.baseline)='([\w.\-~]+)'$", r"\1=\2", plain)
 
 
 _DOUBLING = re.compile(r"\s*doubling\s*\((.*)\)\s*", re.DOTALL)

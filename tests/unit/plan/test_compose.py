@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -161,6 +162,13 @@ def test_the_limit_on_combinations_can_be_set() -> None:
     with pytest.raises(UserError, match=r"limits.combinations: 5 is less .*6 = 3 batch_size × 2 backend.threads"):
         planning.planned([*words, "limits.combinations=5", "exclude=[{batch_size: 3}]"])
     assert len(planning.planned([*words, "limits.combinations=6"]).combinations) == 6
+
+
+def test_the_command_is_stored_as_it_was_typed() -> None:
+    words = [*FAKE, "tracking=none", "name=20240101", "batch_size=1,2", "compare.baseline={batch_size: 1}"]
+    command = planning.planned(words).command
+    assert shlex.split(command)[3:] == words
+    assert " name=20240101 " in command
 
 
 def test_a_range_is_counted_before_it_is_listed() -> None:
