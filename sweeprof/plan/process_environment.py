@@ -18,13 +18,14 @@ TORCHMETRICS = "sweeprof.metrics.torchmetrics_imported"
 
 
 def preload(config: Json, pass_name: str) -> list[str]:
-    """Return the modules that the fork server for this combination and pass imports.
+    """Return the modules that the fork server for this combination and pass imports: ``preload_for`` has those of passes and modes.
 
     Those of the model are for the framework that it is made in; a backend that borrows the model has it made by another process.
     """
     backend, dataset, model = config["backend"], config["dataset"], config.get("model", {})
     of_model = model.get("preload", []) if backend.get("framework") in model else []
-    special = backend.get("preload_for", {}).get(pass_name, [])
+    preload_for = backend.get("preload_for", {})
+    special = [module for name in (config.get("mode"), pass_name) for module in preload_for.get(name, [])]
     # The times and the memory of the other passes are those of the model alone.
     metrics = config.get("quality", {}).values() if pass_name == "quality" else ()
     is_torchmetrics = any(str(node.get("_target_")).startswith("torchmetrics.") for node in metrics)
