@@ -94,13 +94,13 @@ def cost(run: Callable[[int], Sweep], short: int, long: int) -> Cost:
     return Cost(run(short), run(long))
 
 
-def ours(folder: Path, backend: str, tracking: str, count: int) -> Sweep:
+def ours(folder: Path, backend: str, tracking: str, count: int, mode: str = "inference") -> Sweep:
     sizes = ",".join(str(size + 1) for size in range(count))
-    place = folder / f"ours-{backend}-{tracking}-{count}"
+    place = folder / f"ours-{backend}-{mode}-{tracking}-{count}"
     place.mkdir()
     begin = time.monotonic()
-    arguments = (f"backend={backend}", "model=mlp", f"batch_size={sizes}", "metrics=latency", f"tracking={tracking}")
-    ran = run_command(place, *arguments, f"limits.locks={folder / 'locks'}")
+    what = (f"backend={backend}", f"mode={mode}", "model=mlp", f"batch_size={sizes}", "metrics=latency")
+    ran = run_command(place, *what, f"tracking={tracking}", f"limits.locks={folder / 'locks'}")
     wall = time.monotonic() - begin
     assert ran.code == 0, ran.err
     return Sweep(count, wall, sum(record.costs["measure"] for record in read_records(ran.folder("adhoc") / "records")))
@@ -196,6 +196,18 @@ def test_a_combination_costs_a_twentieth_of_what_it_costs_elsewhere(tmp_path: Pa
         print(f"{name}: {times['none']:.0f} times as much, {times['mlflow']:.0f} where ours also fills MLflow")
     for other in (plain, peer):
         assert other.further_s / own["none"].further_s >= CHEAPER
+
+
+@pytest.mark.timeout(300)
+def test_a_combination_that_trains_costs_hardly_more(tmp_path: Path) -> None:
+    """No trial imports torch's compiler, which optimizers need and which takes twenty times as long as a trial costs."""
+    print(f"\n{'seconds per combination beside what is measured':<44}{'further':>10}{'whole':>10}")
+    found = {
+        mode: cost(partial(ours, tmp_path, "torch", "none", mode=mode), 2, 26) for mode in ("inference", "training")
+    }
+    for mode, one in found.items():
+        show(f"mode={mode}", one)
+    assert found["training"].further_s / found["inference"].further_s < 3
 
 
 @pytest.mark.timeout(900)
