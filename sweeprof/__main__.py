@@ -1,6 +1,9 @@
 """``python -m sweeprof``."""
 
-from sweeprof.cli.run import main
+import sys
+
+from sweeprof.cli.run import run_command
+from sweeprof.processes import end_process
 
 if __name__ == "__main__":
-    main()
+    end_process(run_command(sys.argv[1:]))

@@ -24,7 +24,6 @@ from sweeprof.config.renames import with_present_name
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
 from sweeprof.paths import conf_folder
-from sweeprof.processes import end_process
 from sweeprof.terminal import error_console, guard_output
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ Exit codes
 
 def main() -> None:
     """Run the command line and exit."""
-    end_process(run_command(sys.argv[1:]))
+    sys.exit(run_command(sys.argv[1:]))
 
 
 def run_command(arguments: Sequence[str]) -> int:

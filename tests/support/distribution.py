@@ -37,6 +37,14 @@ class Distribution(LoadFileScheduling):  # type: ignore[misc]
         elif self._pending_of(self.assigned_work[node]) == 1:
             self._assign_work_unit(node)
 
+    def _reschedule(self, node: WorkerController) -> None:
+        """Assign further files, but to a worker that is still collecting its tests: it gets some when it knows them.
+
+        xdist 3.8 would fail where two workers replace others, and one of them is ready before the other.
+        """
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
     def remove_node(self, node: WorkerController) -> str | None:
         """Return the test during which a worker crashed, and leave its other tests to the other workers.
 
