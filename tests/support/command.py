@@ -108,7 +108,9 @@ def call_command(cwd: Path, *arguments: str) -> Ran:
 def call_module(cwd: Path, module: str, *arguments: str) -> Ran:
     """``python -m MODULE ARGUMENTS`` in this process, to its end."""
     out, err, code = StringIO(), StringIO(), 0
-    with _state_restored(cwd, module, arguments), redirect_stdout(out), redirect_stderr(err):
+    # It would end this process.
+    not_ended = patch("sweeprof.processes.end_process", sys.exit)
+    with not_ended, _state_restored(cwd, module, arguments), redirect_stdout(out), redirect_stderr(err):
         try:
             runpy.run_module(module, run_name="__main__")
         except SystemExit as ending:

@@ -269,6 +269,7 @@ def test_a_stopped_fork_server_does_not_stop_the_sweep(
     monkeypatch.setattr(fork_server, "GRACE_S", 0.4)
     running = in_background(lambda: own.run(request_of(tmp_path, limit_s, on_step="hang")))
     child = running_child(own)
+    assert wait_until(lambda: psutil.Process(own.pid).status() == psutil.STATUS_SLEEPING)  # it has told of the child
     os.kill(own.pid, signal.SIGSTOP)
     with pytest.raises(NoAnswer, match=f"the fork server {reason}"):
         running.result(20)
