@@ -33,7 +33,7 @@ COUNTS = ("macs", "flops", "ops", "act_bytes")
 TIMES = ("forward_s", "forward_self_s", "backward_s", "backward_self_s")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: thousands are made at once, and a frozen one takes four times as long
 class Weights:
     """Parameters and buffers: a module's own, or those of its whole subtree, each tensor once."""
 
@@ -50,7 +50,7 @@ class Weights:
     """Parameters that a pruning mask sets to zero; they are among ``params``. None where the mask has no values, as on meta."""
 
 
-@dataclass(slots=True)  # not frozen: thousands are made at once, and a frozen one takes four times as long
+@dataclass(slots=True)  # not frozen, like Weights
 class OperatorCount:
     """All uses of one operator within one call of a module."""
 
@@ -66,7 +66,7 @@ class OperatorCount:
     """Elements of what it returned."""
 
 
-@dataclass(slots=True)  # not frozen, like OperatorCount
+@dataclass(slots=True)  # not frozen, like Weights
 class LayerRow(Displayed):
     """One call of one module. Counts are the module's own, without those of its children, which have rows of their own.
 

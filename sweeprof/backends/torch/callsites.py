@@ -96,8 +96,8 @@ def _seen_of(shape: torch.Size, dtype: torch.dtype) -> TensorShapes:
 class CallSites:
     """Follows the calls of every module below a root."""
 
-    def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
-        self.paths = paths_of(root)
+    def __init__(self, paths: dict[torch.nn.Module, list[str]], formulas: Formulas) -> None:
+        self.paths = paths
         self.excluded = excluded_paths(self.paths, formulas.selection)
         self.outside = ModuleCall(None, OUTSIDE, None, OUTSIDE in self.excluded)
         self.calls: list[ModuleCall] = []
@@ -113,20 +113,12 @@ class CallSites:
         """Within it, every call of a module is followed, also one made as ``module.forward(...)``."""
         # A scripted module runs in an interpreter that knows no instances.
         modules = [module for module in self.paths if not isinstance(module, torch.jit.ScriptModule)]
-        with forwards_wrapped(modules, lambda module: self.following(module, module.forward, self._formula(module))):
+        with forwards_wrapped(modules, self.following):
             yield
 
-    def following(
-        self, module: torch.nn.Module, forward: Callable[..., object], formula: Formula | None
-    ) -> Callable[..., object]:
-        """Return what runs in the place of a module's forward.
-
-        Args:
-            module: whose calls are followed.
-            forward: its own.
-            formula: by which the user says what it costs; None: its operators are counted.
-        """
-        return partial(self._followed, module, forward, formula)
+    def following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
+        """Return what runs in the place of a module's forward."""
+        return partial(self._followed, module, forward, self.formula_of(module))
 
     def _followed(
         self,
@@ -167,7 +159,8 @@ class CallSites:
         call.outputs = described(outputs)
         return outputs
 
-    def _formula(self, module: torch.nn.Module) -> Formula | None:
+    def formula_of(self, module: torch.nn.Module) -> Formula | None:
+        """Return the formula by which the user says what a module costs; None: its operators are counted."""
         kind = type(module)
         if kind not in self._formula_of:
             self._formula_of[kind] = self._formulas.of_module(module)

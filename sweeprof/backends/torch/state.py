@@ -116,9 +116,9 @@ def _itself(forward: Callable[..., object]) -> Callable[..., object]:
 
 @contextmanager
 def forwards_wrapped(
-    modules: Iterable[torch.nn.Module], wrap: Callable[[torch.nn.Module], Callable[..., Any]]
+    modules: Iterable[torch.nn.Module], wrap: Callable[[torch.nn.Module, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Within it each instance has the ``forward`` that ``wrap`` makes of it; afterwards the one it had.
+    """Within it each instance has the ``forward`` that ``wrap`` makes of it and of its own; afterwards its own.
 
     Unlike a pair of hooks a wrapped forward sees arguments and results in one place, sees ``module.forward(...)`` too, costs a
     fifth, and is not taken along when the module is copied or saved.
@@ -128,7 +128,8 @@ def forwards_wrapped(
         for module in modules:
             attributes = vars(module)
             wrapped.append((attributes, attributes.get("forward", wrapped)))
-            attributes["forward"] = WrappedForward.of(module.forward, wrap(module))
+            forward = module.forward
+            attributes["forward"] = WrappedForward.of(forward, wrap(module, forward))
         yield
     finally:
         for attributes, before in wrapped:
