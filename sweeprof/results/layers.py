@@ -151,14 +151,13 @@ class LayerRow(Displayed):
 
 _FIELDS = tuple(spec.name for spec in dataclasses.fields(LayerRow))
 _values_of = attrgetter(*_FIELDS)
-_PATH, _DEPTH, _CALL, _PARENT = map(_FIELDS.index, ("path", "depth", "call", "parent"))
 
 
 def repeated_row(row: LayerRow, path: str, depth: int, call: int, parent: int | None) -> LayerRow:
     """Return the row of an equal call of another module: ``dataclasses.replace``, a few times quicker."""
-    values = list(_values_of(row))
-    values[_PATH], values[_DEPTH], values[_CALL], values[_PARENT] = path, depth, call, parent
-    return LayerRow(*values)
+    repeated = LayerRow(*_values_of(row))
+    repeated.path, repeated.depth, repeated.call, repeated.parent = path, depth, call, parent
+    return repeated
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from sweeprof.backends.torch.model import (
     on_device,
 )
 from sweeprof.backends.torch.repeats import PLAIN_TENSORS, Kind, ReusingCallSites, Structure
-from sweeprof.backends.torch.state import MASK, ORIGINAL, any_lazy, children_of, modules_of, unchanged
+from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, summed
 from sweeprof.counting.selection import outermost
@@ -111,15 +111,13 @@ _STRIDED = frozenset({torch.strided})
 _layout = attrgetter("layout")
 
 
-def _by_kind(
-    modules: Mapping[torch.nn.Module, Sequence[str]], kinds: Mapping[torch.nn.Module, Kind | None]
-) -> ModuleWeights:
+def _by_kind(modules: Mapping[torch.nn.Module, Sequence[str]], kinds: Mapping[torch.nn.Module, Kind]) -> ModuleWeights:
     """Return the weights if nothing is shared, each kind of module added up once."""
     own: dict[torch.nn.Module, Weights] = {}
     subtree: dict[torch.nn.Module, Weights] = {}
     known: dict[Kind, tuple[Weights, Weights]] = {}
     for module in reversed(list(modules)):  # children come after their parents
-        kind = kinds[module]
+        kind = kinds.get(module)
         found = None if kind is None else known.get(kind)
         if found is None:
             mine = _plain_weights(module) if module._parameters or module._buffers else NO_WEIGHTS
@@ -294,7 +292,7 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
         parent = position.get(around)
         subtree = weights.subtree.get(module)
         owns.append(own)
-        kind = None if structure is None or structure.differs(module) else structure.kinds[module]
+        kind = None if structure is None or structure.differs(module) else structure.kinds.get(module)
         if call.source is not None and kind is not None:
             source = position[call.source]
             if owns[source] is own and rows[source].subtree is subtree:
@@ -453,7 +451,7 @@ def _over_shapes(
     """
     module = uncompiled(module)
     structure = Structure(module)
-    if any_lazy(structure.tensors):
+    if structure.is_lazy:
         structure = Structure(materialised(module, inputs))
     first: Exception | None = None
     for attempt in _ATTEMPTS:

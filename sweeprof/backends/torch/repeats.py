@@ -44,7 +44,7 @@ from sweeprof.backends.torch.private import (
     is_any_autocast_enabled,
 )
 from sweeprof.backends.torch.single_operators import Rule, are_original, operator_of
-from sweeprof.backends.torch.state import ORIGINAL, children_of, tensors_among
+from sweeprof.backends.torch.state import ORIGINAL, any_lazy, children_of, tensors_among
 from sweeprof.counting.formulas import Args, Formulas, Kwargs
 
 _META = torch.device("meta")
@@ -85,7 +85,8 @@ class Structure:
         """The modules with the paths by which they are held."""
         self.tensors = tensors_among(paths)
         """Every parameter and buffer; one that is shared as often as it is held."""
-        self.kinds: dict[torch.nn.Module, Kind | None] = {}
+        self.is_lazy = any_lazy(self.tensors)
+        """True if a parameter or buffer has no shape yet; no modules are comparable then."""
         self.positions: dict[type, set[str]] = {}
         """Classes of modules that have such attributes."""
         self._objects: dict[int, tuple[object, tuple[object, ...]]] = {}
@@ -94,26 +95,26 @@ class Structure:
         names: set[str] = set()
         parents = []
         for module in paths:
-            names.update(module._parameters.keys())
+            if module._parameters:
+                names.update(module._parameters.keys())
             if module._modules:
                 children += len(children_of(module))
                 parents.append((type(module), *module._modules.keys()))
-        # Where no module with others in it looks like another one, no call of one can be reused.
-        may_repeat = len(set(parents)) < len(parents)
-        known: dict[Hashable, Kind] = {}
-        for module in reversed(paths):  # children come before their parents
-            self.kinds[module] = self._kind(module, known) if may_repeat and len(paths[module]) == 1 else None
         self.is_recursive = children >= len(paths)
         """True if a module is within itself."""
         self.has_masks = any(name.endswith(ORIGINAL) for name in names)
         """True if ``torch.nn.utils.prune`` has put a mask on a parameter."""
-        self.frequency = Counter(kind for kind in self.kinds.values() if kind is not None)
-
-    def _kind(self, module: torch.nn.Module, known: dict[Hashable, Kind]) -> Kind | None:
-        try:
-            return known.setdefault(self._key(module), len(known))
-        except _NotComparable:
-            return None
+        self.kinds: dict[torch.nn.Module, Kind] = {}
+        """Of comparable modules; none where no module with others in it looks like another one: no call can be reused then."""
+        may_repeat = len(set(parents)) < len(parents) and not self.is_lazy
+        known: dict[Hashable, Kind] = {}
+        for module in reversed(paths) if may_repeat else ():  # children come before their parents
+            if len(paths[module]) == 1:
+                try:
+                    self.kinds[module] = known.setdefault(self._key(module), len(known))
+                except _NotComparable:
+                    continue
+        self.frequency = Counter(self.kinds.values())
 
     def differs(self, module: torch.nn.Module) -> bool:
         """True if the module may have an attribute in which it differs from other modules of its kind."""
@@ -623,5 +624,7 @@ def _random_states() -> tuple[object, ...]:
     """Return the states of the generators of random numbers."""
     import numpy as np
 
-    numpy_state: Any = np.random.get_state(legacy=True)
-    return random.getstate(), bytes(torch.get_rng_state().numpy()), bytes(numpy_state[1]), *numpy_state[2:]
+    numpy_state: Any = np.random.get_state(legacy=False)
+    twister = numpy_state["state"]
+    numpy_numbers = twister["key"].tobytes(), twister["pos"], numpy_state["has_gauss"], numpy_state["gauss"]
+    return random.getstate(), torch.get_rng_state().numpy().tobytes(), numpy_numbers

@@ -44,9 +44,18 @@ def _channels_last(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
     """A tensor of ``shape`` in the layout of ``given``, contiguous or channels-last; None for any other."""
-    if given.dim() == 4 and _suggests_channels_last(given):
-        return _channels_last(shape, given.dtype) if given.is_contiguous(memory_format=torch.channels_last) else None
-    return new(shape, given.dtype) if is_new(given) else None
+    layout = _layout_of(given.shape, given.stride())
+    if layout is torch.contiguous_format:
+        return new(shape, given.dtype)
+    return _channels_last(shape, given.dtype) if layout is torch.channels_last else None
+
+
+@lru_cache(maxsize=4096)
+def _layout_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.memory_format | None:
+    if len(shape) == 4 and _suggests_channels_last(shape, strides):
+        is_packed = torch.empty_strided(shape, strides, device=META).is_contiguous(memory_format=torch.channels_last)
+        return torch.channels_last if is_packed else None
+    return torch.contiguous_format if strides == _strides(shape) else None
 
 
 def is_new(tensor: torch.Tensor) -> bool:
@@ -54,9 +63,8 @@ def is_new(tensor: torch.Tensor) -> bool:
     return tensor.stride() == _strides(tensor.shape)
 
 
-def _suggests_channels_last(given: torch.Tensor) -> bool:
+def _suggests_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """True if torch reads channels-last from the strides; with a single sample, channel or pixel they fit both layouts."""
-    strides, shape = given.stride(), given.shape
     least = strides[1]
     if not least:
         return False
@@ -183,7 +191,7 @@ def _conv(spatial: int) -> Shortcut:
         if not given.is_meta or not _weighs(weight, given):
             return None
         # An integer stands for a list of one; the dispatcher leaves trailing defaults out.
-        rest = tuple(value if isinstance(value, int) else tuple(value) for value in args[3:])
+        rest = tuple([value if isinstance(value, int) else tuple(value) for value in args[3:]])
         made = _convolved(spatial, given.shape, weight.shape, rest)
         return None if made is None else like(given, made)
 
@@ -301,8 +309,9 @@ def _batch_norm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given = args[0]
     if not given.is_meta or not given.is_floating_point():
         return None
-    if any(held is not None and held.dtype != given.dtype for held in (args[1], *args[3:4])):
-        return None
+    for held in (args[1], *args[3:4]):
+        if held is not None and held.dtype != given.dtype:
+            return None
     return like(given, given.shape)
 
 

@@ -250,13 +250,13 @@ class Attributes:
         self._values = list(chain.from_iterable(map(dict.values, self._current)))
         self._containers = [value for value in self._values if type(value) in _CONTAINERS]
         self._container_sizes = list(map(len, self._containers))
-        self._contents = self._contents_now()
+        self._filled = list(compress(self._containers, self._container_sizes))
+        self._mappings = [container for container in self._filled if isinstance(container, dict)]
+        self._contents = list(self._contents_now())
 
-    def _contents_now(self) -> list[Any]:
-        """Return what the containers hold: of a mapping the keys, and in another place the values."""
-        filled = list(compress(self._containers, self._container_sizes))
-        mappings = [container for container in filled if isinstance(container, dict)]
-        return list(chain(chain.from_iterable(filled), chain.from_iterable(map(dict.values, mappings))))
+    def _contents_now(self) -> Iterator[Any]:
+        """Return what the containers hold that were not empty: of a mapping the keys, and in another place the values."""
+        return chain(chain.from_iterable(self._filled), chain.from_iterable(map(dict.values, self._mappings)))
 
     def restore(self) -> list[torch.nn.Module]:
         """Put every one back that was exchanged, added or removed; returns the modules that had such."""
