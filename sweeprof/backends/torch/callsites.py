@@ -261,10 +261,11 @@ class LiveBytes:
 
     def saw(self, output: object) -> None:
         """Take note of what an operator returned."""
-        if isinstance(output, list | tuple):
-            for part in output:
+        if not isinstance(output, torch.Tensor):
+            for part in output if isinstance(output, list | tuple) else ():
                 self.saw(part)
-        if not isinstance(output, torch.Tensor) or output.layout != torch.strided:
+            return
+        if output.layout is not torch.strided:
             return
         storage = output.untyped_storage()
         key = storage._cdata
@@ -353,10 +354,13 @@ def tensors_in(tree: object) -> list[torch.Tensor]:
     return found
 
 
+_CONTAINERS = (list, tuple, set, frozenset)
+
+
 def _collect(tree: object, found: list[torch.Tensor]) -> None:
     if isinstance(tree, torch.Tensor):
         found.append(tree)
-    elif isinstance(tree, list | tuple | set | frozenset):
+    elif isinstance(tree, _CONTAINERS):
         for part in tree:
             _collect(part, found)
     elif isinstance(tree, Mapping):

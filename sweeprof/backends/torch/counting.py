@@ -6,7 +6,6 @@ The parameters and buffers of every module are counted with it, each tensor in m
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -264,8 +263,7 @@ def arguments_of(module: torch.nn.Module) -> str:
 def _sizes(value: object) -> tuple[int, ...]:
     """Return a kernel size or stride; empty for a value that is none."""
     sizes = value if isinstance(value, tuple | list) else (value,)
-    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
-    return tuple(sizes) if are_sizes else ()
+    return tuple(sizes) if set(map(type, sizes)) <= {int} else ()
 
 
 def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[LayerRow, ...]:
@@ -278,7 +276,7 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
     waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
     position: dict[ModuleCall | None, int] = {}
-    times: Counter[str] = Counter()
+    times: dict[str, int] = {}
     rows: list[LayerRow] = []
     owns: list[Weights] = []
     layers: dict[Kind, _Layer] = {}
@@ -311,8 +309,9 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
                 lists.discard(path)
                 add(ModuleCall(None, path, None), waiting.pop(path), -1)
         if call.module is not None:
-            add(call, call.module, times[call.path])
-            times[call.path] += 1
+            index = times.get(call.path, 0)
+            times[call.path] = index + 1
+            add(call, call.module, index)
     for path, module in waiting.items():
         add(ModuleCall(None, path, None), module, -1)
     if sites.outside.operators and not sites.outside.is_excluded:

@@ -140,10 +140,10 @@ class CountingMode(DispatchMode):
 
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
-            return self._higher_order(func, args, kwargs)
         operator = self._operators.get(func)
         if operator is None:
+            if isinstance(func, HigherOrderOperator):
+                return self._higher_order(func, args, kwargs)
             operator = self._operators[func] = self._looked_up(func)
         if operator.is_composite:
             with self:  # counted by its parts

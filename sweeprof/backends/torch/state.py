@@ -267,35 +267,39 @@ class Attributes:
             and all(map(is_, self._contents_now(), self._contents))
         ):
             return []
-        contents = self._contents_by_container()
+        restored = self._restored_containers()
         changed = []
         end = 0
         for module, current, names in zip(self.modules, self._current, self._names, strict=True):
             begin, end = end, end + len(names)
             values = self._values[begin:end]
-            is_changed = len(current) != len(names) or not all(map(is_, current.values(), values))
-            if is_changed:
+            if len(current) != len(names) or not all(map(is_, current.values(), values)):
                 current.clear()
                 current.update(zip(names, values, strict=True))
-            for value in values:
-                if type(value) in _CONTAINERS and not _same(value, content := next(contents)):
-                    is_changed = True
-                    value.clear()
-                    value.extend(content) if isinstance(value, list) else value.update(content)
-            if is_changed:
+                changed.append(module)
+            elif restored and not restored.isdisjoint(map(id, values)):
                 changed.append(module)
         return changed
 
-    def _contents_by_container(self) -> Iterator[Any]:
-        """Yield for each container another one of its kind that holds what it held."""
+    def _restored_containers(self) -> set[int]:
+        """Put back what the containers held; returns the identities of those that held something else."""
+        restored = set()
         end, mapped = 0, sum(self._container_sizes)
         for container, size in zip(self._containers, self._container_sizes, strict=True):
+            if not size and not container:
+                continue
             begin, end = end, end + size
             content: Any = self._contents[begin:end]
             if isinstance(container, dict):
                 content = dict(zip(content, self._contents[mapped : mapped + size], strict=True))
                 mapped += size
-            yield set(content) if isinstance(container, set) else content
+            if isinstance(container, set):
+                content = set(content)
+            if not _same(container, content):
+                restored.add(id(container))
+                container.clear()
+                container.extend(content) if isinstance(container, list) else container.update(content)
+        return restored
 
 
 def _same(value: Any, content: Any) -> bool:
