@@ -56,6 +56,8 @@ class ModuleCall:
     """The cost by a formula of the module's type, which replaces that of its operators."""
     source: ModuleCall | None = None
     """The equal call whose counts these are; None if this one was run."""
+    row: int | None = None
+    """Index of its row, once the table is made."""
 
     def copy(self, other: ModuleCall) -> None:
         """Take over all counts of an equal call."""

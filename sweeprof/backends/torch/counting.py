@@ -226,6 +226,7 @@ def place_of(tensor: torch.Tensor) -> StorageKey:
 
 _AS_COUNTED = Cost()
 _LONGEST_ARGUMENTS = 200
+_OUTERMOST = frozenset({ROOT, OUTSIDE})
 
 
 class _Layer(NamedTuple):
@@ -275,24 +276,26 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
-    position: dict[ModuleCall | None, int] = {}
     times: dict[str, int] = {}
     rows: list[LayerRow] = []
     owns: list[Weights] = []
     layers: dict[Kind, _Layer] = {}
 
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
-        position[call] = len(rows)
+        call.row = len(rows)
         own = weights.own.pop(module, NO_WEIGHTS)
         around = call.parent
         while around is not None and around.is_excluded:
             around = around.parent
-        parent = position.get(around)
+        parent = None if around is None else around.row
         subtree = weights.subtree.get(module)
         owns.append(own)
-        kind = None if structure is None or structure.differs(module) else structure.kinds.get(module)
+        kind = None if structure is None else structure.kinds.get(module)
+        if kind is not None and structure is not None and structure.differs(module):
+            kind = None
         if call.source is not None and kind is not None:
-            source = position[call.source]
+            source = call.source.row
+            assert source is not None
             if owns[source] is own and rows[source].subtree is subtree:
                 rows.append(repeated_row(rows[source], call.path, _depth(call.path), index, parent))
                 return
@@ -320,7 +323,7 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
 
 
 def _depth(path: str) -> int:
-    return 0 if path in (ROOT, OUTSIDE) else path.count(".") + 1
+    return 0 if path in _OUTERMOST else path.count(".") + 1
 
 
 def _row(

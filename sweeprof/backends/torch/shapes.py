@@ -407,6 +407,34 @@ def _with_numbers(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     return _same(args, kwargs) if all(type(number) in _NUMBERS for number in args[1:] if number is not None) else None
 
 
+def _compared(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """Elementwise comparison with a number."""
+    given = args[0]
+    strides = packed_strides(given) if given.is_meta and not given.is_complex() and type(args[1]) in _NUMBERS else None
+    return None if strides is None else torch.empty_strided(given.shape, strides, dtype=torch.bool, device=META)
+
+
+def _masked_fill(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """``(input, mask, number)``: a contiguous copy of the input, broadcast with the mask."""
+    given, mask, number = args
+    if not given.is_meta or not given.is_floating_point() or mask.dtype != torch.bool or type(number) not in _NUMBERS:
+        return None
+    shape = _broadcast(given.shape, mask.shape)
+    return None if shape is None else new(shape, given.dtype)
+
+
+def _index(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """One tensor of integers as the index along one axis, such as the positions that a bias of an attention has."""
+    given, indices = args
+    chosen = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(chosen) != 1 or not is_plain(given):
+        return None
+    axis, index = chosen[0]
+    if index.dtype != torch.int64 or not index.is_contiguous() or 1 in given.shape or 1 in index.shape:
+        return None
+    return new((*given.shape[:axis], *index.shape, *given.shape[axis + 1 :]), given.dtype)
+
+
 def _stack(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     tensors, axis = args[0], args[1] if len(args) > 1 else 0
     first = tensors[0]
@@ -467,6 +495,9 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::clamp": _with_numbers,
     "aten::clamp_min": _with_numbers,
     "aten::pow.Tensor_Scalar": _with_numbers,
+    **{f"aten::{name}.Scalar": _compared for name in "eq ne lt le gt ge".split()},
+    "aten::masked_fill.Scalar": _masked_fill,
+    "aten::index.Tensor": _index,
     "aten::stack": _stack,
     "aten::roll": _roll,
     "aten::contiguous": _contiguous,
