@@ -427,8 +427,9 @@ class ReusingCallSites(CallSites):
         key = (kind, _argument_key(args, tensors), _argument_key(kwargs, tensors) if kwargs else None)
         if len(tensors) > 1:
             places = [tensor.untyped_storage()._cdata for tensor in tensors]
-            names = list(map(id, tensors))
-            return (*key, *map(places.index, places), *map(names.index, names))
+            if len(set(places)) < len(places):
+                names = list(map(id, tensors))
+                return (*key, *map(places.index, places), *map(names.index, names))
         return key
 
     def _run_once(
@@ -496,13 +497,13 @@ class ReusingCallSites(CallSites):
         if not output.is_meta or output.__dict__ or output.layout is not torch.strided:
             raise _NotComparable
         storage = output.untyped_storage()
-        for position, tensor in enumerate(tensors):
-            if tensor.is_meta and tensor.untyped_storage()._cdata == storage._cdata:
-                if tensor.dtype != output.dtype:
-                    raise _NotComparable
-                offset = output.storage_offset() - tensor.storage_offset()
-                return _Given(position, output.shape, output.stride(), offset)
         if not self._live.made_since(storage, made):
+            for position, tensor in enumerate(tensors):
+                if tensor.is_meta and tensor.untyped_storage()._cdata == storage._cdata:
+                    if tensor.dtype != output.dtype:
+                        raise _NotComparable
+                    offset = output.storage_offset() - tensor.storage_offset()
+                    return _Given(position, output.shape, output.stride(), offset)
             raise _NotComparable
         nbytes = storage.nbytes()
         number = list(fresh).index(storage._cdata) if storage._cdata in fresh else len(fresh)

@@ -333,36 +333,43 @@ def _softmax(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
 
 
 def _concatenation(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """Contiguous unless the strides of every tensor suggest channels-last."""
     tensors = args[0]
     axis = args[1] if len(args) > 1 else 0
-    first = tensors[0]
+    dtype, shape = tensors[0].dtype, list(tensors[0].shape)
     if axis < 0:
-        axis += first.dim()
-    shape = list(first.shape)
+        axis += len(shape)
     total = 0
+    is_contiguous = False
     for tensor in tensors:
-        other = tensor.shape
-        if not is_plain(tensor) or tensor.dtype != first.dtype or len(other) != len(shape):
-            return None
-        if any(size != shape[i] for i, size in enumerate(other) if i != axis):
+        other = list(tensor.shape)
+        if not tensor.is_meta or tensor.dtype != dtype or len(other) != len(shape):
             return None
         total += other[axis]
+        other[axis] = shape[axis]
+        if other != shape:
+            return None
+        if not is_contiguous:
+            suggests_other = (
+                _suggests_channels_last(tensor.shape, tensor.stride()) if len(shape) == 4 else not is_new(tensor)
+            )
+            is_contiguous = len(shape) < 4 or not suggests_other
     shape[axis] = total
-    return new(shape, first.dtype)
+    return new(shape, dtype) if is_contiguous else None
 
 
 def _average_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, kernel, stride, padding, ceil_mode, ...)``."""
-    return None if len(args) > 4 and args[4] else _pooled(args)
+    return _pooled(args, len(args) > 4 and args[4])
 
 
 def _max_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, kernel, stride, padding, dilation, ceil_mode)``."""
     dilated = len(args) > 4 and any(step != 1 for step in _pair(args[4], 2))
-    return None if dilated or (len(args) > 5 and args[5]) else _pooled(args)
+    return None if dilated else _pooled(args, len(args) > 5 and args[5])
 
 
-def _pooled(args: Args) -> torch.Tensor | None:
+def _pooled(args: Args, ceil_mode: bool) -> torch.Tensor | None:
     given = args[0]
     shape = given.shape
     if len(shape) != 4 or not given.is_meta:
@@ -372,7 +379,11 @@ def _pooled(args: Args) -> torch.Tensor | None:
     padding = _pair(args[3], 2) if len(args) > 3 else (0, 0)
     if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
         return None
-    made = [(shape[i + 2] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in range(2)]
+    made = []
+    for size, window, step, pad in zip(shape[2:], kernel, stride, padding, strict=True):
+        windows = (size + 2 * pad - window + (step - 1 if ceil_mode else 0)) // step + 1
+        begins_outside = ceil_mode and (windows - 1) * step >= size + pad
+        made.append(windows - 1 if begins_outside else windows)
     return like(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
 
 

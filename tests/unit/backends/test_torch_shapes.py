@@ -478,6 +478,14 @@ def test_channels_last_is_answered_too(name: str) -> None:
     assert answer.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_what_fits_both_layouts_is_concatenated_like_channels_last() -> None:
+    pixels = ones(1, 1, 1, 2).permute(0, 3, 1, 2)
+    assert pixels.is_contiguous()
+    assert SHORTCUTS["aten::cat"](([on_meta(pixels), on_meta(pixels)], -1), {}) is None
+    either = SHORTCUTS["aten::cat"](([on_meta(pixels), on_meta(ones(1, 2, 1, 1))], -1), {})
+    assert described(either) == described(torch.cat([pixels, ones(1, 2, 1, 1)], -1))
+
+
 @pytest.mark.parametrize("right", [2, 0.5, ones(2, 1), ones(3), ones(5, 2, 3)])
 def test_a_number_or_something_broadcast_is_answered(right: Any) -> None:
     answer = SHORTCUTS["aten::mul.Tensor"]((on_meta(ones(2, 3)), on_meta(right)), {})
