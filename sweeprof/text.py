@@ -18,6 +18,8 @@ def printable(text: str) -> str:
 
     Line breaks and tabs stay. The spelling is the one of JSON, so that JSON remains valid and keeps its meaning.
     """
+    if text.isprintable():  # which most are, and takes a tenth of the time
+        return text
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

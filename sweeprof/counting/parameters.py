@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sweeprof.results.layers import Weights
 
-_NONE = Weights()
+NO_WEIGHTS = Weights()
 
 
 class Variable(NamedTuple):
@@ -29,7 +29,7 @@ class Variable(NamedTuple):
 def summed(variables: Collection[Variable]) -> Weights:
     """The weights of variables, each of which counts."""
     if not variables:
-        return _NONE
+        return NO_WEIGHTS
     params = trainable = buffers = 0
     pruned: int | None = 0
     params_bytes: float = 0
@@ -50,24 +50,24 @@ def summed(variables: Collection[Variable]) -> Weights:
 
 def added(parts: Sequence[Weights]) -> Weights:
     """The weights of parts that share none."""
-    parts = [part for part in parts if part is not _NONE]
+    parts = [part for part in parts if part is not NO_WEIGHTS]
     if len(parts) < 2:
-        return parts[0] if parts else _NONE
-    dtypes: dict[str, int] = {}
+        return parts[0] if parts else NO_WEIGHTS
+    params = trainable = buffers = 0
     pruned: int | None = 0
+    params_bytes: float = 0
+    buffers_bytes: float = 0
+    dtypes: dict[str, int] = {}
     for part in parts:
+        params += part.params
+        trainable += part.trainable
+        params_bytes += part.params_bytes
+        buffers += part.buffers
+        buffers_bytes += part.buffers_bytes
         pruned = _both(pruned, part.pruned)
         for dtype, elements in part.dtypes.items():
             dtypes[dtype] = dtypes.get(dtype, 0) + elements
-    return Weights(
-        sum(part.params for part in parts),
-        sum(part.trainable for part in parts),
-        whole(sum(part.params_bytes for part in parts)),
-        sum(part.buffers for part in parts),
-        whole(sum(part.buffers_bytes for part in parts)),
-        dtypes,
-        pruned,
-    )
+    return Weights(params, trainable, whole(params_bytes), buffers, whole(buffers_bytes), dtypes, pruned)
 
 
 def _both(first: int | None, second: int | None) -> int | None:
@@ -76,5 +76,7 @@ def _both(first: int | None, second: int | None) -> int | None:
 
 def whole(size: float) -> int | float:
     """Return the size as an integer unless it has half bytes; bytes per element are fractions, whose products are not exact."""
+    if isinstance(size, int):
+        return size
     nearest = round(size)
     return nearest if math.isclose(size, nearest, rel_tol=1e-9) else size

@@ -33,7 +33,7 @@ COUNTS = ("macs", "flops", "ops", "act_bytes")
 TIMES = ("forward_s", "forward_self_s", "backward_s", "backward_self_s")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: thousands are made at once, and a frozen one takes four times as long
 class Weights:
     """Parameters and buffers: a module's own, or those of its whole subtree, each tensor once."""
 
@@ -50,7 +50,7 @@ class Weights:
     """Parameters that a pruning mask sets to zero; they are among ``params``. None where the mask has no values, as on meta."""
 
 
-@dataclass(slots=True)  # not frozen: thousands are made at once, and a frozen one takes four times as long
+@dataclass(slots=True)  # not frozen, like Weights
 class OperatorCount:
     """All uses of one operator within one call of a module."""
 
@@ -66,7 +66,7 @@ class OperatorCount:
     """Elements of what it returned."""
 
 
-@dataclass(slots=True)  # not frozen, like OperatorCount
+@dataclass(slots=True)  # not frozen, like Weights
 class LayerRow(Displayed):
     """One call of one module. Counts are the module's own, without those of its children, which have rows of their own.
 
@@ -151,14 +151,13 @@ class LayerRow(Displayed):
 
 _FIELDS = tuple(spec.name for spec in dataclasses.fields(LayerRow))
 _values_of = attrgetter(*_FIELDS)
-_PATH, _DEPTH, _CALL, _PARENT = map(_FIELDS.index, ("path", "depth", "call", "parent"))
 
 
 def repeated_row(row: LayerRow, path: str, depth: int, call: int, parent: int | None) -> LayerRow:
     """Return the row of an equal call of another module: ``dataclasses.replace``, a few times quicker."""
-    values = list(_values_of(row))
-    values[_PATH], values[_DEPTH], values[_CALL], values[_PARENT] = path, depth, call, parent
-    return LayerRow(*values)
+    repeated = LayerRow(*_values_of(row))
+    repeated.path, repeated.depth, repeated.call, repeated.parent = path, depth, call, parent
+    return repeated
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ class ModuleCall:
     """The cost by a formula of the module's type, which replaces that of its operators."""
     source: ModuleCall | None = None
     """The equal call whose counts these are; None if this one was run."""
+    row: int | None = None
+    """Index of its row, once the table is made."""
 
     def copy(self, other: ModuleCall) -> None:
         """Take over all counts of an equal call."""
@@ -96,8 +98,8 @@ def _seen_of(shape: torch.Size, dtype: torch.dtype) -> TensorShapes:
 class CallSites:
     """Follows the calls of every module below a root."""
 
-    def __init__(self, root: torch.nn.Module, formulas: Formulas) -> None:
-        self.paths = paths_of(root)
+    def __init__(self, paths: dict[torch.nn.Module, list[str]], formulas: Formulas) -> None:
+        self.paths = paths
         self.excluded = excluded_paths(self.paths, formulas.selection)
         self.outside = ModuleCall(None, OUTSIDE, None, OUTSIDE in self.excluded)
         self.calls: list[ModuleCall] = []
@@ -113,20 +115,12 @@ class CallSites:
         """Within it, every call of a module is followed, also one made as ``module.forward(...)``."""
         # A scripted module runs in an interpreter that knows no instances.
         modules = [module for module in self.paths if not isinstance(module, torch.jit.ScriptModule)]
-        with forwards_wrapped(modules, lambda module: self.following(module, module.forward, self._formula(module))):
+        with forwards_wrapped(modules, self.following):
             yield
 
-    def following(
-        self, module: torch.nn.Module, forward: Callable[..., object], formula: Formula | None
-    ) -> Callable[..., object]:
-        """Return what runs in the place of a module's forward.
-
-        Args:
-            module: whose calls are followed.
-            forward: its own.
-            formula: by which the user says what it costs; None: its operators are counted.
-        """
-        return partial(self._followed, module, forward, formula)
+    def following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
+        """Return what runs in the place of a module's forward."""
+        return partial(self._followed, module, forward, self.formula_of(module))
 
     def _followed(
         self,
@@ -167,7 +161,8 @@ class CallSites:
         call.outputs = described(outputs)
         return outputs
 
-    def _formula(self, module: torch.nn.Module) -> Formula | None:
+    def formula_of(self, module: torch.nn.Module) -> Formula | None:
+        """Return the formula by which the user says what a module costs; None: its operators are counted."""
         kind = type(module)
         if kind not in self._formula_of:
             self._formula_of[kind] = self._formulas.of_module(module)
@@ -268,10 +263,11 @@ class LiveBytes:
 
     def saw(self, output: object) -> None:
         """Take note of what an operator returned."""
-        if isinstance(output, list | tuple):
-            for part in output:
+        if not isinstance(output, torch.Tensor):
+            for part in output if isinstance(output, list | tuple) else ():
                 self.saw(part)
-        if not isinstance(output, torch.Tensor) or output.layout != torch.strided:
+            return
+        if output.layout is not torch.strided:
             return
         storage = output.untyped_storage()
         key = storage._cdata
@@ -360,10 +356,13 @@ def tensors_in(tree: object) -> list[torch.Tensor]:
     return found
 
 
+_CONTAINERS = (list, tuple, set, frozenset)
+
+
 def _collect(tree: object, found: list[torch.Tensor]) -> None:
     if isinstance(tree, torch.Tensor):
         found.append(tree)
-    elif isinstance(tree, list | tuple | set | frozenset):
+    elif isinstance(tree, _CONTAINERS):
         for part in tree:
             _collect(part, found)
     elif isinstance(tree, Mapping):

@@ -246,7 +246,7 @@ def _conv(*, transposed: bool) -> TorchRule:
     """Return the rule of ``(input, weight, ...)`` with a bias behind the weight, or behind the kernel's size, or without any."""
 
     def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-        bias = any(isinstance(value, torch.Tensor) for value in args[2:4])
+        bias = isinstance(argument(args, 2), torch.Tensor) or isinstance(argument(args, 3), torch.Tensor)
         return _convolution_of(args[1], args[0], output, numbers_of(output), transposed=transposed, bias=bias)
 
     return rule

@@ -6,11 +6,11 @@ The parameters and buffers of every module are counted with it, each tensor in m
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +26,7 @@ from sweeprof.backends.torch.callsites import (
     costs_of,
     dtype_name,
     operator_counts,
+    paths_of,
     tensors_in,
 )
 from sweeprof.backends.torch.dispatch import (
@@ -49,7 +50,7 @@ from sweeprof.backends.torch.model import (
 from sweeprof.backends.torch.repeats import PLAIN_TENSORS, Kind, ReusingCallSites, Structure
 from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
-from sweeprof.counting.parameters import Variable, added, summed
+from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, summed
 from sweeprof.counting.selection import outermost
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -96,33 +97,48 @@ def _differ_within_kinds(structure: Structure) -> bool:
     For that, every module and the memory of every tensor must have one place in the model, and no parameter may have a mask.
     """
     modules, tensors = structure.paths, structure.tensors
-    if any(len(paths) > 1 for paths in modules.values()) or structure.is_recursive:
+    if sum(map(len, modules.values())) > len(modules) or structure.is_recursive or structure.has_masks:
         return True
-    if any(map(_may_be_packed, {type(module).__module__ for module in modules})) or structure.has_masks:
+    if any(_may_be_packed(kind.__module__) for kind in set(map(type, modules))):
         return True
-    if not {type(tensor) for tensor in tensors} <= PLAIN_TENSORS or any(t.layout is not torch.strided for t in tensors):
+    if not PLAIN_TENSORS.issuperset(map(type, tensors)) or not _STRIDED.issuperset(map(_layout, tensors)):
         return True
     return len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
 
 
-def _by_kind(
-    modules: Mapping[torch.nn.Module, Sequence[str]], kinds: Mapping[torch.nn.Module, Kind | None]
-) -> ModuleWeights:
+_STRIDED = frozenset({torch.strided})
+_layout = attrgetter("layout")
+
+
+def _by_kind(modules: Mapping[torch.nn.Module, Sequence[str]], kinds: Mapping[torch.nn.Module, Kind]) -> ModuleWeights:
     """Return the weights if nothing is shared, each kind of module added up once."""
     own: dict[torch.nn.Module, Weights] = {}
     subtree: dict[torch.nn.Module, Weights] = {}
     known: dict[Kind, tuple[Weights, Weights]] = {}
     for module in reversed(list(modules)):  # children come after their parents
-        kind = kinds[module]
+        kind = kinds.get(module)
         found = None if kind is None else known.get(kind)
         if found is None:
-            mine = summed(_tensors(module, {}))
+            mine = _plain_weights(module) if module._parameters or module._buffers else NO_WEIGHTS
             children = children_of(module) if module._modules else ()
             found = mine, added([mine, *(subtree[child] for child in children)]) if children else mine
             if kind is not None:
                 known[kind] = found
         own[module], subtree[module] = found
     return ModuleWeights(own, subtree)
+
+
+def _plain_weights(module: torch.nn.Module) -> Weights:
+    """Return a module's own weights if its tensors are plain and not shared."""
+    found = [
+        Variable(None, tensor.numel(), tensor.itemsize, dtype_name(tensor.dtype), tensor.requires_grad, False)
+        for tensor in module._parameters.values()
+        if tensor is not None
+    ]
+    for name, tensor in module._buffers.items():
+        if tensor is not None and name not in module._non_persistent_buffers_set:
+            found.append(Variable(None, tensor.numel(), tensor.itemsize, dtype_name(tensor.dtype), False, True))
+    return summed(found)
 
 
 def _by_tensor(held: Mapping[torch.nn.Module, Sequence[Variable]]) -> ModuleWeights:
@@ -210,7 +226,7 @@ def place_of(tensor: torch.Tensor) -> StorageKey:
 
 _AS_COUNTED = Cost()
 _LONGEST_ARGUMENTS = 200
-_NO_WEIGHTS = Weights()
+_OUTERMOST = frozenset({ROOT, OUTSIDE})
 
 
 class _Layer(NamedTuple):
@@ -248,8 +264,7 @@ def arguments_of(module: torch.nn.Module) -> str:
 def _sizes(value: object) -> tuple[int, ...]:
     """Return a kernel size or stride; empty for a value that is none."""
     sizes = value if isinstance(value, tuple | list) else (value,)
-    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
-    return tuple(sizes) if are_sizes else ()
+    return tuple(sizes) if set(map(type, sizes)) <= {int} else ()
 
 
 def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[LayerRow, ...]:
@@ -261,24 +276,26 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
-    position: dict[ModuleCall | None, int] = {}
-    times: Counter[str] = Counter()
+    times: dict[str, int] = {}
     rows: list[LayerRow] = []
     owns: list[Weights] = []
     layers: dict[Kind, _Layer] = {}
 
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
-        position[call] = len(rows)
-        own = weights.own.pop(module, _NO_WEIGHTS)
+        call.row = len(rows)
+        own = weights.own.pop(module, NO_WEIGHTS)
         around = call.parent
         while around is not None and around.is_excluded:
             around = around.parent
-        parent = position.get(around)
+        parent = None if around is None else around.row
         subtree = weights.subtree.get(module)
         owns.append(own)
-        kind = None if structure is None or structure.differs(module) else structure.kinds[module]
+        kind = None if structure is None else structure.kinds.get(module)
+        if kind is not None and structure is not None and structure.differs(module):
+            kind = None
         if call.source is not None and kind is not None:
-            source = position[call.source]
+            source = call.source.row
+            assert source is not None
             if owns[source] is own and rows[source].subtree is subtree:
                 rows.append(repeated_row(rows[source], call.path, _depth(call.path), index, parent))
                 return
@@ -295,17 +312,18 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
                 lists.discard(path)
                 add(ModuleCall(None, path, None), waiting.pop(path), -1)
         if call.module is not None:
-            add(call, call.module, times[call.path])
-            times[call.path] += 1
+            index = times.get(call.path, 0)
+            times[call.path] = index + 1
+            add(call, call.module, index)
     for path, module in waiting.items():
         add(ModuleCall(None, path, None), module, -1)
     if sites.outside.operators and not sites.outside.is_excluded:
-        rows.append(_row(sites.outside, _Layer(), _NO_WEIGHTS, None, 0, None))
+        rows.append(_row(sites.outside, _Layer(), NO_WEIGHTS, None, 0, None))
     return tuple(rows)
 
 
 def _depth(path: str) -> int:
-    return 0 if path in (ROOT, OUTSIDE) else path.count(".") + 1
+    return 0 if path in _OUTERMOST else path.count(".") + 1
 
 
 def _row(
@@ -315,36 +333,30 @@ def _row(
     inputs, outputs, message = call.inputs, call.outputs, call.counted or _AS_COUNTED
     scale = message.activation_size
     output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
-    return LayerRow(
-        path=call.path,
-        type=layer.type,
-        depth=_depth(call.path),
-        call=index,
-        params=own.params,
-        trainable=own.trainable,
-        params_bytes=own.params_bytes,
-        buffers=own.buffers,
-        macs=macs,
-        input_shapes=message.input_shapes or inputs.shapes,
-        output_shapes=message.output_shapes or outputs.shapes,
-        flops=flops,
-        ops=ops,
-        act_bytes=0 if call.children else output_bytes,
-        input_bytes=inputs.nbytes,
-        output_bytes=output_bytes,
-        input_dtypes=inputs.dtypes,
-        output_dtypes=outputs.dtypes,
-        buffers_bytes=own.buffers_bytes,
-        dtypes=own.dtypes,
-        subtree=subtree,
-        parent=parent,
-        operators=operator_counts(call),
-        arguments=layer.arguments,
-        kernel_size=layer.kernel_size,
-        stride=layer.stride,
-        groups=layer.groups,
-        pruned=own.pruned,
+    row = LayerRow(
+        call.path, layer.type, _depth(call.path), index, own.params, own.trainable, own.params_bytes, own.buffers, macs
     )
+    # As keyword arguments, so many would take as long as the rest of the row.
+    row.input_shapes = message.input_shapes or inputs.shapes
+    row.output_shapes = message.output_shapes or outputs.shapes
+    row.flops = flops
+    row.ops = ops
+    row.act_bytes = 0 if call.children else output_bytes
+    row.input_bytes = inputs.nbytes
+    row.output_bytes = output_bytes
+    row.input_dtypes = inputs.dtypes
+    row.output_dtypes = outputs.dtypes
+    row.buffers_bytes = own.buffers_bytes
+    row.dtypes = own.dtypes
+    row.subtree = subtree
+    row.parent = parent
+    row.operators = operator_counts(call)
+    row.arguments = layer.arguments
+    row.kernel_size = layer.kernel_size
+    row.stride = layer.stride
+    row.groups = layer.groups
+    row.pruned = own.pruned
+    return row
 
 
 __all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]
@@ -420,7 +432,8 @@ def count_layers(
             return _without_values(module, inputs, formulas, reason, recorders)
         try:
             method = f"{FOR_REAL}: {reason}"
-            return _count(module, on_device(inputs, device or "cpu"), formulas, method, recorders=recorders)
+            given = on_device(inputs, device or "cpu")
+            return _count(Structure(module), given, formulas, method, recorders=recorders)
         except FormulaFailed as failed:
             raise failed.error from None
 
@@ -438,16 +451,18 @@ def _over_shapes(
     Raises:
         NotOnShapes: the forward raised something each time; the message is that of the first.
     """
-    module = materialised(uncompiled(module), inputs)
+    module = uncompiled(module)
+    structure = Structure(module)
+    if structure.is_lazy:
+        structure = Structure(materialised(module, inputs))
     first: Exception | None = None
     for attempt in _ATTEMPTS:
         if attempt.zeros and not _has_integers_on_meta(inputs):
             continue
         try:
-            counted = copied_to_meta(module) if attempt.is_copy else module
-            given = (
-                as_shapes(inputs, device_of(counted), attempt.zeros) if attempt.constants else on_device(inputs, "meta")
-            )
+            counted = Structure(copied_to_meta(structure.root)) if attempt.is_copy else structure
+            device = device_of(counted.root)
+            given = as_shapes(inputs, device, attempt.zeros) if attempt.constants else on_device(inputs, "meta")
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
                 return _count(
                     counted, given, formulas, attempt.method, constants=attempt.constants, recorders=recorders
@@ -507,7 +522,7 @@ def _without_values(
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
         given = as_shapes(inputs, None)
-        return _count(module, given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
+        return _count(Structure(module), given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
@@ -525,7 +540,7 @@ def weights_alone(build: Build, reason: str) -> LayerTable:
 
 
 def _weights_of(module: torch.nn.Module, reason: str, formulas: Formulas = DEFAULTS) -> LayerTable:
-    sites = CallSites(module, formulas)
+    sites = CallSites(paths_of(module), formulas)
     rows = rows_of(sites)
     rows = tuple(replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows)
     return LayerTable(rows, method="weights only", uncounted=reason, excluded=outermost(sites.excluded))
@@ -538,7 +553,7 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _count(  # how the mode treats what has no values
-    module: torch.nn.Module,
+    structure: Structure,
     inputs: Inputs,
     formulas: Formulas,
     method: str,
@@ -550,8 +565,8 @@ def _count(  # how the mode treats what has no values
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
     may_reuse = on_shapes and formulas.reuse_counts and recorders is None and formulas.selection.is_everything
-    sites = ReusingCallSites(module, formulas, may_reuse)
-    structure = sites.structure
+    sites = ReusingCallSites(structure, formulas, may_reuse)
+    module = structure.root
     protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
@@ -567,8 +582,7 @@ def _count(  # how the mode treats what has no values
     del outputs
     if sites.were_wrong(changed):
         formulas = formulas.without_reuse()
-        return _count(module, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
-    structure.release()
+        return _count(structure, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     return LayerTable(
         rows=rows_of(sites, structure),
         uncovered=sites.uncovered,
@@ -615,7 +629,7 @@ def own_counts(build: Build, inputs: Inputs) -> OwnCounts:
     try:
         module = copied_to_meta(in_inference(materialised(build_on_meta(build), inputs)))
         given = as_shapes(inputs, None)
-        sites = CallSites(module, DEFAULTS)
+        sites = CallSites(paths_of(module), DEFAULTS)
         on_shapes = CountingMode(sites, LiveBytes(sites.where, ()), DEFAULTS, on_shapes=True)
         random = torch.random.fork_rng(devices=())
         with random, torch.no_grad(), slow_paths(), on_shapes, FlopCounterMode(display=False) as counter:

@@ -62,6 +62,8 @@ WEIGHT_ELEMENTS = 4096
 """What depends on weights alone is computed for real from up to so many elements."""
 
 _META = torch.device("meta")
+_NUMBER: Any = torch.ops.aten.scalar_tensor.default
+"""Makes a tensor of one number."""
 _SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT}
 _NO_FUNCTIONS = (type, OpOverload, OpOverloadPacket, HigherOrderOperator)
 """What can be called, and is none of the functions that an operator takes."""
@@ -140,10 +142,10 @@ class CountingMode(DispatchMode):
 
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
-            return self._higher_order(func, args, kwargs)
         operator = self._operators.get(func)
         if operator is None:
+            if isinstance(func, HigherOrderOperator):
+                return self._higher_order(func, args, kwargs)
             operator = self._operators[func] = self._looked_up(func)
         if operator.is_composite:
             with self:  # counted by its parts
@@ -327,6 +329,8 @@ class CountingMode(DispatchMode):
         """A new tensor that depends on no other: for real where it is small, also if it is asked for on meta."""
         if not operator.takes_device:
             return func(*args, **kwargs)
+        if func is _NUMBER and self._most:
+            return func(*args, **_mapped(kwargs, self._off_meta))
         output = func(*args, **{**kwargs, "device": _META})
         if not self._most or not isinstance(output, torch.Tensor):
             return output

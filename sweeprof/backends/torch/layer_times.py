@@ -96,7 +96,7 @@ class ModuleProbes:
         """Within it every call of a module leaves two marks; afterwards every module is as it was."""
         index = {module: number for number, module in enumerate(self.modules)}
         try:
-            with forwards_wrapped(self.modules, lambda module: self._probed(index[module], module.forward)):
+            with forwards_wrapped(self.modules, lambda module, forward: self._probed(index[module], forward)):
                 yield
         finally:
             self.forget()
@@ -431,7 +431,7 @@ class TorchTrainingHooks:
         self._cost = calibrated(self._clock, device, with_backward=True)
         with ExitStack() as attached:
             attached.enter_context(self._probes.attached())
-            attached.enter_context(forwards_wrapped([self._root], lambda root: self._stepping(root.forward)))
+            attached.enter_context(forwards_wrapped([self._root], lambda _, forward: self._stepping(forward)))
             attached.callback(register_optimizer_step_pre_hook(self._update_begins).remove)
             attached.callback(register_optimizer_step_post_hook(self._update_ends).remove)
             self._attached = attached.pop_all()

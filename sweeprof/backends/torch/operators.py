@@ -91,7 +91,7 @@ class _Counting(CallSites):
     """FLOPs of every operator with a formula, apart by phase, path and shapes."""
 
     def __init__(self, root: torch.nn.Module) -> None:
-        super().__init__(root, Formulas())
+        super().__init__(paths_of(root), Formulas())
         self.found: defaultdict[OperatorKey, list[int]] = defaultdict(list)
         self._phase: Phase = "forward"
 
@@ -298,7 +298,7 @@ def annotated(root: torch.nn.Module) -> Iterator[None]:
     paths = paths_of(root)
     running = [OUTSIDE]
     modules = running_as_python(paths)
-    with forwards_wrapped(modules, lambda module: _annotating(paths[module], running, module.forward)):
+    with forwards_wrapped(modules, lambda module, forward: _annotating(paths[module], running, forward)):
         yield
 
 

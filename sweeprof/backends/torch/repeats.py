@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.callsites import CallSites, LiveBytes, ModuleCall, described
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, ModuleCall, described, paths_of
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.private import (
     GLOBAL_HOOKS,
@@ -44,8 +44,8 @@ from sweeprof.backends.torch.private import (
     is_any_autocast_enabled,
 )
 from sweeprof.backends.torch.single_operators import Rule, are_original, operator_of
-from sweeprof.backends.torch.state import ORIGINAL, children_of, tensors_among
-from sweeprof.counting.formulas import Args, Formula, Formulas, Kwargs
+from sweeprof.backends.torch.state import ORIGINAL, any_lazy, children_of, tensors_among
+from sweeprof.counting.formulas import Args, Formulas, Kwargs
 
 _META = torch.device("meta")
 
@@ -79,47 +79,42 @@ class _NotComparable(Exception):
 class Structure:
     """Every module below a root, each once, parents first."""
 
-    def __init__(self, paths: dict[torch.nn.Module, list[str]]) -> None:
-        """Args:
-        paths: the modules with the paths by which they are held.
-        """
-        self.paths = paths
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.root = root
+        self.paths = paths = paths_of(root)
+        """The modules with the paths by which they are held."""
         self.tensors = tensors_among(paths)
         """Every parameter and buffer; one that is shared as often as it is held."""
-        self.kinds: dict[torch.nn.Module, Kind | None] = {}
+        self.is_lazy = any_lazy(self.tensors)
+        """True if a parameter or buffer has no shape yet; no modules are comparable then."""
         self.positions: dict[type, set[str]] = {}
         """Classes of modules that have such attributes."""
-        self._interned: dict[Hashable, Kind] = {}
         self._objects: dict[int, tuple[object, tuple[object, ...]]] = {}
         """Other objects that modules hold, with what they held."""
         children = 0
         names: set[str] = set()
         parents = []
         for module in paths:
-            names.update(module._parameters.keys())
+            if module._parameters:
+                names.update(module._parameters.keys())
             if module._modules:
                 children += len(children_of(module))
                 parents.append((type(module), *module._modules.keys()))
-        # Where no module with others in it looks like another one, no call of one can be reused.
-        may_repeat = len(set(parents)) < len(parents)
-        for module in reversed(paths):  # children come before their parents
-            self.kinds[module] = self._kind(module) if may_repeat and len(paths[module]) == 1 else None
         self.is_recursive = children >= len(paths)
         """True if a module is within itself."""
         self.has_masks = any(name.endswith(ORIGINAL) for name in names)
         """True if ``torch.nn.utils.prune`` has put a mask on a parameter."""
-        self.frequency = Counter(kind for kind in self.kinds.values() if kind is not None)
-
-    def _kind(self, module: torch.nn.Module) -> Kind | None:
-        try:
-            return self._interned.setdefault(self._key(module), len(self._interned))
-        except _NotComparable:
-            return None
-
-    def release(self) -> None:
-        """Free what only the forward needs."""
-        self._interned.clear()
-        self._objects.clear()
+        self.kinds: dict[torch.nn.Module, Kind] = {}
+        """Of comparable modules; none where no module with others in it looks like another one: no call can be reused then."""
+        may_repeat = len(set(parents)) < len(parents) and not self.is_lazy
+        known: dict[Hashable, Kind] = {}
+        for module in reversed(paths) if may_repeat else ():  # children come before their parents
+            if len(paths[module]) == 1:
+                try:
+                    self.kinds[module] = known.setdefault(self._key(module), len(known))
+                except _NotComparable:
+                    continue
+        self.frequency = Counter(self.kinds.values())
 
     def differs(self, module: torch.nn.Module) -> bool:
         """True if the module may have an attribute in which it differs from other modules of its kind."""
@@ -151,7 +146,8 @@ class Structure:
         for held in values[1:3]:
             if held:
                 parts += held
-                parts += [_ABSENT if tensor is None else _tensor_key(tensor) for tensor in held.values()]
+                for tensor in held.values():
+                    parts.append(_ABSENT if tensor is None else _tensor_key(tensor))
         children = values[own - 1]
         if children:
             parts += children
@@ -173,7 +169,10 @@ class Structure:
         """Return a key of several values with their types."""
         types_of = tuple(map(type, values))
         if not PLAIN_VALUES.issuperset(types_of):
-            values = [value if type(value) in PLAIN_VALUES else self._part(value, module) for value in values]
+            values = [
+                value if type(value) in PLAIN_VALUES or _is_integers(value) else self._part(value, module)
+                for value in values
+            ]
         return types_of, *values
 
     def _part(self, value: Any, module: torch.nn.Module) -> Hashable:
@@ -202,6 +201,12 @@ class Structure:
 
 
 _ABSENT = "absent"
+_INTEGER = frozenset({int})
+
+
+def _is_integers(value: object) -> bool:
+    """Return True for a tuple of integers, such as a kernel size."""
+    return type(value) is tuple and _INTEGER.issuperset(map(type, value))
 
 
 def _tensor_key(tensor: torch.Tensor) -> Hashable:
@@ -306,16 +311,16 @@ class _New:
 class ReusingCallSites(CallSites):
     """Follows the calls of every module; one whose counts and result are known without it is not run."""
 
-    def __init__(self, root: torch.nn.Module, formulas: Formulas, may_reuse: bool) -> None:
+    def __init__(self, structure: Structure, formulas: Formulas, may_reuse: bool) -> None:
         """Follow the calls of a model.
 
         Args:
-            root: the model.
+            structure: of the model.
             formulas: of the user.
             may_reuse: whether a call may be left out; False: every call is run.
         """
-        super().__init__(root, formulas)
-        self.structure = Structure(self.paths)
+        super().__init__(structure.paths, formulas)
+        self.structure = structure
         self.sources: set[str] = set()
         """Paths of the modules whose calls were reused."""
         self._runs: dict[Hashable, _Run] = {}
@@ -347,10 +352,8 @@ class ReusingCallSites(CallSites):
                 else:
                     setattr(kind, name, value)
 
-    def following(
-        self, module: torch.nn.Module, forward: Callable[..., object], formula: Formula | None
-    ) -> Callable[..., object]:
-        if formula is None:
+    def following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
+        if self.formula_of(module) is None:
             kind = self.structure.kinds.get(module) if self._may_repeat else None
             # To run a module without others in it is as quick as to reuse a call of it.
             if kind is not None and module._modules and self.structure.frequency[kind] > 1:
@@ -359,7 +362,7 @@ class ReusingCallSites(CallSites):
             rule = operator_of(module) if self._are_original else None
             if rule is not None:
                 return partial(self._single, module, forward, rule)
-        return super().following(module, forward, formula)
+        return super().following(module, forward)
 
     def _single(
         self, module: torch.nn.Module, forward: Callable[..., object], rule: Rule, /, *args: object, **kwargs: object
@@ -424,8 +427,9 @@ class ReusingCallSites(CallSites):
         key = (kind, _argument_key(args, tensors), _argument_key(kwargs, tensors) if kwargs else None)
         if len(tensors) > 1:
             places = [tensor.untyped_storage()._cdata for tensor in tensors]
-            names = list(map(id, tensors))
-            return (*key, *map(places.index, places), *map(names.index, names))
+            if len(set(places)) < len(places):
+                names = list(map(id, tensors))
+                return (*key, *map(places.index, places), *map(names.index, names))
         return key
 
     def _run_once(
@@ -493,13 +497,13 @@ class ReusingCallSites(CallSites):
         if not output.is_meta or output.__dict__ or output.layout is not torch.strided:
             raise _NotComparable
         storage = output.untyped_storage()
-        for position, tensor in enumerate(tensors):
-            if tensor.is_meta and tensor.untyped_storage()._cdata == storage._cdata:
-                if tensor.dtype != output.dtype:
-                    raise _NotComparable
-                offset = output.storage_offset() - tensor.storage_offset()
-                return _Given(position, output.shape, output.stride(), offset)
         if not self._live.made_since(storage, made):
+            for position, tensor in enumerate(tensors):
+                if tensor.is_meta and tensor.untyped_storage()._cdata == storage._cdata:
+                    if tensor.dtype != output.dtype:
+                        raise _NotComparable
+                    offset = output.storage_offset() - tensor.storage_offset()
+                    return _Given(position, output.shape, output.stride(), offset)
             raise _NotComparable
         nbytes = storage.nbytes()
         number = list(fresh).index(storage._cdata) if storage._cdata in fresh else len(fresh)
@@ -621,5 +625,7 @@ def _random_states() -> tuple[object, ...]:
     """Return the states of the generators of random numbers."""
     import numpy as np
 
-    numpy_state: Any = np.random.get_state(legacy=True)
-    return random.getstate(), bytes(torch.get_rng_state().numpy()), bytes(numpy_state[1]), *numpy_state[2:]
+    numpy_state: Any = np.random.get_state(legacy=False)
+    twister = numpy_state["state"]
+    numpy_numbers = twister["key"].tobytes(), twister["pos"], numpy_state["has_gauss"], numpy_state["gauss"]
+    return random.getstate(), torch.get_rng_state().numpy().tobytes(), numpy_numbers

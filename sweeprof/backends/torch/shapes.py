@@ -44,9 +44,18 @@ def _channels_last(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
     """A tensor of ``shape`` in the layout of ``given``, contiguous or channels-last; None for any other."""
-    if given.dim() == 4 and _suggests_channels_last(given):
-        return _channels_last(shape, given.dtype) if given.is_contiguous(memory_format=torch.channels_last) else None
-    return new(shape, given.dtype) if is_new(given) else None
+    layout = _layout_of(given.shape, given.stride())
+    if layout is torch.contiguous_format:
+        return new(shape, given.dtype)
+    return _channels_last(shape, given.dtype) if layout is torch.channels_last else None
+
+
+@lru_cache(maxsize=4096)
+def _layout_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.memory_format | None:
+    if len(shape) == 4 and _suggests_channels_last(shape, strides):
+        is_packed = torch.empty_strided(shape, strides, device=META).is_contiguous(memory_format=torch.channels_last)
+        return torch.channels_last if is_packed else None
+    return torch.contiguous_format if strides == _strides(shape) else None
 
 
 def is_new(tensor: torch.Tensor) -> bool:
@@ -54,9 +63,8 @@ def is_new(tensor: torch.Tensor) -> bool:
     return tensor.stride() == _strides(tensor.shape)
 
 
-def _suggests_channels_last(given: torch.Tensor) -> bool:
+def _suggests_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """True if torch reads channels-last from the strides; with a single sample, channel or pixel they fit both layouts."""
-    strides, shape = given.stride(), given.shape
     least = strides[1]
     if not least:
         return False
@@ -183,7 +191,7 @@ def _conv(spatial: int) -> Shortcut:
         if not given.is_meta or not _weighs(weight, given):
             return None
         # An integer stands for a list of one; the dispatcher leaves trailing defaults out.
-        rest = tuple(value if isinstance(value, int) else tuple(value) for value in args[3:])
+        rest = tuple([value if isinstance(value, int) else tuple(value) for value in args[3:]])
         made = _convolved(spatial, given.shape, weight.shape, rest)
         return None if made is None else like(given, made)
 
@@ -301,8 +309,9 @@ def _batch_norm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given = args[0]
     if not given.is_meta or not given.is_floating_point():
         return None
-    if any(held is not None and held.dtype != given.dtype for held in (args[1], *args[3:4])):
-        return None
+    for held in (args[1], *args[3:4]):
+        if held is not None and held.dtype != given.dtype:
+            return None
     return like(given, given.shape)
 
 
@@ -324,36 +333,43 @@ def _softmax(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
 
 
 def _concatenation(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """Contiguous unless the strides of every tensor suggest channels-last."""
     tensors = args[0]
     axis = args[1] if len(args) > 1 else 0
-    first = tensors[0]
+    dtype, shape = tensors[0].dtype, list(tensors[0].shape)
     if axis < 0:
-        axis += first.dim()
-    shape = list(first.shape)
+        axis += len(shape)
     total = 0
+    is_contiguous = False
     for tensor in tensors:
-        other = tensor.shape
-        if not is_plain(tensor) or tensor.dtype != first.dtype or len(other) != len(shape):
-            return None
-        if any(size != shape[i] for i, size in enumerate(other) if i != axis):
+        other = list(tensor.shape)
+        if not tensor.is_meta or tensor.dtype != dtype or len(other) != len(shape):
             return None
         total += other[axis]
+        other[axis] = shape[axis]
+        if other != shape:
+            return None
+        if not is_contiguous:
+            suggests_other = (
+                _suggests_channels_last(tensor.shape, tensor.stride()) if len(shape) == 4 else not is_new(tensor)
+            )
+            is_contiguous = len(shape) < 4 or not suggests_other
     shape[axis] = total
-    return new(shape, first.dtype)
+    return new(shape, dtype) if is_contiguous else None
 
 
 def _average_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, kernel, stride, padding, ceil_mode, ...)``."""
-    return None if len(args) > 4 and args[4] else _pooled(args)
+    return _pooled(args, len(args) > 4 and args[4])
 
 
 def _max_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, kernel, stride, padding, dilation, ceil_mode)``."""
     dilated = len(args) > 4 and any(step != 1 for step in _pair(args[4], 2))
-    return None if dilated or (len(args) > 5 and args[5]) else _pooled(args)
+    return None if dilated else _pooled(args, len(args) > 5 and args[5])
 
 
-def _pooled(args: Args) -> torch.Tensor | None:
+def _pooled(args: Args, ceil_mode: bool) -> torch.Tensor | None:
     given = args[0]
     shape = given.shape
     if len(shape) != 4 or not given.is_meta:
@@ -363,7 +379,11 @@ def _pooled(args: Args) -> torch.Tensor | None:
     padding = _pair(args[3], 2) if len(args) > 3 else (0, 0)
     if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
         return None
-    made = [(shape[i + 2] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in range(2)]
+    made = []
+    for size, window, step, pad in zip(shape[2:], kernel, stride, padding, strict=True):
+        windows = (size + 2 * pad - window + (step - 1 if ceil_mode else 0)) // step + 1
+        begins_outside = ceil_mode and (windows - 1) * step >= size + pad
+        made.append(windows - 1 if begins_outside else windows)
     return like(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
 
 
@@ -396,6 +416,34 @@ def _vector_norm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
 def _with_numbers(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """Elementwise with numbers, which do not change a floating-point type."""
     return _same(args, kwargs) if all(type(number) in _NUMBERS for number in args[1:] if number is not None) else None
+
+
+def _compared(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """Elementwise comparison with a number."""
+    given = args[0]
+    strides = packed_strides(given) if given.is_meta and not given.is_complex() and type(args[1]) in _NUMBERS else None
+    return None if strides is None else torch.empty_strided(given.shape, strides, dtype=torch.bool, device=META)
+
+
+def _masked_fill(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """``(input, mask, number)``: a contiguous copy of the input, broadcast with the mask."""
+    given, mask, number = args
+    if not given.is_meta or not given.is_floating_point() or mask.dtype != torch.bool or type(number) not in _NUMBERS:
+        return None
+    shape = _broadcast(given.shape, mask.shape)
+    return None if shape is None else new(shape, given.dtype)
+
+
+def _index(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """One tensor of integers as the index along one axis, such as the positions that a bias of an attention has."""
+    given, indices = args
+    chosen = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(chosen) != 1 or not is_plain(given):
+        return None
+    axis, index = chosen[0]
+    if index.dtype != torch.int64 or not index.is_contiguous() or 1 in given.shape or 1 in index.shape:
+        return None
+    return new((*given.shape[:axis], *index.shape, *given.shape[axis + 1 :]), given.dtype)
 
 
 def _stack(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -458,6 +506,9 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::clamp": _with_numbers,
     "aten::clamp_min": _with_numbers,
     "aten::pow.Tensor_Scalar": _with_numbers,
+    **{f"aten::{name}.Scalar": _compared for name in "eq ne lt le gt ge".split()},
+    "aten::masked_fill.Scalar": _masked_fill,
+    "aten::index.Tensor": _index,
     "aten::stack": _stack,
     "aten::roll": _roll,
     "aten::contiguous": _contiguous,

@@ -116,9 +116,9 @@ def _itself(forward: Callable[..., object]) -> Callable[..., object]:
 
 @contextmanager
 def forwards_wrapped(
-    modules: Iterable[torch.nn.Module], wrap: Callable[[torch.nn.Module], Callable[..., Any]]
+    modules: Iterable[torch.nn.Module], wrap: Callable[[torch.nn.Module, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Within it each instance has the ``forward`` that ``wrap`` makes of it; afterwards the one it had.
+    """Within it each instance has the ``forward`` that ``wrap`` makes of it and of its own; afterwards its own.
 
     Unlike a pair of hooks a wrapped forward sees arguments and results in one place, sees ``module.forward(...)`` too, costs a
     fifth, and is not taken along when the module is copied or saved.
@@ -128,7 +128,8 @@ def forwards_wrapped(
         for module in modules:
             attributes = vars(module)
             wrapped.append((attributes, attributes.get("forward", wrapped)))
-            attributes["forward"] = WrappedForward.of(module.forward, wrap(module))
+            forward = module.forward
+            attributes["forward"] = WrappedForward.of(forward, wrap(module, forward))
         yield
     finally:
         for attributes, before in wrapped:
@@ -249,13 +250,13 @@ class Attributes:
         self._values = list(chain.from_iterable(map(dict.values, self._current)))
         self._containers = [value for value in self._values if type(value) in _CONTAINERS]
         self._container_sizes = list(map(len, self._containers))
-        self._contents = self._contents_now()
+        self._filled = list(compress(self._containers, self._container_sizes))
+        self._mappings = [container for container in self._filled if isinstance(container, dict)]
+        self._contents = list(self._contents_now())
 
-    def _contents_now(self) -> list[Any]:
-        """Return what the containers hold: of a mapping the keys, and in another place the values."""
-        filled = list(compress(self._containers, self._container_sizes))
-        mappings = [container for container in filled if isinstance(container, dict)]
-        return list(chain(chain.from_iterable(filled), chain.from_iterable(map(dict.values, mappings))))
+    def _contents_now(self) -> Iterator[Any]:
+        """Return what the containers hold that were not empty: of a mapping the keys, and in another place the values."""
+        return chain(chain.from_iterable(self._filled), chain.from_iterable(map(dict.values, self._mappings)))
 
     def restore(self) -> list[torch.nn.Module]:
         """Put every one back that was exchanged, added or removed; returns the modules that had such."""
@@ -266,35 +267,39 @@ class Attributes:
             and all(map(is_, self._contents_now(), self._contents))
         ):
             return []
-        contents = self._contents_by_container()
+        restored = self._restored_containers()
         changed = []
         end = 0
         for module, current, names in zip(self.modules, self._current, self._names, strict=True):
             begin, end = end, end + len(names)
             values = self._values[begin:end]
-            is_changed = len(current) != len(names) or not all(map(is_, current.values(), values))
-            if is_changed:
+            if len(current) != len(names) or not all(map(is_, current.values(), values)):
                 current.clear()
                 current.update(zip(names, values, strict=True))
-            for value in values:
-                if type(value) in _CONTAINERS and not _same(value, content := next(contents)):
-                    is_changed = True
-                    value.clear()
-                    value.extend(content) if isinstance(value, list) else value.update(content)
-            if is_changed:
+                changed.append(module)
+            elif restored and not restored.isdisjoint(map(id, values)):
                 changed.append(module)
         return changed
 
-    def _contents_by_container(self) -> Iterator[Any]:
-        """Yield for each container another one of its kind that holds what it held."""
+    def _restored_containers(self) -> set[int]:
+        """Put back what the containers held; returns the identities of those that held something else."""
+        restored = set()
         end, mapped = 0, sum(self._container_sizes)
         for container, size in zip(self._containers, self._container_sizes, strict=True):
+            if not size and not container:
+                continue
             begin, end = end, end + size
             content: Any = self._contents[begin:end]
             if isinstance(container, dict):
                 content = dict(zip(content, self._contents[mapped : mapped + size], strict=True))
                 mapped += size
-            yield set(content) if isinstance(container, set) else content
+            if isinstance(container, set):
+                content = set(content)
+            if not _same(container, content):
+                restored.add(id(container))
+                container.clear()
+                container.extend(content) if isinstance(container, list) else container.update(content)
+        return restored
 
 
 def _same(value: Any, content: Any) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.callsites import CallSites, LiveBytes, costs_of, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, costs_of, paths_of, tensors_in
 from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
@@ -104,7 +104,7 @@ def _count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas)
 
 def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int) -> Training:
     given = tensors_in((inputs.args, inputs.kwargs))
-    sites = CallSites(module, formulas)
+    sites = CallSites(paths_of(module), formulas)
     live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
     sites.remember_gradients()
     mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants)

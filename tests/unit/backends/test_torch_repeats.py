@@ -43,6 +43,7 @@ class Block(nn.Module):
         self.second = nn.Linear(16, 8)
         self.norm = nn.LayerNorm(8)
         self.extra = extra
+        self.calls: list[int] = []
 
     def forward(self, x: torch.Tensor) -> Any:
         RUNS.append("block")
@@ -148,6 +149,11 @@ def _counts_itself(block: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _counts_in_a_list(block: Any, x: torch.Tensor) -> torch.Tensor:
+    block.calls.append(1)
+    return x
+
+
 def _draws(block: Any, x: torch.Tensor) -> torch.Tensor:
     return x.exp() if random.random() < 2 else x
 
@@ -175,7 +181,17 @@ def _keeps(block: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "extra",
-    [_by_position, _remembers, _counts_itself, _draws, _draws_a_tensor, _reads_a_weight, _changes_its_shape, _keeps],
+    [
+        _by_position,
+        _remembers,
+        _counts_itself,
+        _counts_in_a_list,
+        _draws,
+        _draws_a_tensor,
+        _reads_a_weight,
+        _changes_its_shape,
+        _keeps,
+    ],
 )
 def test_every_block_is_run_that_may_differ(extra: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
     HIDDEN.clear()

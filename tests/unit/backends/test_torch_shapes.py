@@ -63,6 +63,7 @@ UNARY = (
     "exp sqrt rsqrt neg log erf abs sin cos"
 ).split()
 BINARY = "add sub mul div".split()
+COMPARISONS = "eq ne lt le gt ge".split()
 
 
 def unary(draw: Draw, name: str) -> Call:
@@ -296,6 +297,29 @@ def contiguous(draw: Draw, name: str) -> Call:
     return (draw(tensors()),), keywords
 
 
+def compared(draw: Draw, name: str) -> Call:
+    return (draw(tensors()), draw(st.sampled_from([2, 0.5, True, 1j] if name in ("eq", "ne") else [2, 0.5]))), {}
+
+
+def masked_fill(draw: Draw, name: str) -> Call:
+    given = draw(tensors(dtype=st.sampled_from(FLOATS)))
+    mask = draw(st.one_of(tensors(given.shape, torch.bool), broadcast_with(given.shape).flatmap(masks)))
+    return (given, mask, draw(st.sampled_from([-100.0, 1]))), {}
+
+
+def masks(shape: list[int]) -> st.SearchStrategy[torch.Tensor]:
+    return tensors(shape, torch.bool)
+
+
+def index(draw: Draw, name: str) -> Call:
+    """Along one or two axes, with positions that every axis has."""
+    given = draw(tensors(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.sampled_from(FLOATS)))
+    axes = draw(st.sets(st.integers(0, given.dim() - 1), min_size=1, max_size=2))
+    positions = draw(tensors(st.lists(st.integers(0, 3), max_size=3), st.sampled_from([torch.int64, torch.int32])))
+    last = draw(st.integers(max(axes), given.dim() - 1))
+    return (given, [torch.zeros_like(positions) if axis in axes else None for axis in range(last + 1)]), {}
+
+
 CALLS: dict[str, Callable[[Draw, str], Call]] = {
     **{f"aten::{name}{suffix}": unary for name in UNARY for suffix in ("", "_")},
     "aten::softplus": unary,
@@ -324,6 +348,9 @@ CALLS: dict[str, Callable[[Draw, str], Call]] = {
     "aten::clamp": with_numbers,
     "aten::clamp_min": with_numbers,
     "aten::pow.Tensor_Scalar": with_numbers,
+    **{f"aten::{name}.Scalar": compared for name in COMPARISONS},
+    "aten::masked_fill.Scalar": masked_fill,
+    "aten::index.Tensor": index,
     "aten::stack": stack,
     "aten::roll": roll,
     "aten::contiguous": contiguous,
@@ -422,6 +449,9 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::clamp": (ones(2, 3), 0.0, 1.0),
     "aten::clamp_min": (ones(2, 3), 1e-12),
     "aten::pow.Tensor_Scalar": (ones(2, 3), 2),
+    **{f"aten::{name}.Scalar": (ones(2, 3), 0) for name in COMPARISONS},
+    "aten::masked_fill.Scalar": (ones(2, 3), ones(3) > 0, -100.0),
+    "aten::index.Tensor": (ones(5, 4), [None, torch.zeros((3, 2), dtype=torch.int64)]),
     "aten::stack": ([ones(2, 3), ones(2, 3)], 1),
     "aten::roll": (ones(2, 3, 4), [1], [1]),
     "aten::contiguous": (ones(3, 2).t(),),
@@ -446,6 +476,14 @@ def test_channels_last_is_answered_too(name: str) -> None:
     answer = SHORTCUTS[f"aten::{name}"](tuple(map(on_meta, (given, *arguments[1:]))), {})
     assert answer is not None
     assert answer.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_what_fits_both_layouts_is_concatenated_like_channels_last() -> None:
+    pixels = ones(1, 1, 1, 2).permute(0, 3, 1, 2)
+    assert pixels.is_contiguous()
+    assert SHORTCUTS["aten::cat"](([on_meta(pixels), on_meta(pixels)], -1), {}) is None
+    either = SHORTCUTS["aten::cat"](([on_meta(pixels), on_meta(ones(1, 2, 1, 1))], -1), {})
+    assert described(either) == described(torch.cat([pixels, ones(1, 2, 1, 1)], -1))
 
 
 @pytest.mark.parametrize("right", [2, 0.5, ones(2, 1), ones(3), ones(5, 2, 3)])
