@@ -55,6 +55,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
 def test_a_model_is_exported_once_whatever_the_batch(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
@@ -234,6 +235,7 @@ def test_a_process_that_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
 def test_keras_models_have_their_layers_and_agree_with_tensorflow(tmp_path: Path) -> None:
     """Weights moved within an image would show in the outputs, layers that torch does not see in the rows."""
     backend = OnnxruntimeBackend(cache=str(tmp_path))
