@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from support.config_files import parse_packaged_configs_once
-from support.converting import Conversions
 from support.distribution import pytest_testnodedown, pytest_xdist_make_scheduler  # noqa: F401  # hooks of pytest
+from support.forked import Sources, sources
 
 GOLDEN = Path(__file__).parent / "golden"
 MANY_MODULES = 200
@@ -91,20 +91,26 @@ def described_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def conversions() -> Iterator[Conversions]:
-    """Stands for the processes that convert models."""
-    with tempfile.TemporaryDirectory(prefix="conversions-") as folder:  # a socket's path has at most 107 characters
-        made = Conversions(Path(folder), os.getpid())
+def forks() -> Iterator[Sources]:
+    """Stands for processes of sweeprof that import frameworks."""
+    with sources() as made:
         yield made
-        made.close()
 
 
 @pytest.fixture
-def converted_in_forks(conversions: Conversions, monkeypatch: pytest.MonkeyPatch) -> None:
+def converted_in_forks(forks: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has models converted by forks of a process that imports the frameworks once."""
     from sweeprof.backends import model_files
 
-    monkeypatch.setattr(model_files, "subprocess", conversions)
+    monkeypatch.setattr(model_files, "subprocess", forks)
+
+
+@pytest.fixture
+def measured_in_forks(forks: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the fork servers, probes and trackers of sweeps that this process drives forked by ones that import frameworks once."""
+    from sweeprof import processes
+
+    monkeypatch.setattr(processes, "subprocess", forks)
 
 
 @pytest.fixture

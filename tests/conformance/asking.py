@@ -17,8 +17,8 @@ import pytest
 from conformance.cases import BACKENDS, Case
 from filelock import FileLock
 
-from support.converting import Conversions
 from support.fakes import composed_of
+from support.forked import Sources
 from sweeprof.passes.registry import passes
 from sweeprof.plan.process_environment import environment, preload
 from sweeprof.results.record import PassName
@@ -94,15 +94,15 @@ def _mistakes(config: dict[str, Any], names: Sequence[PassName]) -> Iterator[tup
 
 shared: list[Path] = []
 """The folder that all workers of this run share."""
-conversion_folder: list[Path] = []
-"""Of the processes of this worker that convert models."""
+forking: list[Sources] = []
+"""What converts models for this worker."""
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_folder(tmp_path_factory: pytest.TempPathFactory, conversions: Conversions) -> None:
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory, forks: Sources) -> None:
     own = tmp_path_factory.getbasetemp()
     shared[:] = [own.parent if "PYTEST_XDIST_WORKER" in os.environ else own]
-    conversion_folder[:] = [conversions.folder]
+    forking[:] = [forks]
 
 
 @cache
@@ -149,7 +149,7 @@ def ask(case: Case, folder: Path, only: str = "") -> None:
     tasks = {name: question for name, question in questions(case) if name.startswith(only)}
     asked = {
         "preload": preload(config, "analysis"),
-        "conversions": str(conversion_folder[0]),
+        "forks": str(forking[0].folder),
         "tasks": tasks,
     }
     places = os.pathsep.join(map(str, (TESTS, guide_folder())))

@@ -27,7 +27,7 @@ def sweeprof(tmp_path: Path) -> Command:
 
 
 @pytest.fixture
-def called(tmp_path: Path) -> Command:
+def called(tmp_path: Path, measured_in_forks: None) -> Command:
     """The command in an empty folder, run in this process, which has imported what it needs; its trials have their own."""
 
     def call(*arguments: str) -> Ran:

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from end_to_end.test_model_guides import DOCS, QUICKLY, written
 
-from support.command import Ran, call_command, run_command
+from support.command import Ran, call_command
 
 PAGE = "language_models.md"
 
+pytestmark = pytest.mark.usefixtures("measured_in_forks")
+
 
 def rows_of(folder: Path, sweep: str, *arguments: str) -> list[dict[str, Any]]:
-    return rows_in(run_command(folder, *arguments, timeout=280), sweep)
+    return rows_in(call_command(folder, *arguments), sweep)
 
 
 def rows_in(ran: Ran, sweep: str) -> list[dict[str, Any]]:

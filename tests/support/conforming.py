@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from support.converting import Conversions
+from support.forked import Sources
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
 
@@ -163,7 +163,7 @@ def main() -> None:
         importlib.import_module(module)
     if "sweeprof.backends.model_files" in sys.modules:
         model_files: Any = importlib.import_module("sweeprof.backends.model_files")
-        model_files.subprocess = Conversions(Path(questions["conversions"]), os.getppid())
+        model_files.subprocess = Sources(Path(questions["forks"]), os.getppid())
     waiting = []
     for name, question in questions["tasks"].items():
         child = os.fork()
