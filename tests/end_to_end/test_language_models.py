@@ -93,7 +93,7 @@ def test_a_decoder(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_encoder_with_a_decoder(tmp_path: Path) -> None:
-    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "=t5"))
+    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "=t5"), "protocol.rounds=1")
     assert values(row)["generation/kv_cache_bytes"] == 2 * 2 * 4 * 32 * (16 + 64) * 4 * 4
 
 
@@ -116,7 +116,7 @@ def test_a_decoder_of_keras_hub(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_function_of_ones_own(tmp_path: Path) -> None:
-    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "my_generation"))
+    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "my_generation"), "protocol.rounds=1")
     assert not reasons(row)
     assert set(values(row)) == {"generation/time_to_first_token", "generation/time_per_token"}
 

@@ -38,7 +38,7 @@ def written(page: str, folder: Path) -> list[list[str]]:
 
 
 def measured(folder: Path, arguments: list[str], name: str = "adhoc") -> list[dict[str, Any]]:
-    ran = call_command(folder, *arguments, *QUICKLY)
+    ran = call_command(folder, *arguments, *QUICKLY, "protocol.rounds=1")
     assert ran.code == 0, (ran.out, ran.err)
     rows: list[dict[str, Any]] = json.loads((ran.folder(name) / "comparison.json").read_text())["rows"]
     assert {row["status"] for row in rows} == {"ok"}
@@ -151,7 +151,9 @@ def test_a_language_model_by_configuration_alone(tmp_path: Path) -> None:
     variants = "batch_size=2 backend=torch,onnxruntime backend.precision=fp32,bf16"
     select = "metrics.select=[latency/forward,throughput/units_per_s,compute/macs,quality/agreement]"
     exclude = "exclude=[{backend: onnxruntime, inputs.sequence_length: 32}]"  # an export takes long
-    ran = call_command(tmp_path, *command.split(), *sizes.split(), *variants.split(), select, exclude, *QUICKLY)
+    ran = call_command(
+        tmp_path, *command.split(), *sizes.split(), *variants.split(), select, exclude, *QUICKLY, "protocol.rounds=1"
+    )
     assert ran.code == 0, (ran.out, ran.err)
     rows = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
     assert len(rows) == 6
@@ -218,7 +220,7 @@ def test_a_language_model_in_two_precisions_on_three_backends(tmp_path: Path) ->
 def test_the_example_of_timm(tmp_path: Path) -> None:
     """Two of its three models, at one batch size; the whole of it is planned by tests/unit/config/test_configs.py."""
     fewer = ("model.name=mobilenetv3_small_050,vit_tiny_patch16_224", "batch_size=4")
-    ran = call_command(tmp_path, "+sweep=timm", *fewer, *QUICKLY)
+    ran = call_command(tmp_path, "+sweep=timm", *fewer, *QUICKLY, "protocol.rounds=1")
     assert ran.code == 0, (ran.out, ran.err)
     rows = json.loads((ran.folder("timm") / "comparison.json").read_text())["rows"]
     assert len(rows) == 4

@@ -76,7 +76,7 @@ PACKAGE = dedent(
 )
 pytestmark = pytest.mark.usefixtures("measured_in_forks")
 
-QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02", "batch_size=4")
+QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02", "protocol.rounds=1", "batch_size=4")
 COUNTS_AND_ANSWERS = "quality/agreement,quality/accuracy,params/total,compute/macs"
 
 
