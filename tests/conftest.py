@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 
 from support.config_files import parse_packaged_configs_once
 from support.distribution import pytest_testnodedown, pytest_xdist_make_scheduler  # noqa: F401  # hooks of pytest
+from support.forked import Sources, sources
 
 GOLDEN = Path(__file__).parent / "golden"
 MANY_MODULES = 200
@@ -27,6 +31,7 @@ def pytest_configure() -> None:
     ``nohup make test &`` ignores SIGINT and SIGHUP. A new process has the default action of a signal that its parent handles.
     """
     parse_packaged_configs_once()
+    _share_what_jax_compiles()
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # OpenVINO, imported by a test, sends nothing
     gc.disable()  # until all is collected: importing the frameworks sets off full collections, which take seconds and free nothing
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,10 +41,24 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)  # the tests themselves go on, as the caller wants
 
 
+def pytest_unconfigure() -> None:
+    """Remove what the run has compiled."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ.pop("JAX_COMPILATION_CACHE_DIR"), ignore_errors=True)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--overwrite", action="store_true", help="write the golden files anew instead of comparing with them"
     )
+
+
+def _share_what_jax_compiles() -> None:
+    """Let the processes of this run share what XLA compiles: functions for random weights, for example, are the same in all."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the environment of the process that starts them
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="jax-")
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
 def pytest_collection_finish() -> None:
@@ -69,6 +88,29 @@ def described_here(monkeypatch: pytest.MonkeyPatch) -> None:
         return json.loads(json.dumps(generated_inputs.answered(json.loads(json.dumps(question)))))
 
     monkeypatch.setattr(generated_inputs, "asked", asked)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Sources]:
+    """Stands for processes of sweeprof that import frameworks."""
+    with sources() as made:
+        yield made
+
+
+@pytest.fixture
+def converted_in_forks(forks: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has models converted by forks of a process that imports the frameworks once."""
+    from sweeprof.backends import model_files
+
+    monkeypatch.setattr(model_files, "subprocess", forks)
+
+
+@pytest.fixture
+def measured_in_forks(forks: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the fork servers, probes and trackers of sweeps that this process drives forked by ones that import frameworks once."""
+    from sweeprof import processes
+
+    monkeypatch.setattr(processes, "subprocess", forks)
 
 
 @pytest.fixture

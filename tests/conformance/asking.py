@@ -18,6 +18,7 @@ from conformance.cases import BACKENDS, Case
 from filelock import FileLock
 
 from support.fakes import composed_of
+from support.forked import Sources
 from sweeprof.passes.registry import passes
 from sweeprof.plan.process_environment import environment, preload
 from sweeprof.results.record import PassName
@@ -51,8 +52,10 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and content of every question; first the one that others need not wait for."""
     yield "exhaust", {"task": "exhaust", "config": config_of(case, 3), "exhaust": case.exhaust}
     for batch in BATCHES:
-        for name in ("analysis", "timing", "memory", "quality"):
+        for name in ("analysis", "quality"):
             yield f"{name}-{batch}", {"task": "run_pass", "pass": name, "config": config_of(case, batch)}
+    yield "timing-1", {"task": "run_pass", "pass": "timing", "config": config_of(case)}
+    yield "memory-3", {"task": "run_pass", "pass": "memory", "config": config_of(case, 3)}
     for model in case.models[1:]:
         for name in ("analysis", "quality"):
             yield f"{name}-{model}", {"task": "run_pass", "pass": name, "config": config_of(case, 3, model)}
@@ -73,7 +76,7 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "convolving", {"task": "kernels", "config": config_of(case, 3, "lenet5")}
     calibrated = copy.deepcopy(config)
     calibrated["protocol"]["kernel"] = "auto"
-    yield "calibrated", {"task": "run_pass", "pass": "timing", "config": calibrated}
+    yield "timing-3", {"task": "run_pass", "pass": "timing", "config": calibrated}
     yield "bare", {"task": "without_capabilities", "config": config}
     yield from _mistakes(config, case.mistaken)
 
@@ -91,12 +94,15 @@ def _mistakes(config: dict[str, Any], names: Sequence[PassName]) -> Iterator[tup
 
 shared: list[Path] = []
 """The folder that all workers of this run share."""
+forking: list[Sources] = []
+"""What converts models for this worker."""
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory, forks: Sources) -> None:
     own = tmp_path_factory.getbasetemp()
     shared[:] = [own.parent if "PYTEST_XDIST_WORKER" in os.environ else own]
+    forking[:] = [forks]
 
 
 @cache
@@ -141,7 +147,11 @@ def ask(case: Case, folder: Path, only: str = "") -> None:
     """Put every question to the backend, or those whose names begin with ``only``; a file per answer."""
     config = config_of(case)
     tasks = {name: question for name, question in questions(case) if name.startswith(only)}
-    asked = {"preload": preload(config, "analysis"), "tasks": tasks}
+    asked = {
+        "preload": preload(config, "analysis"),
+        "forks": str(forking[0].folder),
+        "tasks": tasks,
+    }
     places = os.pathsep.join(map(str, (TESTS, guide_folder())))
     subprocess.run(
         [sys.executable, "-m", "support.conforming", str(folder)],

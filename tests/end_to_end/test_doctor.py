@@ -18,23 +18,14 @@ from typing import Any
 import psutil
 import pytest
 
-from support.command import Ran, environment
+from support.command import Ran, call_module
 from sweeprof.run.locks import Holder, HostLock
 
 pytestmark = pytest.mark.slow
 
 
 def doctor(cwd: Path, *arguments: str) -> Ran:
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeprof.doctor", "--locks", str(cwd / "locks"), *arguments],
-        cwd=cwd,
-        env=environment(cwd),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr, cwd)
+    return call_module(cwd, "sweeprof.doctor", "--locks", str(cwd / "locks"), *arguments)
 
 
 def found(ran: Ran) -> dict[tuple[str, str], dict[str, Any]]:

@@ -93,10 +93,19 @@ def test_a_metric_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mine/macs_per_param: 3.94 MAC" in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison, pandas.DataFrame]:
+    """The folder of the results of the script ``"run_a_sweep"``, and what it returns."""
+    output = tmp_path_factory.mktemp("outputs")
+    comparison, latency = runpy.run_path(str(EXAMPLES / "run_a_sweep.py"))["main"](output)
+    (folder,) = (output / "example").iterdir()
+    return folder, comparison, latency
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(WAITING_S)
-def test_a_sweep_from_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    comparison, latency = run_sweep(tmp_path)
+def test_a_sweep_from_python(swept: tuple[Path, Comparison, pandas.DataFrame]) -> None:
+    _, comparison, latency = swept
     values = {
         (row.axes["model"], row.axes["batch_size"]): row.cells["latency/forward"].measurement.value
         for row in comparison.rows
@@ -104,14 +113,7 @@ def test_a_sweep_from_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert set(values) == {(model, size) for model in ("lenet5", "mlp") for size in (1, 32)}
     in_table = {(line.model, line.batch_size): line.value for line in latency.itertuples()}
     assert in_table == {key: pytest.approx(value, rel=1e-6) for key, value in values.items()}
-    printed = capfd.readouterr().out
-    assert "4 of 4 combinations measured." in printed
-
-
-def run_sweep(output: Path) -> tuple[Comparison, pandas.DataFrame]:
-    """The script ``"run_a_sweep"``, with its results in that folder."""
-    returned: tuple[Comparison, pandas.DataFrame] = runpy.run_path(str(EXAMPLES / "run_a_sweep.py"))["main"](output)
-    return returned
+    assert "4 of 4 combinations measured." in str(comparison)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -123,11 +125,18 @@ def test_notebooks_are_committed_without_outputs(path: Path) -> None:
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
 
 
-def executed(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The code cells of a notebook after it has run in a kernel of its own."""
+def executed(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, sweep: Path | None = None) -> list[Any]:
+    """The code cells of a notebook after it has run in a kernel of its own.
+
+    Args:
+        sweep: the folder of the sweep that it would measure.
+    """
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(folder / "jupyter"))
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    if sweep is not None:
+        (measuring,) = [cell for cell in notebook.cells if "done = " in cell.source]
+        measuring.source = f"{measuring.source.partition('done = ')[0]}folder = Path({str(sweep)!r})"
     client = NotebookClient(
         notebook, timeout=WAITING_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
@@ -161,16 +170,29 @@ def test_a_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(WAITING_S)
-def test_the_results_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = executed(EXAMPLES / "explore_a_sweep.ipynb", tmp_path, monkeypatch)
+def test_the_results_of_a_sweep(
+    swept: tuple[Path, Comparison, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the script, whose sweep is the same but for its name and its folder."""
+    assert arguments_of("explore_a_sweep.ipynb") == arguments_of("run_a_sweep.py")
+    folder, comparison, _ = swept
+    cells = executed(EXAMPLES / "explore_a_sweep.ipynb", tmp_path, monkeypatch, folder)
     (shown,) = shown_by(cells, "comparison =")
-    (folder,) = (tmp_path / "outputs/notebook").iterdir()
-    comparison = Comparison.read(folder)
     assert shown["text/plain"].startswith(str(comparison).splitlines()[0][:40])
     for row in comparison.rows:
         value = row.cells["latency/forward"].measurement.value
         assert f'data-value="{value}"' in shown["text/html"]
     assert any("image/png" in data for data in shown_by(cells, "samples ="))
+
+
+def arguments_of(name: str) -> list[str]:
+    """The arguments of the sweep of an example, without its name and its folder."""
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    if name.endswith(".ipynb"):
+        text = "\n".join(cell.source for cell in nbformat.reads(text, as_version=4).cells)  # type: ignore[no-untyped-call]
+    (block,) = re.findall(r"arguments = \[\n(.*?)\n *\]\n", text, re.DOTALL)
+    assert 'subprocess.run([sys.executable, "-m", "sweeprof", *arguments]' in text
+    return [word for word in re.findall(r'"([^"]*)"', block) if not word.startswith(("name=", "output="))]
 
 
 @pytest.mark.slow

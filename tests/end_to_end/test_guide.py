@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from conformance.asking import GUIDE, write_guide
 
-from support.command import run_command
+from support.command import call_command
 
 QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02")
+
+
+pytestmark = pytest.mark.usefixtures("measured_in_forks")
 
 
 def told(text: str) -> list[str]:
@@ -24,7 +27,7 @@ def told(text: str) -> list[str]:
 @pytest.mark.slow
 def test_a_backend_of_ones_own_is_swept_beside_torch(tmp_path: Path) -> None:
     write_guide(tmp_path)
-    ran = run_command(tmp_path, *told(GUIDE.read_text()), *QUICKLY)
+    ran = call_command(tmp_path, *told(GUIDE.read_text()), *QUICKLY)
     assert ran.code == 0, ran.err
     rows: list[dict[str, Any]] = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
     assert {(row["axes"]["backend"], row["axes"]["batch_size"], row["status"]) for row in rows} == {
@@ -42,7 +45,7 @@ def test_a_backend_of_ones_own_is_swept_beside_torch(tmp_path: Path) -> None:
 def test_outputs_that_differ_fail_the_row_and_the_command(tmp_path: Path) -> None:
     write_guide(tmp_path)
     arguments = ("--config-dir", "mine", "model=perceptron", "backend=torch,numpy", "metrics=latency", *QUICKLY)
-    ran = run_command(tmp_path, *arguments, "compare.tolerance=1e-12")
+    ran = call_command(tmp_path, *arguments, "compare.tolerance=1e-12")
     assert ran.code == 2, ran.err
     assert "1 of 2 combinations measured; 1 failed" in ran.out
     assert "failed: outputs differ by up to" in ran.out

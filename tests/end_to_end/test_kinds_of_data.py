@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from support.command import call_command, run_command
+from support.command import call_command
 from support.kinds_of_data import write_digits
 from support.planning import planned
 from sweeprof.profiling.profiler import Profiler
@@ -19,6 +19,7 @@ from sweeprof.run.prepare_data import prepare_data
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("measured_in_forks")
 def test_six_kinds_of_data_give_the_same_accuracy_on_torch_and_tensorflow(tmp_path: Path) -> None:
     kinds = write_digits(tmp_path)
     (tmp_path / "mine" / "sweep").mkdir(parents=True)
@@ -30,7 +31,7 @@ def test_six_kinds_of_data_give_the_same_accuracy_on_torch_and_tensorflow(tmp_pa
     }
     header = "# @package _global_\n"
     (tmp_path / "mine" / "sweep" / "forms.yaml").write_text(header + yaml.safe_dump(sweep), encoding="utf-8")
-    ran = run_command(tmp_path, "--config-dir", "mine", "+sweep=forms", "tracking=none", "isolation=fork")
+    ran = call_command(tmp_path, "--config-dir", "mine", "+sweep=forms", "tracking=none", "isolation=fork")
     assert ran.code == 0, (ran.out, ran.err)
     rows = json.loads((ran.folder("forms") / "comparison.json").read_text())["rows"]
     assert len(rows) == 12

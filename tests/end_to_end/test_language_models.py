@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from end_to_end.test_model_guides import DOCS, QUICKLY, written
 
-from support.command import Ran, call_command, run_command
+from support.command import Ran, call_command
 
 PAGE = "language_models.md"
 
+pytestmark = pytest.mark.usefixtures("measured_in_forks")
+
 
 def rows_of(folder: Path, sweep: str, *arguments: str) -> list[dict[str, Any]]:
-    return rows_in(run_command(folder, *arguments, timeout=280), sweep)
+    return rows_in(call_command(folder, *arguments), sweep)
 
 
 def rows_in(ran: Ran, sweep: str) -> list[dict[str, Any]]:
@@ -91,7 +93,7 @@ def test_a_decoder(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_encoder_with_a_decoder(tmp_path: Path) -> None:
-    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "=t5"))
+    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "=t5"), "protocol.rounds=1")
     assert values(row)["generation/kv_cache_bytes"] == 2 * 2 * 4 * 32 * (16 + 64) * 4 * 4
 
 
@@ -114,7 +116,7 @@ def test_a_decoder_of_keras_hub(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_function_of_ones_own(tmp_path: Path) -> None:
-    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "my_generation"))
+    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "my_generation"), "protocol.rounds=1")
     assert not reasons(row)
     assert set(values(row)) == {"generation/time_to_first_token", "generation/time_per_token"}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.command import run_command
+from support.command import call_command
 from support.planning import planned
 from sweeprof.errors import UserError
 from sweeprof.passes.loading import Loading
@@ -86,11 +86,12 @@ def test_other_metrics_need_a_model() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("measured_in_forks")
 def test_a_sweep_over_the_number_of_workers(tmp_path: Path) -> None:
     (tmp_path / "slow_loading.py").write_text(SLEEPING, encoding="utf-8")
     source = ("dataset=torch", "dataset.source._target_=slow_loading.Slow", "dataset.source.number=160")
     arguments = ("model=fake", "backend=fake", "tracking=none", "metrics=loading", "batch_size=4", *source)
-    ran = run_command(tmp_path, *arguments, "dataset.source.sleep_s=0.02", "dataset.workers=0,4")
+    ran = call_command(tmp_path, *arguments, "dataset.source.sleep_s=0.02", "dataset.workers=0,4")
     assert ran.code == 0, (ran.out, ran.err)
     rows = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
     rates = [row["cells"]["loading/samples_per_s"]["measurement"]["value"] for row in rows]

@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.command import run_command
+from support.command import call_command
 from support.planning import planned
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.workload import Workload, workload_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02")
+
+pytestmark = pytest.mark.usefixtures("measured_in_forks")
 
 
 def written(page: str, folder: Path) -> list[list[str]]:
@@ -36,7 +38,7 @@ def written(page: str, folder: Path) -> list[list[str]]:
 
 
 def measured(folder: Path, arguments: list[str], name: str = "adhoc") -> list[dict[str, Any]]:
-    ran = run_command(folder, *arguments, *QUICKLY)
+    ran = call_command(folder, *arguments, *QUICKLY, "protocol.rounds=1")
     assert ran.code == 0, (ran.out, ran.err)
     rows: list[dict[str, Any]] = json.loads((ran.folder(name) / "comparison.json").read_text())["rows"]
     assert {row["status"] for row in rows} == {"ok"}
@@ -110,7 +112,7 @@ def test_a_source_of_data_of_ones_own(tmp_path: Path) -> None:
     (row,) = measured(tmp_path, line)
     assert row["cells"]["quality/accuracy"]["measurement"]["value"] is not None
     (tmp_path / "lines" / "cat-1.txt").write_text("1 2 x")
-    ran = run_command(tmp_path, *line, "tracking=none")
+    ran = call_command(tmp_path, *line, "tracking=none")
     assert ran.code == 1
     assert "cat-1.txt has something else than numbers" in ran.err
 
@@ -149,7 +151,9 @@ def test_a_language_model_by_configuration_alone(tmp_path: Path) -> None:
     variants = "batch_size=2 backend=torch,onnxruntime backend.precision=fp32,bf16"
     select = "metrics.select=[latency/forward,throughput/units_per_s,compute/macs,quality/agreement]"
     exclude = "exclude=[{backend: onnxruntime, inputs.sequence_length: 32}]"  # an export takes long
-    ran = run_command(tmp_path, *command.split(), *sizes.split(), *variants.split(), select, exclude, *QUICKLY)
+    ran = call_command(
+        tmp_path, *command.split(), *sizes.split(), *variants.split(), select, exclude, *QUICKLY, "protocol.rounds=1"
+    )
     assert ran.code == 0, (ran.out, ran.err)
     rows = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
     assert len(rows) == 6
@@ -197,7 +201,7 @@ def test_what_a_precision_lacks_is_planned() -> None:
 def test_a_language_model_in_two_precisions_on_three_backends(tmp_path: Path) -> None:
     """The documented sweep, with a narrower model: every row is ok or unsupported, and the outputs agree."""
     narrow = "model.config.hidden_size=64 model.config.num_attention_heads=2 model.config.intermediate_size=128"
-    ran = run_command(tmp_path, *bert_command(), *narrow.split(), *QUICKLY, timeout=1700)
+    ran = call_command(tmp_path, *bert_command(), *narrow.split(), *QUICKLY)
     assert ran.code == 0, (ran.out, ran.err)
     rows = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
     assert len(rows) == 36
@@ -216,7 +220,7 @@ def test_a_language_model_in_two_precisions_on_three_backends(tmp_path: Path) ->
 def test_the_example_of_timm(tmp_path: Path) -> None:
     """Two of its three models, at one batch size; the whole of it is planned by tests/unit/config/test_configs.py."""
     fewer = ("model.name=mobilenetv3_small_050,vit_tiny_patch16_224", "batch_size=4")
-    ran = run_command(tmp_path, "+sweep=timm", *fewer, *QUICKLY, timeout=580)
+    ran = call_command(tmp_path, "+sweep=timm", *fewer, *QUICKLY, "protocol.rounds=1")
     assert ran.code == 0, (ran.out, ran.err)
     rows = json.loads((ran.folder("timm") / "comparison.json").read_text())["rows"]
     assert len(rows) == 4

@@ -35,6 +35,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         "batch_size=8",
         "mode=inference,training",
         "protocol=quick",
+        "protocol.min_s=0.02",
+        "protocol.warmup_s=0.02",
         f"metrics.select=[{','.join(METRICS)}]",
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.command import run_command
+from support.command import call_command
 
 PACKAGE = dedent(
     '''
@@ -74,7 +74,9 @@ PACKAGE = dedent(
         return model
     '''
 )
-QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02", "batch_size=4")
+pytestmark = pytest.mark.usefixtures("measured_in_forks")
+
+QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02", "protocol.rounds=1", "batch_size=4")
 COUNTS_AND_ANSWERS = "quality/agreement,quality/accuracy,params/total,compute/macs"
 
 
@@ -86,7 +88,7 @@ def rows_of(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
     ):
         (tmp_path / "mine" / group).mkdir(parents=True, exist_ok=True)
         (tmp_path / "mine" / group / "pairs.yaml").write_text(text, encoding="utf-8")
-    ran = run_command(tmp_path, "--config-dir", "mine", "model=pairs", "dataset=pairs", *QUICKLY, *arguments)
+    ran = call_command(tmp_path, "--config-dir", "mine", "model=pairs", "dataset=pairs", *QUICKLY, *arguments)
     assert ran.code == 0, (ran.out, ran.err)
     rows: list[dict[str, Any]] = json.loads((ran.folder("adhoc") / "comparison.json").read_text())["rows"]
     for row in rows:

@@ -29,6 +29,7 @@ def shell_lines() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("measured_in_forks")
 def test_every_line_of_the_tutorial_in_its_order(tmp_path: Path) -> None:
     written("tutorial.md", tmp_path)
     ran: dict[str, Ran] = {}

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from support.forked import Sources
+
 TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
 
 
@@ -159,6 +161,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for module in (*questions["preload"], "hydra.utils", "sweeprof.profiling.profiler"):
         importlib.import_module(module)
+    if "sweeprof.backends.model_files" in sys.modules:
+        model_files: Any = importlib.import_module("sweeprof.backends.model_files")
+        model_files.subprocess = Sources(Path(questions["forks"]), os.getppid())
     waiting = []
     for name, question in questions["tasks"].items():
         child = os.fork()

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 ROWS, WIDTH, HIDDEN, OUT = 256, 500, 2000, 10
+WIDTHS = (64, 32, 2)
 
 
 def found(mode: Any, trains: bool) -> dict[str, Any]:
@@ -31,9 +32,22 @@ def found(mode: Any, trains: bool) -> dict[str, Any]:
     return dict(seen.to_dict())
 
 
+def allocated_by_layer() -> dict[str, int]:
+    """Of a model whose layers have the names that Keras gives them."""
+    import keras
+    import numpy as np
+
+    import sweeprof
+
+    model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(width) for width in WIDTHS)])
+    seen: Any = sweeprof.Profiler(model, inputs=np.zeros((4096, 64), np.float32)).seen("allocations")
+    return {layer.path: layer.allocated_bytes for layer in seen.by_layer}
+
+
 if __name__ == "__main__":
     from sweeprof.backends.tensorflow.adapter import TensorflowBackend as Backend
 
     Backend().configure(seed=0)  # operators one after the other, as in a trial
     asked = [(mode, trains) for mode in ("function", "eager", "xla") for trains in (False, True)]
-    print(json.dumps({f"{mode} {trains}": found(mode, trains) for mode, trains in asked}), file=sys.stdout)
+    seen = {f"{mode} {trains}": found(mode, trains) for mode, trains in asked}
+    json.dump({"seen": seen, "by layer": allocated_by_layer()}, sys.stdout)

@@ -24,7 +24,7 @@ LOCKS = "/tmp/sweeprof-faults"
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={batch_size: 1}", f"limits.locks={LOCKS}")
 METRICS = "metrics.select=[compute/macs,latency/forward]"
 HISTORY = "tracking.history=true"
-SIZES = (1, 2, 3)
+SIZES = (1, 2)
 _SHORT_LIMITS = Path(__file__).with_name("short_limits")
 
 

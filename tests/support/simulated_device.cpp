@@ -1,9 +1,12 @@
 // A device of PyTorch that is simulated: its memory is the host's, its operators are the CPU's, and its allocator keeps statistics.
 // Copies between the host and the device take as long as `set_copy_seconds` says.
-#include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>

@@ -165,6 +165,7 @@ def test_subcommands_have_the_arguments_that_are_written(document: Path) -> None
             check_arguments(arguments)
 
 
+@pytest.mark.usefixtures("described_here")
 @pytest.mark.parametrize(
     "document",
     [

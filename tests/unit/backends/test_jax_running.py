@@ -26,7 +26,9 @@ pytest.importorskip("jax")
 TESTS = Path(__file__).parents[2]
 
 
-QUICK = "one_thread two_threads zoo times training refusals shapes_of_inputs building own_counts borrowing precisions".split()
+QUESTIONS = (
+    "one_thread two_threads zoo times training recipes refusals shapes_of_inputs building own_counts borrowing precisions"
+).split()
 
 
 def asked(*questions: str) -> Any:
@@ -44,7 +46,7 @@ def asked(*questions: str) -> Any:
 
 @pytest.fixture(scope="module")
 def seen() -> Any:
-    return asked(*QUICK)
+    return asked(*QUESTIONS)
 
 
 def test_threads_are_those_that_compute(seen: Any) -> None:
@@ -102,8 +104,8 @@ def test_a_batch_norm_that_learns_is_in_training_mode(seen: Any) -> None:
     assert seen["training"]["normalised"] == pytest.approx(0, abs=1e-5)
 
 
-def test_every_recipe_has_its_phases() -> None:
-    for name, phases in asked("recipes")["recipes"].items():
+def test_every_recipe_has_its_phases(seen: Any) -> None:
+    for name, phases in seen["recipes"].items():
         assert list(phases) == ["forward", "backward", "update"]
         assert all(seconds > 0 for seconds in phases.values()), name
 

@@ -15,7 +15,7 @@ import pytest
 
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.instantiate import instantiate
+from sweeprof.measuring.instantiate import builder, instantiate
 
 pytest.importorskip("ai_edge_litert")
 
@@ -60,8 +60,9 @@ def test_what_cannot_be_converted_has_the_converters_words(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
 def test_a_model_is_converted_once_for_what_it_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = described("sweeprof.zoo.mlp.keras_model", pretrained=False)
+    build = builder({"_target_": "sweeprof.zoo.mlp.keras_model", "pretrained": False}, "tensorflow")
     first = convert(build, tmp_path / "a")
     assert len(first) > 4 * 139_904
     assert convert(build, tmp_path / "b") == first
@@ -71,7 +72,7 @@ def test_a_model_is_converted_once_for_what_it_is_made_from(tmp_path: Path, monk
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was converted again")
 
-    monkeypatch.setattr(subprocess, "run", never)
+    monkeypatch.setattr(model_files, "run_child", never)
     assert convert(build, tmp_path / "a") == first
     with pytest.raises(AssertionError, match="it was converted again"):
         convert(build, tmp_path / "a", "float16")

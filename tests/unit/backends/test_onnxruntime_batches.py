@@ -62,6 +62,7 @@ def test_a_network_with_a_state_is_made_for_one_batch_size() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
 def test_the_same_from_a_config_in_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = {"_target_": "torch.nn.GRU", "input_size": 8, "hidden_size": 16, "batch_first": True}
     inputs = Inputs((TensorSpec((4, 5, 8)), TensorSpec((1, 4, 16))))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.forked import Sources
 from sweeprof.backends import model_files
 from sweeprof.backends.call_signature import VARYING
 from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, key_of, run_child
@@ -50,31 +51,36 @@ def outputs(backend: OnnxruntimeBackend, node: Mapping[str, Any], x: Any) -> Any
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.mark.slow
-def test_a_model_is_exported_once_whatever_the_batch(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def cache(tmp_path_factory: pytest.TempPathFactory, forks: Sources) -> str:
+    """A cache in which the perceptron is; it was exported once, whatever the batch, also to be counted."""
+    folder, asked = str(tmp_path_factory.mktemp("cache")), []
 
     def counting(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
         asked.append(request)
         return run_child(module, request, variables)
 
-    monkeypatch.setattr(model_files, "run_child", counting)
-    backend = OnnxruntimeBackend(cache=cache)
-    for batch in (4, 1):
-        x = np.random.default_rng(0).standard_normal((batch, 1, 32, 32)).astype(np.float32)
-        np.testing.assert_allclose(outputs(backend, MLP, x), mlp_by_hand(x), atol=1e-4)
-    table = backend.analyze(builder(MLP), DIGITS, 1, DEFAULTS)
+    backend = OnnxruntimeBackend(cache=folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_files, "subprocess", forks)
+        patch.setattr(model_files, "run_child", counting)
+        for batch in (4, 1):
+            x = np.random.default_rng(0).standard_normal((batch, 1, 32, 32)).astype(np.float32)
+            np.testing.assert_allclose(outputs(backend, MLP, x), mlp_by_hand(x), atol=1e-4)
+        backend.analyze(builder(MLP), DIGITS, 1, DEFAULTS)
+    assert len(asked) == 1
+    return folder
+
+
+@pytest.mark.slow
+def test_an_exported_model_is_found_with_its_layers(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "run_child", None)
+    table = OnnxruntimeBackend(cache=cache).analyze(builder(MLP), DIGITS, 1, DEFAULTS)
     assert (table.macs, table.params, table.trainable) == (4 * 139_904, 140_106, 140_106)
     assert [(row.path, row.type) for row in table.rows][:3] == [
         ("__root__", "Sequential"),
         ("flatten", "Flatten"),
         ("linear1", "Linear"),
     ]
-    assert len(asked) == 1
 
 
 @pytest.mark.slow
@@ -234,6 +240,7 @@ def test_a_process_that_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
 def test_keras_models_have_their_layers_and_agree_with_tensorflow(tmp_path: Path) -> None:
     """Weights moved within an image would show in the outputs, layers that torch does not see in the rows."""
     backend = OnnxruntimeBackend(cache=str(tmp_path))

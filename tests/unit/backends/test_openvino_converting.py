@@ -16,7 +16,7 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
 
-pytestmark = pytest.mark.slow  # each conversion is a process that imports a framework
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("converted_in_forks")]
 
 IMAGES = np.random.default_rng(0).standard_normal((6, 1, 32, 32)).astype(np.float32)
 

@@ -203,6 +203,7 @@ def test_what_keras_does_not_quantize() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
 def test_halves_of_a_keras_model_on_onnxruntime(tmp_path: Path) -> None:
     backend = OnnxruntimeBackend(precision="fp16", cache=str(tmp_path))
     found = run(backend, builder(DENSE))
@@ -246,6 +247,7 @@ WIDE = {"_target_": "support.keras_models.dense", "inputs": 64, "outputs": 32}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("converted_in_forks")
 @pytest.mark.parametrize(("precision", "method", "most"), [("fp16", None, 2), ("int8", "dynamic", 1)])
 def test_lower_precisions_of_litert(tmp_path: Path, precision: Any, method: Any, most: int) -> None:
     from sweeprof.backends.litert.adapter import LitertBackend

@@ -17,7 +17,7 @@ from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import builder
 
-pytestmark = pytest.mark.slow  # each conversion is a process that imports a framework
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("converted_in_forks")]
 
 SEED = 7
 X = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import sweeprof
-from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH
+from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH, WIDTHS
 from sweeprof.backends.tensorflow.layer_times import LayerProbes
 from sweeprof.backends.tensorflow.operators import STEP, Untouched, _stacks, changes_in
 from sweeprof.errors import Unsupported
@@ -32,13 +32,18 @@ WEIGHTS = 4 * (WIDTH * HIDDEN + HIDDEN * OUT)
 
 
 @pytest.fixture(scope="module")
-def seen() -> dict[str, Allocations]:
+def told() -> Any:
     variables = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(TESTS)}
     command = [sys.executable, "-m", "support.keras_memory"]
     done = subprocess.run(
         command, env={**os.environ, **variables}, cwd=TESTS.parent, capture_output=True, text=True, check=True
     )
-    return {name: Allocations.from_dict(data) for name, data in json.loads(done.stdout).items()}
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def seen(told: Any) -> dict[str, Allocations]:
+    return {name: Allocations.from_dict(data) for name, data in told["seen"].items()}
 
 
 @pytest.mark.slow
@@ -80,20 +85,9 @@ def test_the_usual_allocator_tells_too_little() -> None:
 
 
 @pytest.mark.slow
-def test_layers_with_the_names_that_keras_gives_them_have_what_they_allocate() -> None:
-    variables = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "KERAS_BACKEND": "tensorflow"}
-    script = """
-import json, keras, numpy as np, sweeprof
-model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(width) for width in (64, 32, 2))])
-found = sweeprof.Profiler(model, inputs=np.zeros((4096, 64), np.float32)).seen("allocations")
-print(json.dumps({layer.path: layer.allocated_bytes for layer in found.by_layer}))
-"""
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(
-        command, env={**os.environ, **variables}, cwd=TESTS.parent, capture_output=True, text=True, check=True
-    )
-    widths = {"dense": 64, "dense_1": 32, "dense_2": 2}
-    assert json.loads(done.stdout) == {ROOT: 0, **{path: 4 * 4096 * width for path, width in widths.items()}}
+def test_layers_with_the_names_that_keras_gives_them_have_what_they_allocate(told: Any) -> None:
+    widths = dict(zip(("dense", "dense_1", "dense_2"), WIDTHS, strict=True))
+    assert told["by layer"] == {ROOT: 0, **{path: 4 * 4096 * width for path, width in widths.items()}}
 
 
 def planes(*events: tuple[str, int, int, dict[str, Any]]) -> list[Any]:
