@@ -29,6 +29,8 @@ from typing import IO, Any
 
 from filelock import FileLock
 
+from sweeprof import processes
+
 TESTS = Path(__file__).parents[1]
 INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), f"{TESTS.parent / 'sweeprof'}/")
 """Modules elsewhere belong to one test; a source does not import them."""
@@ -277,5 +279,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner's end is its own
     socket_path = Path(sys.argv[1])
     socket_path.with_suffix(".pid").write_text(str(os.getpid()))
+    processes.end_process = sys.exit  # type: ignore[assignment]  # forks tell what they have imported before they end
     _import(sys.argv[3:])
     serve(socket_path, int(sys.argv[2]))
