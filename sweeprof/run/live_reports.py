@@ -22,8 +22,10 @@ from sweeprof.run.locks import report_lock
 from sweeprof.run.reports import write_reports
 from sweeprof.storage.folder import Folder
 
-SHARE = 0.05
-"""Maximum share of the time that writing and sending take."""
+SHARE = 0.02
+"""Maximum share of the time that writing takes, and that sending takes."""
+FIRST = 2.5
+"""The first time may take so many times the share: of a sweep of a minute there is then something to read after a third of it."""
 WAKE_S = 5.0
 """How often the driver of a cluster's sweep looks for new records."""
 NOT_BEGUN = "the sweep is running"
@@ -124,7 +126,7 @@ class ClusterReports:
 
 
 class _Budget:
-    """Time that may be spent: :data:`SHARE` of the time since the start.
+    """Time that may be spent: :data:`SHARE` of the time since the start, the first time :data:`FIRST` times as much.
 
     Args:
         first_s: the expected duration of the first time.
@@ -136,7 +138,8 @@ class _Budget:
 
     def allows_more(self) -> bool:
         """True if the next time would stay within the budget, if it takes as long as the last."""
-        return self._spent_s + self._last_s <= SHARE * (time.monotonic() - self._began)
+        share = SHARE if self._spent_s else FIRST * SHARE
+        return self._spent_s + self._last_s <= share * (time.monotonic() - self._began)
 
     @contextmanager
     def spent(self) -> Iterator[None]:
