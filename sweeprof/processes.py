@@ -30,6 +30,8 @@ PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when the thread that made it ends."""
 CLOSING_S = 10.0
 """How long a child may take to end after its socket has closed."""
+UNWRITTEN = 120
+"""Python's exit code of a process whose last output could not be written."""
 THREADS = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
     *("NUMEXPR_NUM_THREADS", "KMP_INIT_AT_FORK"),
@@ -222,8 +224,14 @@ def end_process(code: int = 0) -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any longer, or it is closed
+        try:
             stream.flush()
+        except (BrokenPipeError, ValueError):  # nobody reads it any longer, or it is closed
+            continue
+        except OSError as error:
+            code = code or UNWRITTEN
+            with suppress(OSError):
+                os.write(2, f"error: the output could not be written: {error.strerror}\n".encode())
     os._exit(code)
 
 

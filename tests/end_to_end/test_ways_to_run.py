@@ -206,6 +206,18 @@ def test_a_reader_that_leaves_harms_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    variables = {
+        **environment(tmp_path),
+        "PYTHONUNBUFFERED": "",
+    }  # what is printed is then written when the process ends
+    command = [sys.executable, "-m", "sweeprof", "--version"]
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=variables, check=False)
+    assert ran.returncode == 120
+    assert ran.stderr == "error: the output could not be written: No space left on device\n"
+
+
 def test_sigterm_ends_a_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
     process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang")
     deadline = time.monotonic() + 60
