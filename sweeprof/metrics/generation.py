@@ -9,9 +9,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.compute import counted
-from sweeprof.metrics.latency import Rounds, described_samples, over_rounds, percentile_of, rate, single
+from sweeprof.metrics.latency import Rounds, described_samples, over_rounds, rate, single
 from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.results.generation import Generation, TokenTimes
 from sweeprof.results.peaks import Peaks
@@ -219,7 +221,7 @@ def _percentile(timing: Rounds, percentile: int) -> Estimate | Missing:
     fewest = min(map(len, by_round))
     if fewest < needed:
         return Missing(f"n<{needed}: a round has {fewest} gaps; raise protocol.min_samples or generation.new_tokens")
-    estimate = single([percentile_of(gaps, percentile) for gaps in by_round], timing)
+    estimate = single([float(np.percentile(gaps, percentile)) for gaps in by_round], timing)
     warnings: tuple[Warning, ...] = tuple(warning for round in timing for warning in round.warnings)
     return replace(estimate, detail={"n": sum(map(len, by_round))}, warnings=warnings)
 

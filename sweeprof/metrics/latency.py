@@ -9,6 +9,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import compute
 from sweeprof.metrics.metric import Estimate, Missing, metric
@@ -214,22 +216,15 @@ def described_samples(samples: Sequence[float]) -> dict[str, object]:
     """Return number, deviation, extremes, spread and percentiles; of a percentile that needs more samples, how many it needs."""
     detail: dict[str, object] = {
         "n": len(samples),
-        "std": statistics.stdev(samples) if len(samples) > 1 else "n<2",
+        "std": float(np.std(samples, ddof=1)) if len(samples) > 1 else "n<2",
         "min": min(samples),
         "max": max(samples),
         "spread": spread(samples),
     }
-    for percentile in PERCENTILES:
+    for percentile, value in zip(PERCENTILES, np.percentile(samples, PERCENTILES), strict=True):
         needed = percentile_needs(percentile)
-        detail[f"p{percentile}"] = f"n<{needed}"
-        if len(samples) >= needed:
-            detail[f"p{percentile}"] = percentile_of(samples, percentile)
+        detail[f"p{percentile}"] = float(value) if len(samples) >= needed else f"n<{needed}"
     return detail
-
-
-def percentile_of(samples: Sequence[float], percentile: int) -> float:
-    """Return a percentile of at least two samples, interpolated between them."""
-    return statistics.quantiles(samples, n=100, method="inclusive")[percentile - 1]
 
 
 def _unchanged(value: float) -> float:

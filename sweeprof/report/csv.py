@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from sweeprof.report.cells import axis_text, value_of
 from sweeprof.results.compare import Comparison, Row
@@ -39,13 +40,19 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> str:
 
 
 def _field(value: object) -> object:
+    kind = type(value)
+    if kind is float or kind is int:  # first, as most of a million samples are numbers
+        return value
+    if kind is bool:
+        return "true" if value else "false"
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return value
-    text = printable(str(value))
+    return value if isinstance(value, int | float) else _text(str(value))  # of NumPy, too
+
+
+@lru_cache(maxsize=10_000)  # a name stands in every row of a combination's samples
+def _text(text: str) -> str:
+    text = printable(text)
     return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 

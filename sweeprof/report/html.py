@@ -13,7 +13,7 @@ from sweeprof.report.explore.charts import charts
 from sweeprof.report.explore.data import Samples, embedded, page_data
 from sweeprof.report.explore.overview import failures, places
 from sweeprof.report.layers import html as layer_pages
-from sweeprof.report.pages import render, script_json
+from sweeprof.report.pages import compile_templates, render, script_json
 from sweeprof.report.selection import sections
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import whole_table
@@ -115,6 +115,12 @@ def _glance(comparison: Comparison) -> dict[str, dict[str, tuple[str, str]]]:
     for best in best_rows(comparison):
         found.setdefault(best.model, {})[best.what] = (best.value, best.where)
     return found
+
+
+def prepare_html() -> None:
+    """Load what the first page would wait for: the templates, and the library that draws."""
+    compile_templates()
+    _plotly()
 
 
 @cache  # which takes a tenth of a second, and a sweep that runs writes its page more than once

@@ -27,6 +27,13 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(values)
 
 
+def compile_templates() -> None:
+    """Compile every template, which takes longer than to make a page."""
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+
+
 @cache  # a template is compiled once, however many pages are made of it
 def _environment() -> Environment:
     environment = Environment(

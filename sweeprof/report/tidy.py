@@ -126,14 +126,8 @@ def problems(comparison: Comparison) -> Tidy:
 def csv_chunks(table: Tidy) -> Iterator[str]:
     """The table as CSV, piece by piece: numbers exact, nothing where there is no value."""
     yield csv_lines([table.columns])
-    for chunk in chunks(table):
-        yield csv_lines(chunk)
-
-
-def chunks(table: Tidy) -> Iterator[list[Sequence[ColumnValue]]]:
-    """The rows, :data:`CHUNK` at a time."""
     while chunk := list(islice(table.rows, CHUNK)):
-        yield [[printable(value) if isinstance(value, str) else value for value in row] for row in chunk]
+        yield csv_lines(chunk)
 
 
 def _kind(values: Sequence[Any]) -> ColumnKind:
@@ -245,7 +239,7 @@ def write_parquet(table: Tidy, file: BinaryIO) -> None:
     types = {"text": pa.string(), "whole": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
     schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        for chunk in chunks(table):
+        while chunk := list(islice(table.rows, CHUNK)):
             columns = zip(zip(*chunk, strict=True), table.columns.values(), strict=True)
             arrays = [pa.array(_column(values, kind), types[kind]) for values, kind in columns]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
@@ -253,4 +247,8 @@ def write_parquet(table: Tidy, file: BinaryIO) -> None:
 
 def _column(values: Sequence[ColumnValue], kind: ColumnKind) -> Sequence[ColumnValue]:
     # A whole number in a column of floats may be beyond what a float holds exactly, which pyarrow takes for a mistake.
-    return [None if value is None else float(value) for value in values] if kind == "number" else values
+    if kind == "number":
+        return [None if value is None else float(value) for value in values]
+    if kind == "text":
+        return [printable(value) if isinstance(value, str) else value for value in values]
+    return values

@@ -141,15 +141,15 @@ def exact_verdict(value: Number, base: Number, better: Better) -> Verdict | None
 def _with_rounds(
     measurement: Measurement, base: Measurement, ratio: float | None, threshold: float | None, pairing: Pairing
 ) -> Cell:
-    def undecided(verdict: Verdict, reason: str) -> Cell:
-        return Cell(measurement, ratio, None, verdict, reason, base=base.value)
+    def undecided(verdict: Verdict, reason: str, base_rounds: int | None = None) -> Cell:
+        return Cell(measurement, ratio, None, verdict, reason, base=base.value, base_rounds=base_rounds)
 
     bridged = _are_calibrated(measurement, base)
     if [field for field in pairing.differs if not (bridged and field == "host")]:
         return undecided("not_comparable", "different_environment")
     used, values, baseline = _sides(measurement, base, pairing)
     if min(len(values), len(baseline)) < MIN_ROUNDS:
-        return dataclasses.replace(undecided("unclear", "too_few_rounds"), base_rounds=len(base.rounds))
+        return undecided("unclear", "too_few_rounds", len(base.rounds))
     if threshold is None:
         return undecided("unclear", "no_threshold")
     if min(*values, *baseline) <= 0:

@@ -213,9 +213,9 @@ class WorkerPool:
             self._started.start(trials)
 
     @property
-    def is_importing(self) -> bool:
-        """True while something that was started still imports."""
-        return bool(self._started.importing())
+    def importing(self) -> int:
+        """How many fork servers import, as many as there are processors if there are so many."""
+        return len(self._started.importing())
 
     def wait_for_import(self) -> None:
         """Wait until one more of the imports has ended, or for a few seconds."""

@@ -1,7 +1,8 @@
 """The reports of a sweep that still runs, written between its trials: what has been measured so far, and what is missing.
 
 Nothing is measured on the host meanwhile, and writing takes at most a small share of the time of the sweep. The first reports are
-written when each value of each axis has a result.
+written when each value of each axis has a result, or more than half of the combinations have one; none are when the sweep is
+about to end.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SHARE = 0.02
 """Maximum share of the time that writing takes, and that sending takes."""
 FIRST = 2.5
 """The first time may take so many times the share: of a sweep of a minute there is then something to read after a third of it."""
+ENDS_SOON_S = 10.0
+"""In the last seconds of a sweep nothing is written that the final reports replace at once."""
 WAKE_S = 5.0
 """How often the driver of a cluster's sweep looks for new records."""
 NOT_BEGUN = "the sweep is running"
@@ -50,33 +53,48 @@ def sent_to(send: Send) -> Iterator[None]:
 class LiveReports:
     """Writes the reports of a sweep that runs, whenever they are due."""
 
-    def __init__(self, folder: Folder, plan: Plan, ids: Sequence[str]) -> None:
-        """Take the ids of the combinations that are measured here."""
-        self._folder, self._plan = folder, plan
+    def __init__(self, folder: Folder, plan: Plan, ids: Sequence[str], left: int) -> None:
+        """Take the ids of the combinations that are measured here, and the number of their trials that are left."""
+        self._folder = folder
         measured = [c for c in plan.combinations if c.id in set(ids)]
         count = plan.size
-        self._writing, self._sending = _Budget(0.5 + 0.005 * count), _Budget(1.0 + 0.1 * count)
-        # A search may never choose some of the values.
-        self._missing = {value for c in measured for value in _values(c)} if plan.search is None else set()
-        """Values of axes without a result."""
-        self._has_news = False
+        self._writing, self._sending = _Budget(0.3 + 0.01 * count), _Budget(1.0 + 0.1 * count)
         self._axes = {c.id: _values(c) for c in measured}
+        # A search may never choose some of the values.
+        values = {value for own in self._axes.values() for value in own}
+        self._missing = values if plan.search is None else set()
+        """Values of axes without a result."""
         timed = [name for name in plan.passes if pass_named(name).kind == "rounds"]
         self._first_pass = next(iter(timed or plan.passes), "")
-        for combination in measured:
-            if folder.is_done(Trial(combination.id, self._first_pass)):
-                self._missing -= self._axes[combination.id]
+        self._without_result = set(self._axes)
+        for id in self._axes:
+            if folder.is_done(Trial(id, self._first_pass)):
+                self._note_result(id)
+        self._began = time.monotonic()
+        self._ended, self._left = 0, left
+        self._has_news = len(self._without_result) < len(self._axes)
 
     def take(self, trial: Trial) -> None:
         """Note that a trial has ended."""
         self._has_news = True
+        self._ended += 1
+        self._left -= 1
         if trial.pass_name == self._first_pass:
-            self._missing -= self._axes[trial.combination_id]
+            self._note_result(trial.combination_id)
+
+    def _note_result(self, id: str) -> None:
+        self._without_result.discard(id)
+        self._missing -= self._axes[id]
+        if 2 * len(self._without_result) < len(self._axes):
+            self._missing.clear()
 
     @property
     def is_due(self) -> bool:
-        """True if there is something to write, and time for it."""
-        return self._has_news and not self._missing and self._writing.allows_more()
+        """True if there is something to write, time for it, and it will not be replaced at once."""
+        if not self._has_news or self._missing or not self._writing.allows_more():
+            return False
+        trial_s = (time.monotonic() - self._began) / max(1, self._ended)
+        return self._left * trial_s >= ENDS_SOON_S
 
     def write(self) -> None:
         """Write the reports, and send them if that is due, too; errors are logged, the sweep goes on."""
@@ -99,8 +117,9 @@ class ClusterReports:
     """Writes the reports while the driver waits for the jobs of a cluster; a context."""
 
     def __init__(self, folder: Folder, plan: Plan) -> None:
-        self._folder, self._plan = folder, plan
-        self._reports = LiveReports(folder, plan, [id for shard in plan.shards for id in shard])
+        self._folder = folder
+        self._trials = [trial for trial in plan.trials() if not folder.is_done(trial)]
+        self._reports = LiveReports(folder, plan, [id for shard in plan.shards for id in shard], len(self._trials))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="sweeprof-reports", daemon=True)
 
@@ -115,7 +134,7 @@ class ClusterReports:
         self._thread.join()
 
     def _follow(self) -> None:
-        left = self._plan.trials()
+        left = self._trials
         while not self._stop.wait(WAKE_S):
             ended = {trial for trial in left if self._folder.is_done(trial)}
             left = [trial for trial in left if trial not in ended]

@@ -14,7 +14,7 @@ from sweeprof.plan.plan import Combination, Plan
 from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_lines, csv_text
 from sweeprof.report.explore.data import room, thinned_samples
-from sweeprof.report.html import html
+from sweeprof.report.html import html, prepare_html
 from sweeprof.report.latex import TABLES, document, latex
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.tables import to_csv
@@ -49,6 +49,13 @@ FORMATS: dict[Format, str] = {
     "parquet": "tables/*.parquet, the tidy tables with their types (needs pyarrow)",
 }
 """Formats that are written on request, as they are large or rarely used."""
+
+
+def prepare_reports() -> None:
+    """Load libraries and templates, for which the first reports would otherwise need a third of a second more."""
+    import scipy.special  # noqa: F401 – for the intervals
+
+    prepare_html()
 
 
 def write_reports(

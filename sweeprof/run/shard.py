@@ -37,6 +37,7 @@ from sweeprof.run.isolation import WorkerPool, server_key
 from sweeprof.run.live_reports import LiveReports
 from sweeprof.run.locks import Holder, OnWait, exclusive_lock, host_lock, work_lock
 from sweeprof.run.prepare_data import prepare_data
+from sweeprof.run.reports import prepare_reports
 from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
 from sweeprof.run.search import Outcomes, Search, measured_plan
 from sweeprof.run.sequential import SequentialRounds
@@ -76,13 +77,13 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         host_slots(host_lock(plan), index) as slots,
     ):
         ids = plan.shards[index]
-        reports = LiveReports(folder, plan, ids)
+        reports = LiveReports(folder, plan, ids, sum(len(group) for group in todo))
         sequential, budget = SequentialRounds(plan, folder, ids), Budget.of(folder, plan, index)
         shard = _Shard(plan, folder, ids, pool, slots, events, reports, sequential, budget)
         if plan.search is None:
             todo = shard.run_during_imports(todo)
         else:
-            shard.import_frameworks(todo)
+            shard.run_during_imports(todo)
             shard.search()
             plan = measured_plan(plan, folder)
             shard.ids, shard.sequential = plan.shards[index], SequentialRounds(plan, folder, plan.shards[index])
@@ -126,6 +127,7 @@ class _Shard:
     def run_during_imports(self, groups: Sequence[TrialGroup]) -> list[TrialGroup]:
         """Import what the trials need, and meanwhile run trials that do not measure the device; returns the remaining groups.
 
+        A search runs none of them. Where a processor has nothing else to do, what the reports need is loaded, too.
         Nothing is measured on this host until it returns.
         """
         remaining = list(groups)
@@ -137,28 +139,21 @@ class _Shard:
             self.pool.start(self._forked_from(trial) for group in of_host for trial in group)
             self._prepare_data(groups)
             aside = [group for group in of_host if group[0].pass_name not in exclusive_passes()]
-            if self.plan.parallel_trials > 1:
-                aside = []  # several at once are faster than one after the other beside the imports
-            while self.pool.is_importing:
+            if self.plan.parallel_trials > 1 or self.plan.search is not None:
+                aside = []  # several at once are faster than one after the other; a search chooses what to run
+            is_prepared = bool(self.plan.cluster)  # there the driver writes the reports
+            while importing := self.pool.importing:
                 group = next((group for group in aside if self.pool.is_ready(*self._forked_from(group[0]))), None)
-                if group is None:
+                if group is not None:
+                    aside.remove(group)
+                    remaining.remove(group)
+                    self._run_in(group, HostSlot())
+                elif not is_prepared and importing < len(os.sched_getaffinity(0)):
+                    prepare_reports()
+                    is_prepared = True
+                else:
                     self.pool.wait_for_import()
-                    continue
-                aside.remove(group)
-                remaining.remove(group)
-                self._run_in(group, HostSlot())
         return remaining
-
-    def import_frameworks(self, groups: Sequence[TrialGroup]) -> None:
-        """Import what the trials may need; nothing is measured on this host until it returns."""
-        of_host = [group for group in groups if all(self._is_on_host(trial) for trial in group)]
-        if not of_host:
-            return
-        with self.slots.shared(self._on_wait(of_host[0][0])):
-            self.pool.start(self._forked_from(trial) for group in of_host for trial in group)
-            self._prepare_data(groups)
-            while self.pool.is_importing:
-                self.pool.wait_for_import()
 
     def search(self) -> None:
         """Measure once each combination that a search chooses, as long as there is time and nothing stops the sweep."""

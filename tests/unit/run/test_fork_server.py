@@ -330,12 +330,12 @@ def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
         pid = process()
         while not pool.is_ready(fine, "quality"):
             pool.wait_for_import()
-        assert pool.is_importing
+        assert pool.importing
         assert not pool.is_ready(hangs, "quality")
         with pool.slot() as slot:
             assert slot.run(request_of(tmp_path)) == ProcessExit(0)
         os.kill(pid, signal.SIGSTOP)
-        assert wait_until(lambda: not pool.is_importing)
+        assert wait_until(lambda: not pool.importing)
     assert wait_until(lambda: is_gone(pid))
 
 
