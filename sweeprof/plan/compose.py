@@ -52,6 +52,7 @@ from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
+from sweeprof.plan.resolve import read_once
 from sweeprof.plan.search import goal_problems, has_goal, placement_problems, search_plan, with_conditions
 from sweeprof.plan.shape import distinct
 from sweeprof.plan.shards import BASIC, CLUSTER, Shards, asked_for, in_shards, in_tasks, parallel_jobs
@@ -84,6 +85,7 @@ class Composer:
     """Shows warnings, and the progress of planning if that takes long."""
 
     def __post_init__(self) -> None:
+        read_once(self.loader)
         given = {*self.arguments.fixed, *self.arguments.axes}
         warnings = rename_keys(self.config, given)
         if lacks_default_tracker(self._plain("tracking"), given):

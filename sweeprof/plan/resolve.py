@@ -6,12 +6,14 @@ OmegaConf resolves again only for values that an interpolation of the config may
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydra.core.config_loader import ConfigLoader
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from sweeprof.config.schema import is_open
@@ -25,6 +27,26 @@ Items = tuple[tuple[str, object], ...]
 _ABSENT = object()
 WHOLE = 12
 """Choices of groups that Hydra composes as they are; of further ones, those that only put together what was composed, are not."""
+
+
+def read_once(loader: ConfigLoader) -> None:
+    """Have Hydra's loader parse each config file once, however often it composes: that is a quarter of the time of composing."""
+    repository = getattr(loader, "repository", None)
+    for source in getattr(repository, "sources", ()):
+        if source.scheme() == "file" and "load_config" not in vars(source):
+            source.load_config = _kept(source.load_config)
+
+
+def _kept(load: Callable[[str], ConfigResult]) -> Callable[[str], ConfigResult]:
+    """Return the function with a copy of the first result for each path; a composition changes what it gets."""
+    known: dict[str, ConfigResult] = {}
+
+    def load_config(config_path: str) -> ConfigResult:
+        if config_path not in known:
+            known[config_path] = load(config_path)
+        return copy.deepcopy(known[config_path])
+
+    return load_config
 
 
 @dataclass(slots=True)
