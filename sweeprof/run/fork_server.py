@@ -22,7 +22,9 @@ import math
 import os
 import select
 import signal
+import socket
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
@@ -38,6 +40,7 @@ from sweeprof.measuring.instantiate import instantiate
 from sweeprof.processes import (
     Child,
     Connection,
+    Grandchild,
     NoAnswer,
     child_environment,
     die_with,
@@ -59,6 +62,9 @@ GRACE_S = 30.0
 """How long a fork server may take to fork a child, and to answer when a trial's time limit has passed."""
 F_SETSIG = 10
 """fcntl(2): the signal that is sent when a descriptor becomes ready, instead of SIGIO; Python has no name for it."""
+MODULE = "sweeprof.run.fork_server"
+FURTHER = "further="
+"""What the descriptor of a further fork server is marked with among the arguments."""
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): processes that lose their parent become children of this one."""
 
@@ -66,24 +72,60 @@ PR_SET_CHILD_SUBREAPER = 36
 class ForkServer:
     """A fork server, used by its shard. It imports in the background, and its first trial waits for that.
 
+    Args:
+        preload: the modules that it imports.
+        environment: environment variables beside those of this process.
+        log: the file for its output.
+        further: what each of further fork servers imports in addition, which are forked from this one: see :attr:`further`.
+
     Raises:
         WorkerError: its process could not be started.
     """
 
-    def __init__(self, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._child = Child("sweeprof.run.fork_server", preload, child_environment(environment), log)
+    def __init__(
+        self,
+        preload: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        further: Sequence[Sequence[str]] = (),
+    ) -> None:
+        pairs = [socket.socketpair() for _ in further]
+        arguments = list(preload)
+        for (_, theirs), modules in zip(pairs, further, strict=True):
+            arguments += [f"{FURTHER}{theirs.fileno()}", *modules]
+        child = Child(MODULE, arguments, child_environment(environment), log, [theirs.fileno() for _, theirs in pairs])
+        self._begin(child, None)
+        self.further: list[ForkServer] = []
+        """Those that were forked from this one once it had imported; they do not end with it."""
+        for ours, theirs in pairs:
+            theirs.close()
+            server = ForkServer.__new__(ForkServer)
+            server._begin(Grandchild(Connection(ours), child, MODULE, log), self)
+            self.further.append(server)
+
+    def _begin(self, process: Child | Grandchild, origin: ForkServer | None) -> None:
+        self._process, self._origin = process, origin
         self._deadline = time.monotonic() + PRELOAD_S
         self._preload_s: float | None = None
-        self.pid = self._child.pid
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def waits(self) -> bool:
+        """True while another one imports, from which it will be forked."""
+        return self._origin is not None and not self._origin.is_ready
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when it is ready."""
-        return self._child.fileno()
+        return self._process.fileno()
 
     @property
     def is_ready(self) -> bool:
         """True if nobody should wait for it: it has imported everything, has failed, was stopped, or takes too long."""
-        if self._preload_s is not None or self._child.has_message():
+        if self._preload_s is not None or self._process.has_message():
             return True
         return time.monotonic() >= self._deadline or is_stopped(self.pid)
 
@@ -97,26 +139,29 @@ class ForkServer:
         if self._preload_s is None:
             try:
                 left_s = max(0.0, self._deadline - time.monotonic())
-                self._preload_s = float(self._received(left_s, [self.pid])["preload_s"])
+                ready = self._received(left_s, [self.pid])
             except NoAnswer:
-                self._child.kill()
-                self._child.close()
+                self._process.kill()
+                self._process.close()
                 raise
             except BaseException:
-                self._child.close()
+                self._process.close()
                 raise
+            if isinstance(self._process, Grandchild):
+                self._process.known_as(int(ready["pid"]))
+            self._preload_s = float(ready["preload_s"])
         return self._preload_s
 
     @property
     def alive(self) -> bool:
         """True if it can still be asked."""
-        return self._child.alive and not is_stopped(self.pid)
+        return self._process.alive and not is_stopped(self.pid)
 
     def run(self, request: Request) -> ProcessExit:
         """Run the trial in a fresh child and wait for its end; raises like :meth:`wait_until_ready`, which comes first."""
         self.wait_until_ready()
         try:
-            worker: int = self._child.ask(asdict(request), GRACE_S)["worker"]
+            worker: int = self._process.ask(asdict(request), GRACE_S)["worker"]
             try:
                 return self._exit(request, worker)
             except WorkerError:
@@ -126,7 +171,7 @@ class ForkServer:
                     os.killpg(worker, signal.SIGKILL)
                 raise
         except NoAnswer:
-            self._child.kill()
+            self._process.kill()
             raise
 
     def _exit(self, request: Request, worker: int) -> ProcessExit:
@@ -147,7 +192,7 @@ class ForkServer:
         while True:
             left_s = max(0.0, end - time.monotonic())
             try:
-                return self._child.receive(min(left_s, GRACE_S / 2) if watched else left_s)
+                return self._process.receive(min(left_s, GRACE_S / 2) if watched else left_s)
             except NoAnswer:
                 if time.monotonic() >= end:
                     raise NoAnswer(f"the fork server did not answer within {limit_s:.4g} s; it was replaced") from None
@@ -159,25 +204,35 @@ class ForkServer:
 
     def close(self) -> None:
         """End the fork server and whatever it runs."""
-        self._child.close()
+        self._process.close()
 
 
-def serve(connection: Connection, preload: Sequence[str]) -> None:
-    """Run as the fork server: import, then fork a child for every request until the socket closes."""
+def serve(
+    connection: Connection, preload: Sequence[str], further: Sequence[tuple[Connection, Sequence[str]]] = ()
+) -> None:
+    """Run as the fork server: import, then fork a child for every request until the socket closes.
+
+    Args:
+        further: connections of the fork servers that are forked from this one, and what they import in addition.
+    """
     began = time.monotonic()
     # An import may take minutes, in which nothing reads the socket.
     _send_when_closed(connection, signal.SIGKILL)
     for module in preload:
         _imported(module)
     _practise()
+    for number, (own_connection, modules) in enumerate(further):
+        if os.fork() == 0:
+            _serve_further(own_connection, modules, [connection, *(other for other, _ in further[number + 1 :])])
+        own_connection.socket.close()
     interference.remember()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    own = {process.pid for process in psutil.Process().children()}
+    own = _children()
     gc.collect()
     gc.freeze()  # what is never collected is never written to, so children go on sharing its memory
     # From now on messages arrive, too. A fork server that was stopped continues when its shard ends, and then ends.
     _send_when_closed(connection, signal.SIGCONT)
-    connection.send({"preload_s": time.monotonic() - began})
+    connection.send({"preload_s": time.monotonic() - began, "pid": os.getpid()})
     server = os.getpid()
     for message in connection.messages():
         request = validated(Request, message)
@@ -193,6 +248,23 @@ def serve(connection: Connection, preload: Sequence[str]) -> None:
         if end is None:
             return
         connection.send(asdict(end))
+
+
+def _serve_further(connection: Connection, preload: Sequence[str], others: Sequence[Connection]) -> None:
+    """Run as a further fork server, in the process that was forked for it, and end it; ``others`` are not its connections."""
+    code = 1
+    try:
+        os.setsid()
+        for other in others:
+            other.socket.close()
+        serve(connection, preload)
+        code = 0
+    except SystemExit:  # an import failed, and was reported
+        pass
+    except BaseException as error:
+        print(formatted(error), file=sys.stderr, flush=True)
+    finally:
+        os._exit(code)
 
 
 def _practise() -> None:
@@ -273,13 +345,21 @@ def _end_strays(own: Set[int]) -> None:
                 pass
         except ChildProcessError:
             return
-        strays = [process for process in psutil.Process().children(recursive=True) if process.pid not in own]
+        strays = _children() - own
         if not strays:
             return
-        for process in strays:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        for pid in strays:  # whose children then become children of this process
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.001)
+
+
+def _children() -> set[int]:
+    """Return the process ids of this process's children."""
+    listed = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    if listed.exists():  # it takes a hundredth of the time; not every kernel has it
+        return set(map(int, listed.read_text(encoding="ascii").split()))
+    return {process.pid for process in psutil.Process().children()}
 
 
 def _kill_group(leader: int) -> None:
@@ -289,7 +369,21 @@ def _kill_group(leader: int) -> None:
         os.kill(leader, signal.SIGKILL)  # not yet the leader of its own group
 
 
+def _main(arguments: Sequence[str]) -> None:
+    """Serve; ``arguments``: modules, then for each further fork server its descriptor, marked, and its modules."""
+    preload: list[str] = []
+    further: list[tuple[Connection, list[str]]] = []
+    into = preload
+    for argument in arguments:
+        if argument.startswith(FURTHER):
+            into = []
+            further.append((Connection(socket.socket(fileno=int(argument.removeprefix(FURTHER)))), into))
+        else:
+            into.append(argument)
+    serve(inherited_connection(), preload, further)
+
+
 if __name__ == "__main__":
-    serve(inherited_connection(), sys.argv[2:])
+    _main(sys.argv[2:])
     # The shard waits for its end, and what frameworks free when an interpreter ends takes half a second.
     os._exit(0)

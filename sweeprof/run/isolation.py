@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from multiprocessing.connection import wait
@@ -87,8 +87,13 @@ class StartedServers:
 
     def new(self, config: Json, pass_name: PassName, more: Mapping[str, str] | None = None) -> ForkServer:
         """Return a further fork server, with environment variables beside those of the backend."""
+        return self._made(config, pass_name, more or {}, ())
+
+    def _made(
+        self, config: Json, pass_name: PassName, more: Mapping[str, str], further: Sequence[Sequence[str]]
+    ) -> ForkServer:
         log = self._logs / f"fork-server-{config['backend']['framework']}.log"
-        return ForkServer(preload(config, pass_name), {**environment(config, pass_name), **(more or {})}, log)
+        return ForkServer(preload(config, pass_name), {**environment(config, pass_name), **more}, log, further)
 
     def take(self, key: str) -> ForkServer | None:
         """Return a started fork server for the caller to keep; None if there is none left."""
@@ -106,11 +111,28 @@ class StartedServers:
         """Return the fork servers that import, after starting those that there are processors for now."""
         with self._lock:
             importing = [server for server in self._waiting.values() if not server.is_ready]
-            while self._planned and len(importing) < len(os.sched_getaffinity(0)):
-                key = next(iter(self._planned))
-                self._waiting[key] = self.new(*self._planned.pop(key))
-                importing.append(self._waiting[key])
+            while self._planned and sum(not one.waits for one in importing) < len(os.sched_getaffinity(0)):
+                importing += self._start_next()
             return importing
+
+    def _start_next(self) -> list[ForkServer]:
+        """Start the fork server that is planned next; those that import the same modules and more are forked from it."""
+        first = next(iter(self._planned))
+        key = next((other for other in self._planned if self._more_modules(other, first)), first)
+        further = {other: more for other in self._planned if (more := self._more_modules(key, other))}
+        server = self._made(*self._planned.pop(key), {}, list(further.values()))
+        started = dict(zip((key, *further), (server, *server.further), strict=True))
+        for other in further:
+            del self._planned[other]
+        self._waiting |= started
+        return list(started.values())
+
+    def _more_modules(self, key: str, other: str) -> list[str]:
+        """Return what the other fork server imports beside what the first does; none if it cannot be forked from that one."""
+        few, many = preload(*self._planned[key]), preload(*self._planned[other])
+        if environment(*self._planned[key]) != environment(*self._planned[other]) or not set(few) < set(many):
+            return []
+        return [module for module in many if module not in few]
 
     def close(self) -> None:
         """End every fork server that no trial has taken."""

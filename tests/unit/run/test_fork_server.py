@@ -241,7 +241,7 @@ def test_closing_during_a_trial_leaves_no_process(own: ForkServer, tmp_path: Pat
     thread = threading.Thread(target=run)
     thread.start()
     child = running_child(own)
-    own._child._connection.socket.shutdown(2)  # what the end of the shard's process does
+    own._process._connection.socket.shutdown(2)  # what the end of the shard's process does
     thread.join(30)
     own.close()
     assert wait_until(lambda: is_gone(child.pid))
@@ -391,6 +391,109 @@ def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool) -> None
             fork_server.suspend()
         shard.kill()
     assert wait_until(lambda: is_gone(fork_server.pid) and is_gone(child.pid))
+
+
+NOTES_ITS_PROCESS = """
+import os, pathlib
+with pathlib.Path({folder!r}, "imported").open("a") as file:
+    print(os.getpid(), file=file)
+"""
+
+
+@pytest.fixture
+def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ForkServer, ForkServer]]:
+    """A fork server, and one that was forked from it, which has imported a further module."""
+    (tmp_path / "more.py").write_text(NOTES_ITS_PROCESS.format(folder=str(tmp_path)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    first = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log", [["more"]])
+    (further,) = first.further
+    yield first, further
+    first.close()
+    further.close()
+    assert is_gone(first.pid)
+    assert is_gone(further.pid)
+
+
+def test_a_further_fork_server_imports_what_the_first_does_not(
+    family: tuple[ForkServer, ForkServer], tmp_path: Path
+) -> None:
+    for server in family:
+        assert server.run(request_of(tmp_path)) == ProcessExit(0)
+    first, further = family
+    assert (tmp_path / "imported").read_text().split() == [str(further.pid)]
+    assert first.pid != further.pid
+    assert psutil.Process(further.pid).parent() == psutil.Process(first.pid)
+
+
+def test_a_trial_of_the_first_fork_server_leaves_the_further_one_alone(
+    family: tuple[ForkServer, ForkServer], tmp_path: Path
+) -> None:
+    first, further = family
+    further.wait_until_ready()
+    running = in_background(lambda: further.run(request_of(tmp_path, None, on_step="hang")))
+    child = running_child(further)
+    (tmp_path / "other").mkdir()
+    for _ in range(3):
+        assert first.run(request_of(tmp_path / "other")) == ProcessExit(0)
+    assert further.alive
+    assert not is_gone(child.pid)
+    further._process._connection.socket.shutdown(2)
+    with pytest.raises(WorkerError, match="fork_server ended"):
+        running.result(30)
+    assert wait_until(lambda: is_gone(child.pid))
+
+
+def test_a_further_fork_server_outlives_the_first(family: tuple[ForkServer, ForkServer], tmp_path: Path) -> None:
+    first, further = family
+    further.wait_until_ready()
+    os.kill(first.pid, signal.SIGKILL)
+    assert wait_until(lambda: not first.alive)
+    assert further.alive
+    assert further.run(request_of(tmp_path)) == ProcessExit(0)
+
+
+def test_a_further_fork_server_that_was_killed_is_noticed(
+    family: tuple[ForkServer, ForkServer], tmp_path: Path
+) -> None:
+    first, further = family
+    further.wait_until_ready()
+    os.kill(further.pid, signal.SIGKILL)
+    assert wait_until(lambda: not further.alive)
+    with pytest.raises(WorkerError):
+        further.run(request_of(tmp_path))
+    assert first.run(request_of(tmp_path)) == ProcessExit(0)
+
+
+def test_a_module_that_only_the_further_fork_server_cannot_import(tmp_path: Path) -> None:
+    first = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log", [["no_such_module"]])
+    (further,) = first.further
+    with pytest.raises(WorkerError, match="fork_server ended: cannot import no_such_module: ModuleNotFoundError"):
+        further.wait_until_ready()
+    assert first.run(request_of(tmp_path)) == ProcessExit(0)
+    first.close()
+
+
+def test_a_pool_forks_the_fork_server_of_a_pass_that_imports_more_from_that_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "more.py").write_text(NOTES_ITS_PROCESS.format(folder=str(tmp_path)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    asked = {name: request_of(tmp_path, pass_name=name) for name in ("analysis", "quality")}
+    for request in asked.values():
+        request.blank["config"]["backend"]["preload_for"] = {"analysis": ["more"]}
+    before = psutil.Process().children()
+    with WorkerPool("fork", tmp_path / "logs") as pool:
+        pool.start((request.blank["config"], name) for name, request in asked.items())
+        while pool.importing:
+            pool.wait_for_import()
+        (first,) = set(psutil.Process().children()) - set(before)
+        (further,) = first.children()
+        assert (tmp_path / "imported").read_text().split() == [str(further.pid)]
+        for request in asked.values():
+            with pool.slot() as slot:
+                assert slot.run(request) == ProcessExit(0)
+        assert set(psutil.Process().children()) == {*before, first}
+    assert wait_until(lambda: is_gone(first.pid) and is_gone(further.pid))
 
 
 def test_closing_an_idle_template_leaves_no_process(tmp_path: Path) -> None:
