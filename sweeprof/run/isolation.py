@@ -111,7 +111,7 @@ class StartedServers:
         """Return the fork servers that import, after starting those that there are processors for now."""
         with self._lock:
             importing = [server for server in self._waiting.values() if not server.is_ready]
-            while self._planned and sum(not one.waits for one in importing) < len(os.sched_getaffinity(0)):
+            while self._planned and _running(importing) < len(os.sched_getaffinity(0)):
                 importing += self._start_next()
             return importing
 
@@ -140,6 +140,11 @@ class StartedServers:
             self._planned.clear()
             while self._waiting:
                 self._waiting.popitem()[1].close()
+
+
+def _running(importing: Sequence[ForkServer]) -> int:
+    """Return how many of the fork servers do not wait for another one."""
+    return sum(not server.waits for server in importing)
 
 
 def server_key(config: Json, pass_name: PassName, more: Mapping[str, str] | None = None) -> str:
@@ -235,9 +240,14 @@ class WorkerPool:
             self._started.start(trials)
 
     @property
-    def importing(self) -> int:
-        """How many fork servers import, as many as there are processors if there are so many."""
-        return len(self._started.importing())
+    def is_importing(self) -> bool:
+        """True while something that was started still imports."""
+        return bool(self._started.importing())
+
+    @property
+    def has_idle_processor(self) -> bool:
+        """True if fewer fork servers import than there are processors."""
+        return _running(self._started.importing()) < len(os.sched_getaffinity(0))
 
     def wait_for_import(self) -> None:
         """Wait until one more of the imports has ended, or for a few seconds."""

@@ -142,13 +142,13 @@ class _Shard:
             if self.plan.parallel_trials > 1 or self.plan.search is not None:
                 aside = []  # several at once are faster than one after the other; a search chooses what to run
             is_prepared = bool(self.plan.cluster)  # there the driver writes the reports
-            while importing := self.pool.importing:
+            while self.pool.is_importing:
                 group = next((group for group in aside if self.pool.is_ready(*self._forked_from(group[0]))), None)
                 if group is not None:
                     aside.remove(group)
                     remaining.remove(group)
                     self._run_in(group, HostSlot())
-                elif not is_prepared and importing < len(os.sched_getaffinity(0)):
+                elif not is_prepared and self.pool.has_idle_processor:
                     prepare_reports()
                     is_prepared = True
                 else:

@@ -330,12 +330,12 @@ def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
         pid = process()
         while not pool.is_ready(fine, "quality"):
             pool.wait_for_import()
-        assert pool.importing
+        assert pool.is_importing
         assert not pool.is_ready(hangs, "quality")
         with pool.slot() as slot:
             assert slot.run(request_of(tmp_path)) == ProcessExit(0)
         os.kill(pid, signal.SIGSTOP)
-        assert wait_until(lambda: not pool.importing)
+        assert wait_until(lambda: not pool.is_importing)
     assert wait_until(lambda: is_gone(pid))
 
 
@@ -368,17 +368,19 @@ import json, pathlib, sys, time
 from sweeprof.run.isolation import Fork, Inline
 from sweeprof.run.fork_server import ForkServer
 from sweeprof.run.request import Request
-server = ForkServer(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "fork-server.log"))
+further = [["sweeprof.zoo.loading"]] if sys.argv[2] == "True" else []
+server = ForkServer(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "fork-server.log"), further)
+server = server.further[0] if further else server
+server.wait_until_ready()
 print(server.pid, flush=True)
 server.run(Request(**json.loads(sys.stdin.readline())))
 """
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", SHARD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as shard:
+@pytest.mark.parametrize(("stopped", "further"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool, further: bool) -> None:
+    command = [sys.executable, "-c", SHARD, str(tmp_path), str(further)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shard:
         assert shard.stdout is not None
         assert shard.stdin is not None
         fork_server = psutil.Process(int(shard.stdout.readline()))
@@ -484,7 +486,7 @@ def test_a_pool_forks_the_fork_server_of_a_pass_that_imports_more_from_that_of_a
     before = psutil.Process().children()
     with WorkerPool("fork", tmp_path / "logs") as pool:
         pool.start((request.blank["config"], name) for name, request in asked.items())
-        while pool.importing:
+        while pool.is_importing:
             pool.wait_for_import()
         (first,) = set(psutil.Process().children()) - set(before)
         (further,) = first.children()
