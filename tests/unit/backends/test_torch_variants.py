@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,17 @@ def test_autocast_is_torchs_own(precision: Precision) -> None:
     assert found.dtype == expected.dtype == PRECISIONS[precision]
     assert torch.equal(found, expected)
     assert TorchBackend().settings_in_effect(loaded)["precision method"] == "autocast"
+
+
+@pytest.mark.parametrize("method", ["torchao", "torch_ao"])
+def test_each_of_many_equal_quantized_layers_has_its_bytes(method: PrecisionMethod) -> None:
+    backend = TorchBackend(precision="int8", precision_method=method)
+    many = partial(nn.Sequential, *(nn.Linear(64, 64) for _ in range(20)))
+    table = backend.analyze(many, Inputs((TensorSpec((1, 64)),)), None, DEFAULTS)
+    per_layer = 64 * 64 + 4 * 64 + (5 * 64 if method == "torchao" else 0)
+    assert [row.params_bytes for row in table.rows] == [0] + [per_layer] * 20
+    assert table.rows[0].subtree is not None
+    assert table.rows[0].subtree.params_bytes == 20 * per_layer
 
 
 @pytest.mark.parametrize("method", ["torchao", "torch_ao"])
