@@ -321,23 +321,10 @@ def _attributed(events: Sequence[Any]) -> tuple[tuple[TracedOperator, ...], dict
     """The operators among the events of a trace, which are in the order of their beginnings; and the calls of modules."""
     phases = [event for event in events if event.name.startswith(PHASE)]
     begins = [event.time_range.start for event in phases]
-    paths = _paths(events)
     operators: list[TracedOperator] = []
-    entered: dict[str, int] = {}
-    for event, path in zip(events, paths, strict=True):
-        if event.name.startswith(MODULE):
-            entered[path] = entered.get(path, 0) + 1
-        elif event.name != STEP and not event.is_user_annotation and not event.name.startswith(PHASE):
-            phase = bisect_right(begins, event.time_range.start) - 1
-            # By time, as the backward runs in another thread on an accelerator.
-            if phase >= 0 and event.time_range.start <= phases[phase].time_range.end:
-                operators.append(TracedOperator(event, path, phases[phase].name.removeprefix(PHASE)))
-    return tuple(operators), entered
-
-
-def _paths(events: Sequence[FunctionEvent]) -> list[str]:
-    """The module that each event belongs to."""
+    entered: Counter[str] = Counter()
     of_event: dict[int, str] = {}
+    """The module that an event belongs to."""
     of_node: dict[tuple[int | None, int], str] = {}
     """By thread and number, which the operators know that were about to make the node: the last of them made it."""
     of_last_node: dict[int, str] = {}
@@ -347,6 +334,7 @@ def _paths(events: Sequence[FunctionEvent]) -> list[str]:
         path = OUTSIDE if parent is None else of_event[parent.id]
         if event.name.startswith(MODULE):
             path = event.name.removeprefix(MODULE)
+            entered[path] += 1
         elif event.name.startswith(NODE):
             if event.sequence_nr >= 0:
                 path = of_node.get((event.fwd_thread, event.sequence_nr), OUTSIDE)
@@ -356,7 +344,12 @@ def _paths(events: Sequence[FunctionEvent]) -> list[str]:
         elif event.sequence_nr >= 0 and not event.fwd_thread:
             of_node[event.thread, event.sequence_nr] = path
         of_event[event.id] = path
-    return [of_event[event.id] for event in events]
+        if event.name != STEP and not event.is_user_annotation and not event.name.startswith((MODULE, PHASE)):
+            phase = bisect_right(begins, event.time_range.start) - 1
+            # By time, as the backward runs in another thread on an accelerator.
+            if phase >= 0 and event.time_range.start <= phases[phase].time_range.end:
+                operators.append(TracedOperator(event, path, phases[phase].name.removeprefix(PHASE)))
+    return tuple(operators), entered
 
 
 def _chrome(profiler: profile) -> bytes:
