@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -169,9 +170,9 @@ class _EventChanges:
         self.begins: list[int] = []
         self.ends: list[int] = []
         self._device = device
-        self._numbers: list[int] = []
+        self._numbers = [-1]
         """Rising sequence numbers of forward operators."""
-        self._stacks: list[tuple[str, ...]] = []
+        self._stacks: list[tuple[str, ...]] = [()]
         """The modules that ran them."""
 
     def follow(self, roots: Iterable[Any]) -> None:
@@ -190,8 +191,8 @@ class _EventChanges:
             if name.startswith(NODE):
                 # Gradients are accumulated by nodes without a number, right after the one that made them.
                 if details.sequence_number >= 0:
-                    made = bisect_right(self._numbers, details.sequence_number)  # or the last known one before it
-                    node = self._stacks[made - 1] if made else ()
+                    # Or the last known one before it.
+                    node = self._stacks[bisect_right(self._numbers, details.sequence_number) - 1]
                 stack, is_backward = node, True
             elif name.startswith(MODULE):
                 path = name.removeprefix(MODULE)
@@ -208,11 +209,11 @@ class _EventChanges:
             waiting += [(child, stack, is_backward) for child in reversed(event.children)]
 
     def _remember(self, number: int, stack: tuple[str, ...]) -> None:
-        if self._numbers and number == self._numbers[-1]:  # several may ask for the next number; the last one took it
-            self._stacks[-1] = stack
-        elif number >= 0 and (not self._numbers or number > self._numbers[-1]):
+        if number > self._numbers[-1]:
             self._numbers.append(number)
             self._stacks.append(stack)
+        elif number == self._numbers[-1] >= 0:  # several may ask for the next number; the last one took it
+            self._stacks[-1] = stack
 
 
 OTHERS = 1000
@@ -249,20 +250,21 @@ def live_tensors(
     table = _Table({reference.cdata for reference in besides})
     # Subclasses are asked as tensors: what they do instead of an operation is none of this table's business.
     with DisableTorchFunctionSubclass():
-        names = _add_model(table, getattr(model, "_orig_mod", model))
-        if optimizer is not None:
-            _add_optimizer(table, optimizer, names)
+        names: dict[torch.Tensor, str] = {}
+        held = chain(_of_model(getattr(model, "_orig_mod", model), names), _of_optimizer(optimizer, names))
+        for tensor, kind, name in held:
+            table.add(tensor, kind, name)
         for index, tensor in enumerate(tensors_in(inputs)):
             table.add(tensor, "input", f"input[{index}]")
-        for found in _every_tensor():
-            table.add(found, "other")
+        for tensor in _every_tensor():
+            table.add(tensor, "other")
     return table.rows()
 
 
 def storages() -> list[StorageWeakRef]:
     """Every storage that a Python object refers to now; none is kept alive, and none made later is taken for one of them."""
     with DisableTorchFunctionSubclass():
-        parts = [part for tensor in _every_tensor() if not is_lazy(tensor) for part in _parts(tensor)]
+        parts = [part for tensor in _every_tensor() for part in _parts(tensor)]
         return [StorageWeakRef(part.untyped_storage()) for part in parts if _storage(part) is not None]  # type: ignore[no-untyped-call]
 
 
@@ -271,45 +273,40 @@ def _every_tensor() -> list[torch.Tensor]:
     return [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
 
 
-def _add_model(table: _Table, model: torch.nn.Module) -> dict[torch.Tensor, str]:
-    """Add what the model holds; returns the first name of every parameter."""
-    parameters = list(model.named_parameters(remove_duplicate=False))
-    for name, parameter in parameters:
-        table.add(parameter, "parameter", name)
+NamedTensor = tuple[torch.Tensor, Kind, str]
+
+
+def _of_model(model: torch.nn.Module, names: dict[torch.Tensor, str]) -> Iterator[NamedTensor]:
+    """Yield what the model holds; ``names`` gets the first name of every parameter."""
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, name)
+        yield parameter, "parameter", name
     for name, buffer in model.named_buffers(remove_duplicate=False):
-        table.add(buffer, "buffer", name)
-    names: dict[torch.Tensor, str] = {}
-    for name, parameter in parameters:
-        if names.setdefault(parameter, name) == name and parameter.is_leaf and parameter.grad is not None:
-            table.add(parameter.grad, "gradient", f"{name}.grad")
+        yield buffer, "buffer", name
+    for tensor, name in names.items():
+        if tensor.is_leaf and tensor.grad is not None:
+            yield tensor.grad, "gradient", f"{name}.grad"
     for path, module in model.named_modules():
         for attribute, value in vars(module).items():
             if issubclass(type(value), torch.Tensor):
-                table.add(value, "other", f"{path}.{attribute}" if path else attribute)
-    return names
+                yield value, "other", f"{path}.{attribute}" if path else attribute
 
 
-def _add_optimizer(table: _Table, optimizer: Any, names: dict[torch.Tensor, str]) -> None:
-    names = dict(names)
+def _of_optimizer(optimizer: Any, names: dict[torch.Tensor, str]) -> Iterator[NamedTensor]:
+    """Yield what the optimizer holds, if there is one; ``names`` gets parameters that it alone has."""
+    held: list[tuple[str, object]] = []
     for index, group in enumerate(getattr(optimizer, "param_groups", ())):
-        for key, value in group.items():
-            if key != "params":
-                _add_all(table, value, f"optimizer.{key}")
+        held += [(key, value) for key, value in group.items() if key != "params"]
         for position, parameter in enumerate(group["params"]):
-            if parameter not in names:  # the optimizer's alone
+            if parameter not in names:
                 names[parameter] = f"group{index}[{position}]"
-                table.add(parameter, "parameter", f"optimizer.{names[parameter]}")
+                yield parameter, "parameter", f"optimizer.{names[parameter]}"
     for parameter, state in dict(getattr(optimizer, "state", {})).items():
         if isinstance(state, dict):
-            for key, value in state.items():
-                _add_all(table, value, f"optimizer.{names.get(parameter, 'state')}.{key}")
-
-
-def _add_all(table: _Table, value: object, name: str) -> None:
-    """Add a tensor, or those in a container, as the optimizer's."""
-    found = tensors_in(value)
-    for index, tensor in enumerate(found):
-        table.add(tensor, "optimizer", name if tensor is value else f"{name}[{index}]")
+            held += [(f"{names.get(parameter, 'state')}.{key}", value) for key, value in state.items()]
+    for name, value in held:
+        for index, tensor in enumerate(tensors_in(value)):
+            yield tensor, "optimizer", f"optimizer.{name}" if tensor is value else f"optimizer.{name}[{index}]"
 
 
 @dataclass(slots=True)
@@ -336,8 +333,6 @@ class _Table:
 
     def add(self, tensor: torch.Tensor, kind: Kind, name: str | None = None) -> None:
         """Add the storages of a tensor; the first to name one says what kind it is."""
-        if is_lazy(tensor):
-            return
         for part in _parts(tensor):
             storage = _storage(part)
             key, device, size = storage or (id(part), part.device, part.numel() * part.element_size())
@@ -355,23 +350,18 @@ class _Table:
         rows = largest_first(
             TensorRow(tuple(s.names), s.kind, s.shape, s.dtype, s.device, s.bytes) for s in self._found.values()
         )
-        others = [row for row in rows if row.kind == "other" and not row.names]
-        if len(others) <= OTHERS:
-            return rows
-        small: dict[str, list[TensorRow]] = {}
-        for row in others[OTHERS:]:
-            small.setdefault(row.device, []).append(row)
-        dropped = set(map(id, others[OTHERS:]))
-        kept = [row for row in rows if id(row) not in dropped]
-        for device, found in small.items():
-            size = sum(row.bytes for row in found)
-            kept.append(TensorRow((f"{len(found)} small ones",), "other", (), "", device, size))
+        unnamed = [row for row in rows if row.kind == "other" and not row.names]
+        kept = [row for row in rows if row.kind != "other" or row.names] + unnamed[:OTHERS]
+        small = unnamed[OTHERS:]
+        for device in {row.device for row in small}:
+            sizes = [row.bytes for row in small if row.device == device]
+            kept.append(TensorRow((f"{len(sizes)} small ones",), "other", (), "", device, sum(sizes)))
         return largest_first(kept)
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors with a storage that a tensor is made of: mostly itself; a compiler's stand-in of symbolic size has no memory."""
-    if tensor._has_symbolic_sizes_strides:
+    if is_lazy(tensor) or tensor._has_symbolic_sizes_strides:
         return
     if is_wrapper_subclass(type(tensor)):
         inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]  # type: ignore[attr-defined]
