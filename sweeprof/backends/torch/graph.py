@@ -51,7 +51,7 @@ class GraphRecorder:
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
             self._weights.setdefault(self._key(tensor), name)
         for tensor in inputs:
-            self._add("input", GraphNode(self._name("input"), "input", seconds_reason=None), [tensor], is_new=False)
+            self._add(GraphNode(self._name("input"), "input", seconds_reason=None), [tensor], is_new=False)
 
     def ran(
         self,
@@ -86,7 +86,7 @@ class GraphRecorder:
             reason=f"no formula for {name}" if cost is None else None,
         )
         position = len(self._nodes)
-        self._add(name, node, tensors_in(output))
+        self._add(node, tensors_in(output))
         for tensor in written:
             self._known(tensor).writer = position
         made = self._live.alive()
@@ -96,7 +96,7 @@ class GraphRecorder:
     def returned(self, outputs: object) -> None:
         """Add what the model returned."""
         node = GraphNode(self._name("output"), "output", arguments=self._described(outputs))
-        self._add("output", node, [])
+        self._add(node, [])
 
     def graph(self, method: str) -> Graph:
         """Return what was recorded."""
@@ -137,7 +137,7 @@ class GraphRecorder:
         self._names[name] += 1
         return f"{name}_{count}" if count else name
 
-    def _add(self, name: str, node: GraphNode, made: list[torch.Tensor], is_new: bool = True) -> None:
+    def _add(self, node: GraphNode, made: list[torch.Tensor], is_new: bool = True) -> None:
         position = len(self._nodes)
         outputs = tuple(GraphTensor(tuple(tensor.shape), dtype_name(tensor.dtype)) for tensor in made)
         self._nodes.append(replace(node, outputs=outputs))
