@@ -243,8 +243,7 @@ def _conv(args: Args, kwargs: Kwargs, output: torch.Tensor, *, transposed: bool 
 
 def _convolution(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``(input, weight, bias, stride, padding, dilation, transposed, ...)``."""
-    bias = args[2] is not None
-    return _convolution_of(args[1], args[0], output, numbers_of(output), transposed=args[6], bias=bias)
+    return _conv(args[:3], kwargs, output, transposed=args[6])
 
 
 def _conv_tbc(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -441,15 +440,10 @@ def _quantized_cell(kind: RecurrentCell, args: Args, kwargs: Kwargs, output: obj
     return operators.recurrent(kind, _steps(args[0]), args[0].shape[-1], hidden, hidden, 2, is_quantized=True)
 
 
+_CELLS = {"rnn_tanh": TANH, "rnn_relu": RELU, "gru": GRU, "lstm": LSTM}
 _RECURRENT: dict[str, TorchRule] = {
-    "rnn_tanh": partial(_network, TANH),
-    "rnn_relu": partial(_network, RELU),
-    "gru": partial(_network, GRU),
-    "lstm": partial(_network, LSTM),
-    "rnn_tanh_cell": partial(_cell, TANH),
-    "rnn_relu_cell": partial(_cell, RELU),
-    "gru_cell": partial(_cell, GRU),
-    "lstm_cell": partial(_cell, LSTM),
+    **{name: partial(_network, cell) for name, cell in _CELLS.items()},
+    **{f"{name}_cell": partial(_cell, cell) for name, cell in _CELLS.items()},
     "mkldnn_rnn_layer": _mkldnn,
     "mkldnn_rnn_layer_backward": _mkldnn_backward,
     "_thnn_fused_lstm_cell": _thnn_lstm,
@@ -468,10 +462,7 @@ _QUANTIZED: dict[str, TorchRule] = {
     "add_relu mul_relu add_scalar_relu mul_scalar_relu relu6": partial(_quantized_elementwise, 2),
     "batch_norm batch_norm1d batch_norm2d batch_norm3d leaky_relu": partial(_quantized_elementwise, 4),
     "hardswish batch_norm2d_relu batch_norm3d_relu": partial(_quantized_elementwise, 5),
-    "quantized_lstm_cell_dynamic": partial(_quantized_cell, LSTM),
-    "quantized_gru_cell_dynamic": partial(_quantized_cell, GRU),
-    "quantized_rnn_tanh_cell_dynamic": partial(_quantized_cell, TANH),
-    "quantized_rnn_relu_cell_dynamic": partial(_quantized_cell, RELU),
+    **{f"quantized_{name}_cell_dynamic": partial(_quantized_cell, cell) for name, cell in _CELLS.items()},
 }
 
 
