@@ -25,9 +25,9 @@ Place = tuple[object, ...]
 
 @dataclass(slots=True)
 class _Memory:
-    """A storage and the nodes that made what is in it."""
+    """A storage, or a tensor without one of its own, and the nodes that made what is in it."""
 
-    reference: weakref.ref[torch.UntypedStorage]
+    reference: weakref.ref[torch.UntypedStorage | torch.Tensor]
     maker: int | None
     """The node that made it; None for a weight and for what was there before the forward."""
     views: dict[Place, int] = field(default_factory=dict)
@@ -45,8 +45,6 @@ class GraphRecorder:
         self._calls: list[ModuleCall] = []
         """Per node, the call that ran it."""
         self._names: Counter[str] = Counter()
-        self._held: list[torch.Tensor] = []
-        """Tensors without a storage of their own, which are known by their identity."""
         self._weights: dict[int, str] = {}
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
             self._weights.setdefault(self._key(tensor), name)
@@ -114,8 +112,8 @@ class GraphRecorder:
             placed = replace(node, scope=call.path, call=numbers.get(call, 0), type=kind)
             if call.is_excluded:
                 placed = replace(placed, macs=None, flops=None, ops=None, reason="the module is excluded")
-            counted = call.counted
-            if counted is not None:
+            elif call.counted is not None:
+                counted = call.counted
                 is_replaced = any(value is not None for value in (counted.macs, counted.flops, counted.ops))
                 placed = replace(
                     placed,
@@ -166,12 +164,8 @@ class GraphRecorder:
         key = self._key(tensor)
         memory = self._memory.get(key)
         if memory is None:
-            storage = tensor.untyped_storage() if tensor.layout == torch.strided else None
-            if storage is None:
-                self._held.append(tensor)
-                memory = _Memory(lambda: None, maker)  # type: ignore[arg-type]  # it is held
-            else:
-                memory = _Memory(weakref.ref(storage, lambda _: self._memory.pop(key, None)), maker)
+            held = tensor.untyped_storage() if tensor.layout == torch.strided else tensor
+            memory = _Memory(weakref.ref(held, lambda _: self._memory.pop(key, None)), maker)
             self._memory[key] = memory
         return memory
 
