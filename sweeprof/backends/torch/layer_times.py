@@ -331,12 +331,12 @@ def _turn(steps: Steps, clock: Clock, probes: ModuleProbes | None = None) -> Tur
     backwards = []
     if probes is not None:
         forward.events = probes.taken()
-    if steps.backward is not None:
+    if steps.training is not None:
         if probes is not None:
             probes.follow(outputs)
             probes.is_in_backward = True
         backwards.append(_Interval(clock.mark()))
-        steps.backward(outputs)
+        steps.training.backward(outputs)
         backwards[0].end = clock.mark()
     if probes is None:
         return Turn(_seconds([forward], clock.between), _seconds(backwards, clock.between))

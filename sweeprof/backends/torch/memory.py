@@ -152,7 +152,8 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
                     steps.whole()
                 meter.stepped()
                 gc.collect(0)  # cycles that the step left; what is older has been collected
-        tensors = live_tensors(model.module, steps.optimizer, (work.batch, work.targets), before)
+        optimizer = None if steps.training is None else steps.training.optimizer
+        tensors = live_tensors(model.module, optimizer, (work.batch, work.targets), before)
         device = meter.result()
     roots = profiler.profiler.kineto_results.experimental_event_tree()
     trace = _EventChanges(model.device.type)

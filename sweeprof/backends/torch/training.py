@@ -284,21 +284,20 @@ class Steps:
     """The phases of a step, none of which waits for the device; of inference it is the first alone."""
 
     device: torch.device
-    forward: Callable[[], object]
-    """Returns the outputs, or with a backward the loss."""
-    backward: Callable[[Any], None] | None = None
-    update: Callable[[], None] | None = None
-    optimizer: Any = None
+    forward: Callable[[], Any]
+    """Returns the outputs, or of training the loss."""
+    training: TorchTraining | None = None
+    """None: there is no other phase."""
 
     def whole(self, within: Within = lambda _: nullcontext()) -> None:
         """All phases, until the device is done; what they return is not kept."""
         with within("forward"):
             outputs = self.forward()
-        if self.backward is not None and self.update is not None:
+        if self.training is not None:
             with within("backward"):
-                self.backward(outputs)
+                self.training.backward(outputs)
             with within("update"):
-                self.update()
+                self.training.update()
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
 
@@ -310,13 +309,12 @@ def stepping(model: TorchModel, work: Work) -> Iterator[Steps]:
     Raises:
         Unsupported: the training config does not fit the model.
     """
-    if work.generation is not None:
-        with torch.inference_mode():
-            yield Steps(model.device, own_generation(model, work.batch, work.generation))
+    if work.training is not None:
+        with training(model, work.batch, work.targets, work.training) as phases:
+            yield Steps(model.device, phases.forward, phases)
         return
-    if work.training is None:
-        with torch.inference_mode():
-            yield Steps(model.device, model.forward_of(work.batch))
-        return
-    with training(model, work.batch, work.targets, work.training) as phases:
-        yield Steps(model.device, phases.forward, phases.backward, phases.update, phases.optimizer)
+    with torch.inference_mode():
+        forward = model.forward_of(work.batch)
+        if work.generation is not None:
+            forward = own_generation(model, work.batch, work.generation)
+        yield Steps(model.device, forward)
