@@ -243,7 +243,7 @@ def _conv(args: Args, kwargs: Kwargs, output: torch.Tensor, *, transposed: bool 
 
 def _convolution(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``(input, weight, bias, stride, padding, dilation, transposed, ...)``."""
-    return _conv(args[:3], kwargs, output, transposed=args[6])
+    return _conv(args, kwargs, output, transposed=args[6])
 
 
 def _conv_tbc(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
