@@ -156,65 +156,50 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
         tensors = live_tensors(model.module, optimizer, (work.batch, work.targets), before)
         device = meter.result()
     roots = profiler.profiler.kineto_results.experimental_event_tree()
-    trace = _EventChanges(model.device.type)
-    trace.follow(roots)
-    if model.device.type != "cpu" and not any(change.bytes for change in trace.changes):
+    changes, begins, ends = _followed(roots, model.device.type)
+    if model.device.type != "cpu" and not any(change.bytes for change in changes):
         raise Unsupported(f"torch's profiler shows no allocations on {model.device.type}")
-    return course(trace.changes, trace.begins, trace.ends, mode=work.mode, tensors=tensors, device=device)
+    return course(changes, begins, ends, mode=work.mode, tensors=tensors, device=device)
 
 
-class _EventChanges:
-    """The changes of one kind of device's memory in a tree of events."""
-
-    def __init__(self, device: str) -> None:
-        self.changes: list[Change] = []
-        self.begins: list[int] = []
-        self.ends: list[int] = []
-        self._device = device
-        self._numbers = [-1]
-        """Rising sequence numbers of forward operators."""
-        self._stacks: list[tuple[str, ...]] = [()]
-        """The modules that ran them."""
-
-    def follow(self, roots: Iterable[Any]) -> None:
-        """Walk the events in the order in which they began."""
-        waiting: list[tuple[Any, tuple[str, ...], bool]] = [
-            (root, (), False) for root in sorted(roots, key=lambda event: -event.start_time_ns)
-        ]
-        node: tuple[str, ...] = ()
-        while waiting:
-            event, stack, is_backward = waiting.pop()
-            begin, name, details = event.start_time_ns, event.name, event.extra_fields
-            if event.tag == EventType.Allocation:
-                if details.device.type == self._device:
-                    self.changes.append(Change(begin, details.alloc_size, details.ptr, stack))
-                continue
-            if name.startswith(NODE):
-                # Gradients are accumulated by nodes without a number, right after the one that made them.
-                if details.sequence_number >= 0:
-                    # Or the last known one before it.
-                    node = self._stacks[bisect_right(self._numbers, details.sequence_number) - 1]
-                stack, is_backward = node, True
-            elif name.startswith(MODULE):
-                path = name.removeprefix(MODULE)
-                if is_backward:  # a segment that runs once more, perhaps for a node of one of its own modules
-                    stack = tuple(outer for outer in stack if is_below(path, outer))
-                stack, is_backward = (*stack, path), False
-            elif name == STEP:
-                self.begins.append(begin)
-                self.ends.append(event.end_time_ns)
-            elif event.tag == EventType.TorchOp and not is_backward:
-                self._remember(details.sequence_number, stack)
-            if name == STEP or name.startswith((NODE, MODULE)):
-                self.changes.append(Change(begin, 0, 0, stack))
-            waiting += [(child, stack, is_backward) for child in reversed(event.children)]
-
-    def _remember(self, number: int, stack: tuple[str, ...]) -> None:
-        if number > self._numbers[-1]:
-            self._numbers.append(number)
-            self._stacks.append(stack)
-        elif number == self._numbers[-1] >= 0:  # several may ask for the next number; the last one took it
-            self._stacks[-1] = stack
+def _followed(roots: Iterable[Any], device: str) -> tuple[list[Change], list[int], list[int]]:
+    """Return the changes of one kind of device's memory in a tree of events, and when the steps began and ended."""
+    changes: list[Change] = []
+    begins: list[int] = []
+    ends: list[int] = []
+    made: list[tuple[int, tuple[str, ...]]] = [(-1, ())]
+    """Rising sequence numbers of forward operators, with the modules that ran them; several may ask for the next number."""
+    waiting: list[tuple[Any, tuple[str, ...], bool]] = [
+        (root, (), False) for root in sorted(roots, key=lambda event: -event.start_time_ns)
+    ]
+    node: tuple[str, ...] = ()
+    while waiting:
+        event, stack, is_backward = waiting.pop()
+        begin, name, details = event.start_time_ns, event.name, event.extra_fields
+        if event.tag == EventType.Allocation:
+            if details.device.type == device:
+                changes.append(Change(begin, details.alloc_size, details.ptr, stack))
+            continue
+        if name.startswith(NODE):
+            # Gradients are accumulated by nodes without a number, right after the one that made them.
+            if details.sequence_number >= 0:
+                # The last one that asked for this number took it; or the last known one before it.
+                node = made[bisect_right(made, details.sequence_number, key=lambda entry: entry[0]) - 1][1]
+            stack, is_backward = node, True
+        elif name.startswith(MODULE):
+            path = name.removeprefix(MODULE)
+            if is_backward:  # a segment that runs once more, perhaps for a node of one of its own modules
+                stack = tuple(outer for outer in stack if is_below(path, outer))
+            stack, is_backward = (*stack, path), False
+        elif name == STEP:
+            begins.append(begin)
+            ends.append(event.end_time_ns)
+        elif event.tag == EventType.TorchOp and not is_backward and details.sequence_number >= max(0, made[-1][0]):
+            made.append((details.sequence_number, stack))
+        if name == STEP or name.startswith((NODE, MODULE)):
+            changes.append(Change(begin, 0, 0, stack))
+        waiting += [(child, stack, is_backward) for child in reversed(event.children)]
+    return changes, begins, ends
 
 
 OTHERS = 1000
