@@ -10,10 +10,9 @@ from __future__ import annotations
 import gc
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -233,18 +232,26 @@ def live_tensors(
     """
     if not isinstance(model, torch.nn.Module):
         raise UserError([Problem("model", type(model).__name__, "is not a torch.nn.Module.")])
-    table = _Table({reference.cdata for reference in besides})
+    known = {reference.cdata for reference in besides}
+    found: dict[int, _Storage] = {}
+    seen: list[torch.Tensor] = []
+    """Keeps alive whose storages are keys."""
     # Subclasses are asked as tensors: what they do instead of an operation is none of this table's business.
     with DisableTorchFunctionSubclass():
-        names: dict[torch.Tensor, str] = {}
-        held = chain(_of_model(getattr(model, "_orig_mod", model), names), _of_optimizer(optimizer, names))
-        for tensor, kind, name in held:
-            table.add(tensor, kind, name)
-        for index, tensor in enumerate(tensors_in(inputs)):
-            table.add(tensor, "input", f"input[{index}]")
-        for tensor in _every_tensor():
-            table.add(tensor, "other")
-    return table.rows()
+        for tensor, kind, name in _every_held_tensor(getattr(model, "_orig_mod", model), optimizer, inputs):
+            for part in _parts(tensor):
+                storage = _storage(part)
+                key, device, size = storage or (id(part), part.device, part.numel() * part.element_size())
+                if name is None and key in known:
+                    continue
+                seen.append(part)
+                shape, dtype = tuple(part.shape), dtype_name(part.dtype)
+                row = found.setdefault(key, _Storage({}, kind, shape, dtype, str(device), size))
+                if name is not None:
+                    row.names[name] = None
+                elif not row.names and part.numel() > torch.Size(row.shape).numel():  # of views the largest
+                    row.shape, row.dtype = shape, dtype
+    return _rows(found.values())
 
 
 def storages() -> list[StorageWeakRef]:
@@ -259,10 +266,21 @@ def _every_tensor() -> list[torch.Tensor]:
     return [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
 
 
-NamedTensor = tuple[torch.Tensor, Kind, str]
+HeldTensor = tuple[torch.Tensor, Kind, str | None]
 
 
-def _of_model(model: torch.nn.Module, names: dict[torch.Tensor, str]) -> Iterator[NamedTensor]:
+def _every_held_tensor(model: torch.nn.Module, optimizer: Any, inputs: object) -> Iterator[HeldTensor]:
+    """Yield all tensors with their kinds and names; the first to name a storage says what kind it is."""
+    names: dict[torch.Tensor, str] = {}
+    yield from _of_model(model, names)
+    yield from _of_optimizer(optimizer, names)
+    for index, tensor in enumerate(tensors_in(inputs)):
+        yield tensor, "input", f"input[{index}]"
+    for tensor in _every_tensor():
+        yield tensor, "other", None
+
+
+def _of_model(model: torch.nn.Module, names: dict[torch.Tensor, str]) -> Iterator[HeldTensor]:
     """Yield what the model holds; ``names`` gets the first name of every parameter."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, name)
@@ -278,7 +296,7 @@ def _of_model(model: torch.nn.Module, names: dict[torch.Tensor, str]) -> Iterato
                 yield value, "other", f"{path}.{attribute}" if path else attribute
 
 
-def _of_optimizer(optimizer: Any, names: dict[torch.Tensor, str]) -> Iterator[NamedTensor]:
+def _of_optimizer(optimizer: Any, names: dict[torch.Tensor, str]) -> Iterator[HeldTensor]:
     """Yield what the optimizer holds, if there is one; ``names`` gets parameters that it alone has."""
     held: list[tuple[str, object]] = []
     for index, group in enumerate(getattr(optimizer, "param_groups", ())):
@@ -307,42 +325,15 @@ class _Storage:
     bytes: int
 
 
-class _Table:
-    def __init__(self, besides: Set[int]) -> None:
-        """Args:
-        besides: keys of storages that are added only by a name.
-        """
-        self._besides = besides
-        self._found: dict[int, _Storage] = {}
-        self._seen: list[torch.Tensor] = []
-        """Keeps alive whose storages are keys."""
-
-    def add(self, tensor: torch.Tensor, kind: Kind, name: str | None = None) -> None:
-        """Add the storages of a tensor; the first to name one says what kind it is."""
-        for part in _parts(tensor):
-            storage = _storage(part)
-            key, device, size = storage or (id(part), part.device, part.numel() * part.element_size())
-            if name is None and key in self._besides:
-                continue
-            self._seen.append(part)
-            shape, dtype = tuple(part.shape), dtype_name(part.dtype)
-            row = self._found.setdefault(key, _Storage({}, kind, shape, dtype, str(device), size))
-            if name is not None:
-                row.names[name] = None
-            elif not row.names and part.numel() > torch.Size(row.shape).numel():  # of views the largest
-                row.shape, row.dtype = shape, dtype
-
-    def rows(self) -> tuple[TensorRow, ...]:
-        rows = largest_first(
-            TensorRow(tuple(s.names), s.kind, s.shape, s.dtype, s.device, s.bytes) for s in self._found.values()
-        )
-        unnamed = [row for row in rows if row.kind == "other" and not row.names]
-        kept = [row for row in rows if row.kind != "other" or row.names] + unnamed[:OTHERS]
-        small = unnamed[OTHERS:]
-        for device in {row.device for row in small}:
-            sizes = [row.bytes for row in small if row.device == device]
-            kept.append(TensorRow((f"{len(sizes)} small ones",), "other", (), "", device, sum(sizes)))
-        return largest_first(kept)
+def _rows(found: Iterable[_Storage]) -> tuple[TensorRow, ...]:
+    rows = largest_first(TensorRow(tuple(s.names), s.kind, s.shape, s.dtype, s.device, s.bytes) for s in found)
+    unnamed = [row for row in rows if row.kind == "other" and not row.names]
+    kept = [row for row in rows if row.kind != "other" or row.names] + unnamed[:OTHERS]
+    small = unnamed[OTHERS:]
+    for device in {row.device for row in small}:
+        sizes = [row.bytes for row in small if row.device == device]
+        kept.append(TensorRow((f"{len(sizes)} small ones",), "other", (), "", device, sum(sizes)))
+    return largest_first(kept)
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
