@@ -38,6 +38,7 @@ from sweeprof.measuring.line_profile import (
 )
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
+from sweeprof.results.environment import bytes_on_gpu
 from sweeprof.results.layer_times import is_below
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
@@ -114,19 +115,9 @@ def _process_bytes(device: torch.device) -> int | None:
     if device.type != "cuda":
         return None
     try:
-        import pynvml  # type: ignore[import-not-found]  # NVIDIA's; not on a host without its devices
-    except ImportError:
+        return bytes_on_gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}").get(os.getpid())
+    except Unsupported:
         return None
-    pynvml.nvmlInit()
-    try:
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        return next((one.usedGpuMemory for one in processes if one.pid == os.getpid()), None)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
 
 
 STEPS = 3
