@@ -242,24 +242,32 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _EmptyCalls(torch.nn.Module):
-    """Steps of empty calls, with work between them or without; with probes and without."""
+class _EmptyModules(torch.nn.Module):
+    """Empty calls, with work between them or without."""
 
-    def __init__(
-        self, x: torch.Tensor, clock: Clock, with_backward: bool, work: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, work: Callable[[], object]) -> None:
         super().__init__()
         self.inner = torch.nn.ModuleList(torch.nn.Identity() for _ in range(CALLS))
-        self.windows: list[float] = []
-        """Seconds within the window of an empty call."""
-        self._step, self._clock, self._work = partial(self, x), clock, work
-        self._probes = ModuleProbes(self, clock, with_backward)
+        self._work = work
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for module in self.inner:
             self._work()
             x = module(x)
         return x
+
+
+class _EmptyCalls:
+    """Steps of such a module, with probes and without."""
+
+    def __init__(
+        self, x: torch.Tensor, clock: Clock, with_backward: bool, work: Callable[[], object] = lambda: None
+    ) -> None:
+        module = _EmptyModules(work)
+        self.windows: list[float] = []
+        """Seconds within the window of an empty call."""
+        self._step, self._clock = partial(module, x), clock
+        self._probes = ModuleProbes(module, clock, with_backward)
 
     def plain(self) -> float:
         return _lasting(self._step, self._clock)
