@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from sweeprof.errors import Unsupported
 from sweeprof.results.record import Json, Warning
 
 ROOT = Path("/")
@@ -440,12 +441,16 @@ def _members(processes: dict[int, Process], family: int) -> set[int]:
 INSTALL = "pip install nvidia-ml-py"
 
 
-def gpu_processes(uuid: str, library: Any = None) -> Json:
-    """``{"processes": [{pid, bytes}]}`` of the others on the GPU, or ``{"processes": None, "reason": …}``."""
+def bytes_on_gpu(uuid: str, library: Any = None) -> dict[int, int | None]:
+    """Return the memory of each process that computes on a GPU, contexts and libraries included; None where it is not told.
+
+    Raises:
+        Unsupported: NVIDIA's management library is not installed, or the driver does not answer.
+    """
     try:
         nvml = library or import_module("pynvml")
     except ImportError:
-        return {"processes": None, "reason": f"pynvml is not installed: {INSTALL}"}
+        raise Unsupported(f"pynvml is not installed: {INSTALL}") from None
     try:
         nvml.nvmlInit()
         try:
@@ -453,9 +458,17 @@ def gpu_processes(uuid: str, library: Any = None) -> Json:
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:
-        return {"processes": None, "reason": f"NVML: {error}"}
-    others = [{"pid": p.pid, "bytes": p.usedGpuMemory} for p in running if p.pid != os.getpid()]
-    return {"processes": others}
+        raise Unsupported(f"NVML: {error}") from None
+    return {process.pid: process.usedGpuMemory for process in running}
+
+
+def gpu_processes(uuid: str, library: Any = None) -> Json:
+    """``{"processes": [{pid, bytes}]}`` of the others on the GPU, or ``{"processes": None, "reason": …}``."""
+    try:
+        running = bytes_on_gpu(uuid, library)
+    except Unsupported as error:
+        return {"processes": None, "reason": str(error)}
+    return {"processes": [{"pid": pid, "bytes": size} for pid, size in running.items() if pid != os.getpid()]}
 
 
 def gpu_warnings(seen: Json) -> list[Warning]:

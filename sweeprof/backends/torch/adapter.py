@@ -23,7 +23,7 @@ from sweeprof.backends.torch.model import (
     with_quantized_weights,
 )
 from sweeprof.backends.torch.private import inductor_settings
-from sweeprof.backends.torch.state import known_accelerator, modules_of, parameters_kept, tensors_of, unchanged
+from sweeprof.backends.torch.state import in_mode, known_accelerator, parameters_kept, tensors_of, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
@@ -153,19 +153,9 @@ class TorchBackend:
 
     @contextmanager
     def borrowed(self, model: torch.nn.Module, is_trained: bool = False) -> Iterator[None]:
-        modes = [(vars(module), module.training) for module in modules_of(model) if module.training]
-        try:
-            for attributes, _ in modes:
-                # Not `eval()`: what a model does when it is called, merging adapters for example, could not be undone.
-                attributes["training"] = False
-            with (
-                unchanged(model, values=self._may_change_values(model)),
-                parameters_kept(model) if is_trained else nullcontext(),
-            ):
-                yield
-        finally:
-            for attributes, mode in modes:
-                attributes["training"] = mode
+        kept = parameters_kept(model) if is_trained else nullcontext()
+        with in_mode(model, is_training=False), unchanged(model, values=self._may_change_values(model)), kept:
+            yield
 
     def _may_change_values(self, model: torch.nn.Module) -> bool:
         """True unless the model is on the meta device, where nothing is run, and stays as it is."""

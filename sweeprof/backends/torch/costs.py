@@ -8,6 +8,7 @@ A rule takes an operator's arguments, keyword arguments and result, and reads sh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -38,6 +39,11 @@ TorchRule = Callable[[Args, Kwargs, Any], OperatorCost]
 def argument(args: Args, position: int, default: Any = None) -> Any:
     """Return an operator's argument; the dispatcher leaves trailing defaults out."""
     return args[position] if len(args) > position else default
+
+
+def is_given(args: Args, position: int) -> bool:
+    """Return True if an operator has an optional argument."""
+    return len(args) > position and args[position] is not None
 
 
 def numbers_of(tensor: torch.Tensor) -> Numbers:
@@ -102,35 +108,22 @@ acos asin atan ceil cos cosh erf erfc expm1 floor frac lgamma log10 log1p log2 r
 """Operators that exist for a list of tensors too."""
 
 
-def elementwise(name: str) -> TorchRule:
-    """Return the rule of an elementwise operator, by the name of its definition."""
-
-    def rule(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
-        tensor = output if isinstance(output, torch.Tensor) else output[0]
-        return operators.elementwise(name, tensor.numel(), numbers_of(tensor))
-
-    return rule
+def _elementwise(definition: str, args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
+    tensor = output if isinstance(output, torch.Tensor) else output[0]
+    return operators.elementwise(definition, tensor.numel(), numbers_of(tensor))
 
 
-def _for_each(rule: TorchRule) -> TorchRule:
-    """Return ``rule`` for every tensor of a list; one that works in place returns nothing."""
-
-    def summed(args: Args, kwargs: Kwargs, output: Sequence[torch.Tensor] | None) -> OperatorCost:
-        return added(*(rule((), {}, tensor) for tensor in (args[0] if output is None else output)))
-
-    return summed
+def _for_each(rule: TorchRule, args: Args, kwargs: Kwargs, output: Sequence[torch.Tensor] | None) -> OperatorCost:
+    """The cost for every tensor of a list; one that works in place returns nothing."""
+    return added(*(rule((), {}, tensor) for tensor in (args[0] if output is None else output)))
 
 
 def _elementwise_rules() -> dict[str, TorchRule]:
-    rules = {}
+    rules: dict[str, TorchRule] = {}
     for line in _ELEMENTWISE.strip().split("\n"):
         definition, _, names = line.partition(": ")
-        rule = elementwise(definition)
-        for name in names.split():
-            rules[f"aten::{name}"] = rule
-            if name in _FOREACH.split():
-                rules[f"aten::_foreach_{name}"] = _for_each(rule)
-    return rules
+        rules.update(dict.fromkeys(names.split(), partial(_elementwise, definition)))
+    return rules | {f"_foreach_{name}": partial(_for_each, rules[name]) for name in _FOREACH.split()}
 
 
 def _gelu(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -145,7 +138,7 @@ def _grid_sampler(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorC
     return operators.elementwise(kind, output.numel(), numbers_of(output))
 
 
-ONE_EACH = elementwise("arithmetic")
+ONE_EACH: TorchRule = partial(_elementwise, "arithmetic")
 """The rule of any other operator that torch tags as pointwise."""
 
 
@@ -154,7 +147,7 @@ ONE_EACH = elementwise("arithmetic")
 
 def _linear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``y = x Wᵀ + b``."""
-    return operators.matmul(output.numel(), args[0].shape[-1], numbers_of(output), bias=argument(args, 2) is not None)
+    return operators.matmul(output.numel(), args[0].shape[-1], numbers_of(output), bias=is_given(args, 2))
 
 
 def _matmul(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -223,7 +216,7 @@ def _addr(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
 def _bilinear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """Weight ``(out, I₁, I₂)``."""
     _, first, second = args[2].shape
-    return operators.bilinear(output.numel(), first, second, numbers_of(output), bias=argument(args, 3) is not None)
+    return operators.bilinear(output.numel(), first, second, numbers_of(output), bias=is_given(args, 3))
 
 
 def _trilinear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -242,20 +235,15 @@ def _convolution_of(
     return operators.convolution(outputs, window, numbers, bias=bias)
 
 
-def _conv(*, transposed: bool) -> TorchRule:
-    """Return the rule of ``(input, weight, ...)`` with a bias behind the weight, or behind the kernel's size, or without any."""
-
-    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-        bias = isinstance(argument(args, 2), torch.Tensor) or isinstance(argument(args, 3), torch.Tensor)
-        return _convolution_of(args[1], args[0], output, numbers_of(output), transposed=transposed, bias=bias)
-
-    return rule
+def _conv(args: Args, kwargs: Kwargs, output: torch.Tensor, *, transposed: bool = False) -> OperatorCost:
+    """``(input, weight, ...)`` with a bias behind the weight, or behind the kernel's size, or without any."""
+    bias = isinstance(argument(args, 2), torch.Tensor) or isinstance(argument(args, 3), torch.Tensor)
+    return _convolution_of(args[1], args[0], output, numbers_of(output), transposed=transposed, bias=bias)
 
 
 def _convolution(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``(input, weight, bias, stride, padding, dilation, transposed, ...)``."""
-    bias = args[2] is not None
-    return _convolution_of(args[1], args[0], output, numbers_of(output), transposed=args[6], bias=bias)
+    return _conv(args, kwargs, output, transposed=args[6])
 
 
 def _conv_tbc(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -292,7 +280,7 @@ def _embedding_bag(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> Opera
         indices.numel() * weight.shape[1],
         first_tensor(output).numel(),
         numbers_of(weight),
-        weighted=argument(args, 6) is not None,
+        weighted=is_given(args, 6),
         mean=argument(args, 4, 0) == 1,
     )
 
@@ -328,11 +316,9 @@ _PRODUCTS: dict[str, TorchRule] = {
     "bilinear": _bilinear,
     "_trilinear": _trilinear,
     "conv1d conv2d conv3d mkldnn_convolution _slow_conv2d_forward slow_conv3d_forward _conv_depthwise2d "
-    "conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d cudnn_convolution miopen_convolution": _conv(
-        transposed=False
-    ),
+    "conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d cudnn_convolution miopen_convolution": _conv,
     "conv_transpose1d conv_transpose2d conv_transpose3d slow_conv_transpose2d slow_conv_transpose3d "
-    "cudnn_convolution_transpose": _conv(transposed=True),
+    "cudnn_convolution_transpose": partial(_conv, transposed=True),
     "convolution _convolution convolution_overrideable": _convolution,
     "conv_tbc": _conv_tbc,
     "scaled_dot_product_attention _scaled_dot_product_flash_attention "
@@ -361,14 +347,10 @@ def _quantized_linear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> Opera
     return operators.matmul(output.numel(), args[0].shape[-1], INTEGER, bias=bias is not None)
 
 
-def _quantized_conv(*, transposed: bool) -> TorchRule:
-    """Return the rule of ``(input, packed weight, ...)``."""
-
-    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-        weight, bias = _unpacked(args[1])
-        return _convolution_of(weight, args[0], output, INTEGER, transposed=transposed, bias=bias is not None)
-
-    return rule
+def _quantized_conv(args: Args, kwargs: Kwargs, output: torch.Tensor, *, transposed: bool = False) -> OperatorCost:
+    """``(input, packed weight, ...)``."""
+    weight, bias = _unpacked(args[1])
+    return _convolution_of(weight, args[0], output, INTEGER, transposed=transposed, bias=bias is not None)
 
 
 def _quantized_embedding_bag(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -376,47 +358,38 @@ def _quantized_embedding_bag(args: Args, kwargs: Kwargs, output: torch.Tensor) -
     return operators.embedding_bag(args[1].numel() * output.shape[-1], output.numel(), REAL, weighted=False, mean=False)
 
 
-def _quantized_elementwise(ops: int) -> TorchRule:
-    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-        return 0, 0, ops * output.numel()
-
-    return rule
+def _quantized_elementwise(ops: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+    return 0, 0, ops * output.numel()
 
 
 # Recurrent networks
 
 
-def _network(kind: RecurrentCell) -> TorchRule:
-    """Return the rule of a network: ``(input, hx, params, has_biases, ...)``, packed: ``(data, batch_sizes, hx, params, ...)``."""
-
-    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        given = args[0]
-        is_packed = isinstance(args[3], list | tuple)
-        weights, has_biases = (args[3], args[4]) if is_packed else (args[2], args[3])
-        steps = given.numel() // given.shape[-1]
-        total = NOTHING
-        index = 0
-        while index < len(weights):  # of each layer and direction: w_ih, w_hh[, b_ih, b_hh][, w_hr]
-            w_ih, w_hh = weights[index], weights[index + 1]
-            hidden, projected = w_hh.shape[0] // kind.gates, w_hh.shape[1]
-            biases = 2 if has_biases else 0
-            total = added(total, operators.recurrent(kind, steps, w_ih.shape[1], hidden, projected, biases))
-            index += 2 + biases + (projected != hidden)
-        return total
-
-    return rule
+def _steps(given: torch.Tensor) -> int:
+    """Return the time steps times samples of what a network is given."""
+    return given.numel() // given.shape[-1]
 
 
-def _cell(kind: RecurrentCell) -> TorchRule:
-    """Return the rule of a cell: ``(input, hx, w_ih, w_hh, b_ih, b_hh)``."""
+def _network(kind: RecurrentCell, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(input, hx, params, has_biases, ...)``, packed: ``(data, batch_sizes, hx, params, has_biases, ...)``."""
+    weights, has_biases = args[3:5] if isinstance(args[3], list | tuple) else args[2:4]
+    biases = 2 if has_biases else 0
+    total = NOTHING
+    index = 0
+    while index < len(weights):  # of each layer and direction: w_ih, w_hh[, b_ih, b_hh][, w_hr]
+        w_ih, w_hh = weights[index], weights[index + 1]
+        hidden, projected = w_hh.shape[0] // kind.gates, w_hh.shape[1]
+        total = added(total, operators.recurrent(kind, _steps(args[0]), w_ih.shape[1], hidden, projected, biases))
+        index += 2 + biases + (projected != hidden)
+    return total
 
-    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        given, w_ih, w_hh = args[0], args[2], args[3]
-        hidden = w_hh.shape[1]
-        biases = sum(argument(args, position) is not None for position in (4, 5))
-        return operators.recurrent(kind, given.numel() // given.shape[-1], w_ih.shape[1], hidden, hidden, biases)
 
-    return rule
+def _cell(kind: RecurrentCell, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(input, hx, w_ih, w_hh, b_ih, b_hh)``."""
+    hidden = args[3].shape[1]
+    return operators.recurrent(
+        kind, _steps(args[0]), args[2].shape[1], hidden, hidden, is_given(args, 4) + is_given(args, 5)
+    )
 
 
 def _mkldnn(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -424,10 +397,8 @@ def _mkldnn(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
 
     ``(input, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, batch_sizes, mode, hidden, layers, has_biases, ...)``.
     """
-    given, w_ih, mode, hidden = args[0], args[1], args[9], args[10]
-    kind = {0: RELU, 1: TANH, 2: LSTM, 3: GRU}[mode]
-    steps = given.numel() // given.shape[-1]
-    return operators.recurrent(kind, steps, w_ih.shape[1], hidden, hidden, 2 if args[12] else 0)
+    kind, hidden = (RELU, TANH, LSTM, GRU)[args[9]], args[10]
+    return operators.recurrent(kind, _steps(args[0]), args[1].shape[1], hidden, hidden, 2 if args[12] else 0)
 
 
 def _mkldnn_backward(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -439,93 +410,70 @@ def _mkldnn_backward(args: Args, kwargs: Kwargs, output: torch.Tensor) -> Operat
 def _thnn_lstm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """CUDA's fused gates, after the matrix products: ``(input_gates, hidden_gates, cx, input_bias, hidden_bias)``."""
     units = args[2].numel()
-    biases = LSTM.gates * sum(argument(args, position) is not None for position in (3, 4))
+    biases = LSTM.gates * (is_given(args, 3) + is_given(args, 4))
     return 0, units * (LSTM.flops + biases), units * (LSTM.ops + biases)
 
 
-def _quantized_network(kind: RecurrentCell) -> TorchRule:
-    """Return the rule of ``(input, hx, params, has_biases, layers, dropout, train, bidirectional, ...)``.
+def _width(state: torch.Tensor | Sequence[torch.Tensor]) -> int:
+    """Return the hidden units of a state, which of an LSTM is a pair."""
+    return first_tensor(state).shape[-1]
+
+
+def _quantized_network(kind: RecurrentCell, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(input, hx, params, has_biases, layers, dropout, train, bidirectional, ...)``.
 
     A packed sequence has one argument more before ``hx``.
     """
-
-    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        first = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
-        hidden = (args[first] if isinstance(args[first], torch.Tensor) else args[first][0]).shape[-1]
-        biases = 2 if args[first + 2] else 0
-        layers, directions = args[first + 3], 2 if args[first + 6] else 1
-        size = args[0].shape[-1]
-        steps = directions * args[0].numel() // size
-        total = NOTHING
-        for given in (size, *(hidden * directions,) * (layers - 1)):
-            total = added(total, operators.recurrent(kind, steps, given, hidden, hidden, biases, is_quantized=True))
-        return total
-
-    return rule
+    first = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
+    hidden, biases = _width(args[first]), 2 if args[first + 2] else 0
+    layers, directions = args[first + 3], 2 if args[first + 6] else 1
+    total = NOTHING
+    for given in (args[0].shape[-1], *(hidden * directions,) * (layers - 1)):
+        steps = directions * _steps(args[0])
+        total = added(total, operators.recurrent(kind, steps, given, hidden, hidden, biases, is_quantized=True))
+    return total
 
 
-def _quantized_cell(kind: RecurrentCell) -> TorchRule:
-    """Return the rule of ``(input, hx, w_ih, w_hh, b_ih, b_hh)``, where the weights are packed."""
-
-    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        hidden = (args[1] if isinstance(args[1], torch.Tensor) else args[1][0]).shape[-1]
-        size = args[0].shape[-1]
-        steps = args[0].numel() // size
-        return operators.recurrent(kind, steps, size, hidden, hidden, 2, is_quantized=True)
-
-    return rule
+def _quantized_cell(kind: RecurrentCell, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(input, hx, w_ih, w_hh, b_ih, b_hh)``, where the weights are packed."""
+    hidden = _width(args[1])
+    return operators.recurrent(kind, _steps(args[0]), args[0].shape[-1], hidden, hidden, 2, is_quantized=True)
 
 
+_CELLS = {"rnn_tanh": TANH, "rnn_relu": RELU, "gru": GRU, "lstm": LSTM}
 _RECURRENT: dict[str, TorchRule] = {
-    "rnn_tanh": _network(TANH),
-    "rnn_relu": _network(RELU),
-    "gru": _network(GRU),
-    "lstm": _network(LSTM),
-    "rnn_tanh_cell": _cell(TANH),
-    "rnn_relu_cell": _cell(RELU),
-    "gru_cell": _cell(GRU),
-    "lstm_cell": _cell(LSTM),
+    **{name: partial(_network, cell) for name, cell in _CELLS.items()},
+    **{f"{name}_cell": partial(_cell, cell) for name, cell in _CELLS.items()},
     "mkldnn_rnn_layer": _mkldnn,
     "mkldnn_rnn_layer_backward": _mkldnn_backward,
     "_thnn_fused_lstm_cell": _thnn_lstm,
-    "quantized_lstm": _quantized_network(LSTM),
-    "quantized_gru": _quantized_network(GRU),
+    "quantized_lstm": partial(_quantized_network, LSTM),
+    "quantized_gru": partial(_quantized_network, GRU),
 }
 
 _QUANTIZED: dict[str, TorchRule] = {
     "linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16": _quantized_linear,
-    "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu "
-    "conv1d_dynamic conv2d_dynamic conv3d_dynamic": _quantized_conv(transposed=False),
+    "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu conv1d_dynamic conv2d_dynamic conv3d_dynamic": _quantized_conv,
     "conv_transpose1d conv_transpose2d conv_transpose3d conv_transpose1d_dynamic conv_transpose2d_dynamic "
-    "conv_transpose3d_dynamic": _quantized_conv(transposed=True),
+    "conv_transpose3d_dynamic": partial(_quantized_conv, transposed=True),
     "embedding_bag_byte embedding_bag_4bit": _quantized_embedding_bag,
-    "embedding_byte embedding_4bit cat": _quantized_elementwise(0),
-    "add mul add_scalar mul_scalar": _quantized_elementwise(1),
-    "add_relu mul_relu add_scalar_relu mul_scalar_relu relu6": _quantized_elementwise(2),
-    "batch_norm batch_norm1d batch_norm2d batch_norm3d leaky_relu": _quantized_elementwise(4),
-    "hardswish batch_norm2d_relu batch_norm3d_relu": _quantized_elementwise(5),
-    "quantized_lstm_cell_dynamic": _quantized_cell(LSTM),
-    "quantized_gru_cell_dynamic": _quantized_cell(GRU),
-    "quantized_rnn_tanh_cell_dynamic": _quantized_cell(TANH),
-    "quantized_rnn_relu_cell_dynamic": _quantized_cell(RELU),
+    "embedding_byte embedding_4bit cat": partial(_quantized_elementwise, 0),
+    "add mul add_scalar mul_scalar": partial(_quantized_elementwise, 1),
+    "add_relu mul_relu add_scalar_relu mul_scalar_relu relu6": partial(_quantized_elementwise, 2),
+    "batch_norm batch_norm1d batch_norm2d batch_norm3d leaky_relu": partial(_quantized_elementwise, 4),
+    "hardswish batch_norm2d_relu batch_norm3d_relu": partial(_quantized_elementwise, 5),
+    **{f"quantized_{name}_cell_dynamic": partial(_quantized_cell, cell) for name, cell in _CELLS.items()},
 }
 
 
 # Norms, softmax and pooling
 
 
-def _batch_norm(training: bool | None = None) -> TorchRule:
-    """Return the rule of ``(input, weight, bias, mean, variance, training, ...)``, or of an operator that is always in one mode."""
-
-    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        given, is_training = args[0], bool(args[5]) if training is None else training
-        channels = given.shape[1] if given.dim() > 1 else given.numel()
-        return operators.batch_norm(given.numel(), channels, affine=args[1] is not None, training=is_training)
-
-    return rule
-
-
-_BATCH_NORM_INFERENCE = _batch_norm(training=False)
+def _batch_norm(args: Args, kwargs: Kwargs, output: object, *, training: bool | None = None) -> OperatorCost:
+    """``(input, weight, bias, mean, variance, training, ...)``, unless the operator is always in one mode."""
+    given, is_training = args[0], bool(args[5]) if training is None else training
+    channels = given.shape[1] if given.dim() > 1 else given.numel()
+    return operators.batch_norm(given.numel(), channels, affine=args[1] is not None, training=is_training)
 
 
 def _batch_norm_statistics(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -538,38 +486,37 @@ def _rows(tensor: torch.Tensor, axes: int) -> int:
     return tensor.numel() // length if length else 0
 
 
+def _normalised(args: Args, rows: int, first: int) -> OperatorCost:
+    """Return the cost where an optional weight is the argument at ``first``, and an optional bias comes after it."""
+    weight, bias = is_given(args, first), is_given(args, first + 1)
+    return operators.normalisation(args[0].numel(), rows, weight=weight, bias=bias)
+
+
 def _layer_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, normalized_shape, weight, bias, eps)``."""
-    weight, bias = argument(args, 2) is not None, argument(args, 3) is not None
-    return operators.normalisation(args[0].numel(), _rows(args[0], len(args[1])), weight=weight, bias=bias)
+    return _normalised(args, _rows(args[0], len(args[1])), 2)
 
 
 def _group_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, groups, weight, bias, ...)``."""
-    weight, bias = argument(args, 2) is not None, argument(args, 3) is not None
-    return operators.normalisation(args[0].numel(), args[0].shape[0] * args[1], weight=weight, bias=bias)
+    return _normalised(args, args[0].shape[0] * args[1], 2)
 
 
 def _native_group_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, weight, bias, N, C, HxW, groups, eps)``."""
-    return operators.normalisation(
-        args[0].numel(), args[3] * args[6], weight=args[1] is not None, bias=args[2] is not None
-    )
+    return _normalised(args, args[3] * args[6], 1)
 
 
 def _instance_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, weight, bias, mean, variance, use_input_stats, ...)``: every channel of every sample by itself."""
     if not args[5]:
-        return _BATCH_NORM_INFERENCE(args, kwargs, output)
-    given, weight, bias = args[0], args[1], args[2]
-    rows = given.shape[0] * given.shape[1]
-    return operators.normalisation(given.numel(), rows, weight=weight is not None, bias=bias is not None)
+        return _batch_norm(args, kwargs, output, training=False)
+    return _normalised(args, args[0].shape[0] * args[0].shape[1], 1)
 
 
 def _rms_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, normalized_shape, weight, eps)``."""
-    weight = argument(args, 2) is not None
-    return operators.rms_norm(args[0].numel(), _rows(args[0], len(args[1])), weight=weight)
+    return operators.rms_norm(args[0].numel(), _rows(args[0], len(args[1])), weight=is_given(args, 2))
 
 
 def _softmax(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -593,26 +540,18 @@ def _weight_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     return operators.weight_norm(args[0].numel(), args[1].numel())
 
 
-def _average_pool(spatial: int) -> TorchRule:
-    """Return the rule of ``(input, kernel_size, ...)``."""
-
-    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-        size = args[1]
-        sizes = (size,) if isinstance(size, int) else size
-        window = prod(sizes) if len(sizes) == spatial else sizes[0] ** spatial
-        is_counted = numbers_of(output) is not INTEGER
-        return operators.average_pool(args[0].numel(), output.numel(), window) if is_counted else NOTHING
-
-    return rule
+def _average_pool(spatial: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+    """``(input, kernel_size, ...)``."""
+    sizes = (args[1],) if isinstance(args[1], int) else args[1]
+    window = prod(sizes) if len(sizes) == spatial else sizes[0] ** spatial
+    is_counted = numbers_of(output) is not INTEGER
+    return operators.average_pool(args[0].numel(), output.numel(), window) if is_counted else NOTHING
 
 
-def _adaptive_average_pool(spatial: int) -> TorchRule:
-    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-        given = args[0]
-        channels = prod(given.shape[: given.dim() - spatial])
-        return operators.adaptive_average_pool(given.shape[-spatial:], output.shape[-spatial:], channels)
-
-    return rule
+def _adaptive_average_pool(spatial: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+    given = args[0]
+    channels = prod(given.shape[: given.dim() - spatial])
+    return operators.adaptive_average_pool(given.shape[-spatial:], output.shape[-spatial:], channels)
 
 
 def _max_pool(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
@@ -623,27 +562,19 @@ def _max_pool(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCo
 # Reductions, scans, transforms
 
 
-def reduction(name: str) -> TorchRule:
-    """Return the rule of a reduction, by the name of its definition."""
-
-    def rule(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
-        tensor = first_tensor(output)
-        if numbers_of(tensor) is INTEGER:
-            return NOTHING
-        parts = _parts(args[0])
-        return operators.reduction(name, args[0].numel() * parts, tensor.numel() * parts)
-
-    return rule
+def _reduction(definition: str, args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
+    tensor = first_tensor(output)
+    if numbers_of(tensor) is INTEGER:
+        return NOTHING
+    parts = _parts(args[0])
+    return operators.reduction(definition, args[0].numel() * parts, tensor.numel() * parts)
 
 
 def _extreme(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
     """``max`` and ``min``: of two tensors elementwise, else along axes."""
     if isinstance(argument(args, 1), torch.Tensor):
         return _scan(args, kwargs, output)
-    return _SUM(args, kwargs, output)
-
-
-_SUM = reduction("sum")
+    return _reduction("sum", args, kwargs, output)
 
 
 def _trace(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -664,25 +595,15 @@ def _embedding_renorm(args: Args, kwargs: Kwargs, output: object) -> OperatorCos
     return operators.renormalised(args[1].numel() * args[0].shape[-1])
 
 
-def _scattered(position: int) -> TorchRule:
-    """Return the rule of operators that add each element of an argument to its place, or combine them otherwise."""
-
-    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-        if numbers_of(output) is INTEGER:
-            return NOTHING
-        return operators.scan(args[position].numel() * _parts(output))
-
-    return rule
+def _scattered(position: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+    """Each element of the argument at ``position`` is added to its place, or combined with it otherwise."""
+    return NOTHING if numbers_of(output) is INTEGER else operators.scan(args[position].numel() * _parts(output))
 
 
-def _combining(name: str, position: int) -> TorchRule:
-    """Return the rule of an operator that only moves its third argument, unless this argument says that it is to combine."""
-
-    def rule(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-        combines = kwargs.get(name, argument(args, position))
-        return operators.scan(args[2].numel()) if combines and numbers_of(output) is not INTEGER else NOTHING
-
-    return rule
+def _combining(name: str, position: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+    """The third argument is only moved, unless an argument says that it is to combine."""
+    combines = kwargs.get(name, argument(args, position))
+    return operators.scan(args[2].numel()) if combines and numbers_of(output) is not INTEGER else NOTHING
 
 
 def _fourier(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -697,9 +618,9 @@ _REDUCTIONS: dict[str, TorchRule] = {
     "gelu": _gelu,
     "grid_sampler grid_sampler_2d grid_sampler_3d": _grid_sampler,
     "batch_norm native_batch_norm _native_batch_norm_legit_functional _batch_norm_impl_index "
-    "_native_batch_norm_legit cudnn_batch_norm": _batch_norm(),
-    "_native_batch_norm_legit_no_training batch_norm_elemt": _BATCH_NORM_INFERENCE,
-    "_batch_norm_with_update": _batch_norm(training=True),
+    "_native_batch_norm_legit cudnn_batch_norm": _batch_norm,
+    "_native_batch_norm_legit_no_training batch_norm_elemt": partial(_batch_norm, training=False),
+    "_batch_norm_with_update": partial(_batch_norm, training=True),
     "batch_norm_stats": _batch_norm_statistics,
     "layer_norm native_layer_norm": _layer_norm,
     "group_norm": _group_norm,
@@ -708,31 +629,31 @@ _REDUCTIONS: dict[str, TorchRule] = {
     "rms_norm _fused_rms_norm": _rms_norm,
     "softmax _softmax _safe_softmax": _softmax,
     "log_softmax _log_softmax": _log_softmax,
-    "avg_pool1d": _average_pool(1),
-    "avg_pool2d": _average_pool(2),
-    "avg_pool3d": _average_pool(3),
-    "adaptive_avg_pool1d": _adaptive_average_pool(1),
-    "adaptive_avg_pool2d _adaptive_avg_pool2d": _adaptive_average_pool(2),
-    "adaptive_avg_pool3d _adaptive_avg_pool3d": _adaptive_average_pool(3),
+    "avg_pool1d": partial(_average_pool, 1),
+    "avg_pool2d": partial(_average_pool, 2),
+    "avg_pool3d": partial(_average_pool, 3),
+    "adaptive_avg_pool1d": partial(_adaptive_average_pool, 1),
+    "adaptive_avg_pool2d _adaptive_avg_pool2d": partial(_adaptive_average_pool, 2),
+    "adaptive_avg_pool3d _adaptive_avg_pool3d": partial(_adaptive_average_pool, 3),
     "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices "
     "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d "
     "mkldnn_max_pool2d": _max_pool,
-    "sum nansum prod amax amin aminmax _aminmax": _SUM,
+    "sum nansum prod amax amin aminmax _aminmax": partial(_reduction, "sum"),
     "max min": _extreme,
-    "mean nanmean": reduction("mean"),
+    "mean nanmean": partial(_reduction, "mean"),
     "logsumexp": _logsumexp,
-    "var std var_mean std_mean": reduction("variance"),
-    "norm linalg_vector_norm linalg_matrix_norm frobenius_norm native_norm": reduction("norm"),
+    "var std var_mean std_mean": partial(_reduction, "variance"),
+    "norm linalg_vector_norm linalg_matrix_norm frobenius_norm native_norm": partial(_reduction, "norm"),
     "cumsum cumprod logcumsumexp cummax cummin": _scan,
     "_fft_r2c _fft_c2r _fft_c2c": _fourier,
     "trace": _trace,
     "_weight_norm_interface": _weight_norm,
     "renorm": _renorm,
     "embedding_renorm_": _embedding_renorm,
-    "col2im segment_reduce": _scattered(0),
-    "scatter_add scatter_reduce index_add index_reduce": _scattered(3),
-    "scatter": _combining("reduce", 4),
-    "index_put _index_put_impl_ _unsafe_index_put put": _combining("accumulate", 3),
+    "col2im segment_reduce": partial(_scattered, 0),
+    "scatter_add scatter_reduce index_add index_reduce": partial(_scattered, 3),
+    "scatter": partial(_combining, "reduce", 4),
+    "index_put _index_put_impl_ _unsafe_index_put put": partial(_combining, "accumulate", 3),
 }
 
 
@@ -753,12 +674,11 @@ def _loss(name: str, reduction: int = 2, weights: Mapping[int, int] | None = Non
         weights: operations more for each element, by the position of the optional argument that they are for.
         counted: position of the argument whose elements count.
     """
-    optional = weights or {}
 
     def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        given = [more for position, more in optional.items() if argument(args, position) is not None]
-        each = operators.LOSSES[name] + sum(given)
-        return operators.loss(each, args[counted].numel(), _REDUCED_BY[argument(args, reduction, _MEAN)])
+        weighing = sum(more for position, more in (weights or {}).items() if is_given(args, position))
+        reduced_by = _REDUCED_BY[argument(args, reduction, _MEAN)]
+        return operators.loss(operators.LOSSES[name] + weighing, args[counted].numel(), reduced_by)
 
     return rule
 
@@ -771,7 +691,7 @@ def _cross_entropy(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
         given.numel(),
         given.numel() // classes if classes else 0,
         _REDUCED_BY[argument(args, 3, _MEAN)],
-        weighted=argument(args, 2) is not None,
+        weighted=is_given(args, 2),
         of_probabilities=target.is_floating_point(),
         smoothed=bool(argument(args, 5, 0.0)),
     )
@@ -779,7 +699,7 @@ def _cross_entropy(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
 
 def _multi_margin(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, target, p, margin, weight, reduction)``; a power takes one more."""
-    each = operators.LOSSES["margin"] + (argument(args, 2, 1) != 1) + (argument(args, 4) is not None)
+    each = operators.LOSSES["margin"] + (argument(args, 2, 1) != 1) + is_given(args, 4)
     reduced_by = _REDUCED_BY[argument(args, 5, _MEAN)]
     return added(operators.loss(each, args[0].numel(), None), operators.loss(1, args[1].numel(), reduced_by))
 
@@ -826,24 +746,15 @@ def _distances_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorC
     return gradients.distance_gradients(args[0].numel(), args[1].shape[-1])
 
 
-def _of_given(name: str) -> TorchRule:
-    """Return the rule of a backward that costs so much for each element of its first argument, the gradient of the result."""
-
-    def rule(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-        return gradients.gradient(name, args[0].numel())
-
-    return rule
+def _of_given(definition: str, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """So much for each element of the first argument, the gradient of the result."""
+    return gradients.gradient(definition, args[0].numel())
 
 
-def _of_result(name: str) -> TorchRule:
-    """Return the rule of a backward that costs so much for each element of its first result, the gradient of the input."""
-
-    def rule(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
-        tensor = first_tensor(output)
-        numbers = numbers_of(tensor)
-        return NOTHING if numbers is INTEGER else gradients.gradient(name, tensor.numel() * numbers)
-
-    return rule
+def _of_result(definition: str, args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
+    """So much for each element of the first result, the gradient of the input."""
+    tensor = first_tensor(output)
+    return gradients.gradient(definition, tensor.numel() * numbers_of(tensor))
 
 
 def _of_pooled(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
@@ -856,7 +767,7 @@ _BACKWARD: dict[str, TorchRule] = {
     "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
     "_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
     "native_batch_norm_backward native_layer_norm_backward native_group_norm_backward "
-    "cudnn_batch_norm_backward _fused_rms_norm_backward batch_norm_backward": _of_given("norm"),
+    "cudnn_batch_norm_backward _fused_rms_norm_backward batch_norm_backward": partial(_of_given, "norm"),
     "avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward "
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
     "adaptive_max_pool3d_backward upsample_nearest1d_backward upsample_nearest2d_backward "
@@ -867,17 +778,19 @@ _BACKWARD: dict[str, TorchRule] = {
     "_upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward "
     "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward adaptive_avg_pool3d_backward "
     "fractional_max_pool2d_backward fractional_max_pool3d_backward": _of_pooled,
-    "_softmax_backward_data _log_softmax_backward_data": _of_given("softmax"),
+    "_softmax_backward_data _log_softmax_backward_data": partial(_of_given, "softmax"),
     "_embedding_bag_backward": _embedding_bag_backward,
     "_cdist_backward _pdist_backward": _distances_backward,
-    "_weight_norm_interface_backward": _of_result("weight_norm"),
-    "embedding_dense_backward embedding_backward _embedding_bag_dense_backward": _of_given("rows"),
+    "_weight_norm_interface_backward": partial(_of_result, "weight_norm"),
+    "embedding_dense_backward embedding_backward _embedding_bag_dense_backward": partial(_of_given, "rows"),
     "threshold_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward elu_backward "
     "nll_loss_backward nll_loss2d_backward mse_loss_backward native_dropout_backward hardshrink_backward "
     "softshrink_backward rrelu_with_noise_backward smooth_l1_loss_backward huber_loss_backward "
-    "multi_margin_loss_backward _prelu_kernel_backward glu_backward log_sigmoid_backward": _of_result("activation"),
+    "multi_margin_loss_backward _prelu_kernel_backward glu_backward log_sigmoid_backward": partial(
+        _of_result, "activation"
+    ),
     "gelu_backward silu_backward hardswish_backward hardsigmoid_backward softplus_backward mish_backward "
-    "binary_cross_entropy_backward soft_margin_loss_backward logit_backward": _of_result("smooth_activation"),
+    "binary_cross_entropy_backward soft_margin_loss_backward logit_backward": partial(_of_result, "smooth_activation"),
 }
 
 
@@ -910,8 +823,7 @@ def _rules(namespace: str, table: Mapping[str, TorchRule]) -> dict[str, TorchRul
 
 
 COSTS: dict[str, TorchRule] = {
-    **_elementwise_rules(),
-    **_rules("aten", _PRODUCTS | _RECURRENT | _REDUCTIONS | _LOSSES | _BACKWARD),
+    **_rules("aten", _elementwise_rules() | _PRODUCTS | _RECURRENT | _REDUCTIONS | _LOSSES | _BACKWARD),
     **_rules("quantized", _QUANTIZED),
 }
 """Rule by qualified name, e.g. ``aten::linear``."""

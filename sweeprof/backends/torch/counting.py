@@ -166,7 +166,8 @@ def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variab
         if buffer is not None and not is_lazy(buffer) and name not in module._non_persistent_buffers_set:
             found.append(_described(name, buffer, sizes, True))
     if _may_be_packed(type(module).__module__):
-        found += [_described(name, packed, sizes, False) for name, packed in _packed(module)]
+        for name, packed in _packed(module):  # a copy, whose memory the next module's may take
+            found.append(_described(name, packed, sizes, False)._replace(key=(id(module), name)))
     return found
 
 

@@ -17,7 +17,7 @@ from sweeprof.backends.torch.model import TorchModel, accelerators, synchronised
 from sweeprof.backends.torch.private import AnyConvolution
 from sweeprof.backends.torch.state import tensors_of
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, product_rate
+from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, lasting, sampled
@@ -68,17 +68,12 @@ def peaks(settings: PeakSettings) -> Peaks:
     """The highest rates of short benchmarks; about a second, with the threads and the numerics (TF32, say) that are set.
 
     Matrix products are of the data type by itself; a dynamically quantized model is held against ``float32``, which is what
-    it takes and gives. A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
+    it takes and gives.
     """
     device = torch.device(settings.device)
+    products = partial(_product_seconds, device, getattr(torch, settings.dtype))
     with torch.inference_mode():
-        return Peaks(
-            flops_per_s=product_rate(partial(_product_seconds, device, getattr(torch, settings.dtype))),
-            bytes_per_s=_copy_rate(device),
-            dtype=settings.dtype,
-            device=settings.device,
-            threads=settings.threads,
-        )
+        return measured_peaks(settings, products, partial(_copy_rate, device))
 
 
 def _product_seconds(device: torch.device, dtype: torch.dtype, size: int) -> float:

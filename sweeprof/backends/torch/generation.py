@@ -374,18 +374,6 @@ def _chosen(outputs: Any) -> torch.Tensor:
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What a decode step reads."""
-
-    sequences: int
-    position: int
-    weight_bytes: int
-    cache_bytes: int
-    reason: str | None
-    """Why the bytes of the weights are not known."""
-
-
 def count_generation(
     build: Build, inputs: Inputs, formulas: Formulas, config: GenerationConfig, bytes_reason: str | None = None
 ) -> Generation:
@@ -404,42 +392,41 @@ def count_generation(
     """
     if config.function is not None:
         raise Unsupported("generation.function: only the forwards of a model with its own generate are counted")
-    attempts: list[_Read | Unsupported] = []
+    attempts: list[Callable[..., Generation] | Unsupported] = []
 
     def forwards(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         try:
-            attempts.append(_run(module, Inputs(args, kwargs), config))
+            attempts.append(_run(module, Inputs(args, kwargs), config, bytes_reason))
         except Unsupported as error:  # which no other attempt would change
             attempts.append(error)
 
     # The mask may still be an array of the host.
     masks = {name: torch.as_tensor(v) if name == "attention_mask" else v for name, v in inputs.kwargs.items()}
     table = count_built(build, replace(inputs, kwargs=without_full_mask(masks), forward=forwards), formulas)
-    read = attempts[-1] if attempts else None
-    if isinstance(read, Unsupported):
-        raise read
-    if table.uncounted is not None or read is None:
+    generation = attempts[-1] if attempts else None
+    if isinstance(generation, Unsupported):
+        raise generation
+    if table.uncounted is not None or generation is None:
         raise Unsupported(table.uncounted or "the forward was not run")
     calls = [row for row in table.inclusive().rows if row.path == ROOT and row.call >= 0]
     prefill, decode = calls[0], calls[-1]
-    reason = bytes_reason or read.reason
-    return Generation(
-        sequences=read.sequences,
+    return generation(
         prefill_macs=prefill.macs or 0,
         prefill_flops=prefill.flops or 0,
         decode_macs=decode.macs or 0,
         decode_flops=decode.flops or 0,
-        position=read.position,
-        weight_bytes=read.weight_bytes if reason is None else None,
-        cache_bytes=read.cache_bytes,
-        bytes_reason=reason,
         uncovered=table.uncovered,
         method=table.method,
     )
 
 
-def _run(module: torch.nn.Module, batch: Inputs, config: GenerationConfig) -> _Read:
-    """Run the forwards that are counted: two, or three if the middle of the output is not its beginning."""
+def _run(
+    module: torch.nn.Module, batch: Inputs, config: GenerationConfig, bytes_reason: str | None
+) -> Callable[..., Generation]:
+    """Run the forwards that are counted: two, or three if the middle of the output is not its beginning.
+
+    Returns a function from their counts to what is known of the generation.
+    """
     loop = GreedyLoop.of(module, config)
     prompt = prompt_of(module, batch)
     # The decode steps begin with 0 … new_tokens - 2 generated tokens in the cache.
@@ -452,12 +439,15 @@ def _run(module: torch.nn.Module, batch: Inputs, config: GenerationConfig) -> _R
         outputs, _ = loop.decode(outputs, mask, torch.zeros((len(tokens), 1), dtype=torch.int64, device=tokens.device))
     text: Any = module.config.get_text_config()  # type: ignore[union-attr, operator]
     has_experts = any((getattr(text, name, None) or 0) > 1 for name in _EXPERTS)
-    return _Read(
+    if has_experts and bytes_reason is None:
+        bytes_reason = "a mixture of experts: the experts that a step reads depend on the data"
+    return partial(
+        Generation,
         sequences=len(tokens),
         position=extra + (1 if loop.is_encoder_decoder else prompt_tokens(prompt) or 0),
-        weight_bytes=reads.bytes,
+        weight_bytes=reads.bytes if bytes_reason is None else None,
         cache_bytes=bytes_of_cache(outputs.past_key_values),
-        reason="a mixture of experts: the experts that a step reads depend on the data" if has_experts else None,
+        bytes_reason=bytes_reason,
     )
 
 

@@ -25,9 +25,9 @@ Place = tuple[object, ...]
 
 @dataclass(slots=True)
 class _Memory:
-    """A storage and the nodes that made what is in it."""
+    """A storage, or a tensor without one of its own, and the nodes that made what is in it."""
 
-    reference: weakref.ref[torch.UntypedStorage]
+    reference: weakref.ref[torch.UntypedStorage | torch.Tensor]
     maker: int | None
     """The node that made it; None for a weight and for what was there before the forward."""
     views: dict[Place, int] = field(default_factory=dict)
@@ -45,13 +45,11 @@ class GraphRecorder:
         self._calls: list[ModuleCall] = []
         """Per node, the call that ran it."""
         self._names: Counter[str] = Counter()
-        self._held: list[torch.Tensor] = []
-        """Tensors without a storage of their own, which are known by their identity."""
         self._weights: dict[int, str] = {}
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
             self._weights.setdefault(self._key(tensor), name)
         for tensor in inputs:
-            self._add("input", GraphNode(self._name("input"), "input", seconds_reason=None), [tensor], is_new=False)
+            self._add(GraphNode(self._name("input"), "input", seconds_reason=None), [tensor], is_new=False)
 
     def ran(
         self,
@@ -86,7 +84,7 @@ class GraphRecorder:
             reason=f"no formula for {name}" if cost is None else None,
         )
         position = len(self._nodes)
-        self._add(name, node, tensors_in(output))
+        self._add(node, tensors_in(output))
         for tensor in written:
             self._known(tensor).writer = position
         made = self._live.alive()
@@ -96,7 +94,7 @@ class GraphRecorder:
     def returned(self, outputs: object) -> None:
         """Add what the model returned."""
         node = GraphNode(self._name("output"), "output", arguments=self._described(outputs))
-        self._add("output", node, [])
+        self._add(node, [])
 
     def graph(self, method: str) -> Graph:
         """Return what was recorded."""
@@ -114,8 +112,8 @@ class GraphRecorder:
             placed = replace(node, scope=call.path, call=numbers.get(call, 0), type=kind)
             if call.is_excluded:
                 placed = replace(placed, macs=None, flops=None, ops=None, reason="the module is excluded")
-            counted = call.counted
-            if counted is not None:
+            elif call.counted is not None:
+                counted = call.counted
                 is_replaced = any(value is not None for value in (counted.macs, counted.flops, counted.ops))
                 placed = replace(
                     placed,
@@ -137,7 +135,7 @@ class GraphRecorder:
         self._names[name] += 1
         return f"{name}_{count}" if count else name
 
-    def _add(self, name: str, node: GraphNode, made: list[torch.Tensor], is_new: bool = True) -> None:
+    def _add(self, node: GraphNode, made: list[torch.Tensor], is_new: bool = True) -> None:
         position = len(self._nodes)
         outputs = tuple(GraphTensor(tuple(tensor.shape), dtype_name(tensor.dtype)) for tensor in made)
         self._nodes.append(replace(node, outputs=outputs))
@@ -166,12 +164,8 @@ class GraphRecorder:
         key = self._key(tensor)
         memory = self._memory.get(key)
         if memory is None:
-            storage = tensor.untyped_storage() if tensor.layout == torch.strided else None
-            if storage is None:
-                self._held.append(tensor)
-                memory = _Memory(lambda: None, maker)  # type: ignore[arg-type]  # it is held
-            else:
-                memory = _Memory(weakref.ref(storage, lambda _: self._memory.pop(key, None)), maker)
+            held = tensor.untyped_storage() if tensor.layout == torch.strided else tensor
+            memory = _Memory(weakref.ref(held, lambda _: self._memory.pop(key, None)), maker)
             self._memory[key] = memory
         return memory
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,6 +37,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.layer_timing import (
     FOLLOWED,
     LEFT,
+    Between,
     Cost,
     Event,
     Reader,
@@ -61,6 +62,17 @@ ANEW = 2**40
 """Added to the numbers of nodes that are made during the backward: on an accelerator it runs in a thread that counts on its own."""
 
 
+@dataclass(slots=True)
+class _Interval:
+    """A forward or a backward of the model: its marks, and the events between them."""
+
+    begin: Any
+    end: Any = None
+    events: list[Event] = field(default_factory=list)
+    batch_size: int | None = None
+    """Of a forward."""
+
+
 class ModuleProbes:
     """Marks the calls of every module below a root while it is :meth:`attached`.
 
@@ -83,7 +95,7 @@ class ModuleProbes:
         kept = [module for module, names in self.paths.items() if not excluded.issuperset(names)]
         self.modules = running_as_python(kept)
         described = [(self.paths[module], type(module).__name__) for module in self.modules]
-        self.reader = Reader(described, clock.between)
+        self._reader, self._between = Reader(described, clock.between), clock.between
         self.events: list[Event] = []
         self.is_in_backward = False
         self._mark, self._with_backward = clock.mark, with_backward
@@ -159,15 +171,31 @@ class ModuleProbes:
         """Another hook on the backward, to be removed with the others."""
         self._handles.append(handle)
 
-    def forget(self) -> list[Event]:
-        """Every event since the last time; the backward is no longer followed."""
+    def taken(self, first: int = 0) -> list[Event]:
+        """Return the events from a position on, and remove them."""
+        events = self.events[first:]
+        del self.events[first:]
+        return events
+
+    def forget(self) -> None:
+        """Remove every event; the backward is no longer followed."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         self._nodes.clear()
-        events, self.events = self.events, []
+        self.events = []
         self.is_in_backward = False
-        return events
+
+    def read(self, calls: Sequence[_Interval], backwards: Sequence[_Interval]) -> tuple[Step, float, float]:
+        """Return the step that some calls of the model and the backwards of them are, and the seconds of both."""
+        step, timeline = joined([self._reader.step(call.events, call.begin, call.end) for call in calls])
+        for backward in backwards:
+            self._reader.backward(step, timeline, backward.events, backward.begin, backward.end)
+        return step, _seconds(calls, self._between), _seconds(backwards, self._between)
+
+
+def _seconds(intervals: Sequence[_Interval], between: Between) -> float:
+    return sum((between(interval.begin, interval.end) for interval in intervals), start=0.0)
 
 
 CALLS = 20
@@ -192,12 +220,12 @@ def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> Cost:
     x = torch.zeros(1, device=device)
     image, kernel = torch.zeros(1, 16, 32, 32, device=device), torch.zeros(16, 16, 3, 3, device=device)
     with without_collection(), _one_thread():
-        added = _Calls(_EmptyModules(), x, clock, with_backward)
-        whole = seconds_added(added.plain, added.probed, PAIRS) / (CALLS + 1)
-        among_work = _Calls(_EmptyModules(lambda: torch.conv2d(image, kernel)), x, clock, with_backward)
+        calls = _EmptyCalls(x, clock, with_backward)
+        whole = seconds_added(calls.plain, calls.probed, PAIRS) / (CALLS + 1)
+        among_work = _EmptyCalls(x, clock, with_backward, lambda: torch.conv2d(image, kernel))
         for _ in range(STEPS_AMONG_WORK):
             among_work.probed()
-        inside, inside_among_work = added.window, among_work.window
+        inside, inside_among_work = statistics.median(calls.windows), statistics.median(among_work.windows)
         growth = min(max(1.0, inside_among_work / inside), MOST_GROWTH) if inside > 0 else 1.0
         node = _node(clock, device) if with_backward else 0.0
     return Cost(inside * growth, max(0.0, whole - inside) * growth, node * growth)
@@ -217,26 +245,29 @@ def _one_thread() -> Iterator[None]:
 class _EmptyModules(torch.nn.Module):
     """Empty calls, with work between them or without."""
 
-    def __init__(self, work: Callable[[], object] | None = None) -> None:
+    def __init__(self, work: Callable[[], object]) -> None:
         super().__init__()
         self.inner = torch.nn.ModuleList(torch.nn.Identity() for _ in range(CALLS))
         self._work = work
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for module in self.inner:
-            if self._work is not None:
-                self._work()
+            self._work()
             x = module(x)
         return x
 
 
-class _Calls:
-    """Steps of a module, with probes and without."""
+class _EmptyCalls:
+    """Steps of such a module, with probes and without."""
 
-    def __init__(self, module: _EmptyModules, x: torch.Tensor, clock: Clock, with_backward: bool) -> None:
+    def __init__(
+        self, x: torch.Tensor, clock: Clock, with_backward: bool, work: Callable[[], object] = lambda: None
+    ) -> None:
+        module = _EmptyModules(work)
+        self.windows: list[float] = []
+        """Seconds within the window of an empty call."""
         self._step, self._clock = partial(module, x), clock
         self._probes = ModuleProbes(module, clock, with_backward)
-        self._windows: list[float] = []
 
     def plain(self) -> float:
         return _lasting(self._step, self._clock)
@@ -244,15 +275,10 @@ class _Calls:
     def probed(self) -> float:
         with self._probes.attached():
             lasted = _lasting(self._step, self._clock)
-            events = self._probes.forget()
+            events = self._probes.taken()
         between = self._clock.between
-        self._windows += [between(a[2], b[2]) for a, b in pairwise(events) if a[0] != LEFT and b[0] == LEFT]
+        self.windows += [between(a[2], b[2]) for a, b in pairwise(events) if a[0] != LEFT and b[0] == LEFT]
         return lasted
-
-    @property
-    def window(self) -> float:
-        """Median seconds within the window of an empty call."""
-        return statistics.median(self._windows)
 
 
 def _node(clock: Clock, device: torch.device) -> float:
@@ -260,7 +286,10 @@ def _node(clock: Clock, device: torch.device) -> float:
     probes = ModuleProbes(torch.nn.Identity(), clock, with_backward=True)
 
     def backward(is_followed: bool) -> float:
-        last = _chain(device)
+        with torch.inference_mode(False), torch.enable_grad():
+            last: torch.Tensor = torch.zeros((), device=device, requires_grad=True)
+            for _ in range(NODES):
+                last = last.view_as(last)
         if is_followed:
             probes.follow(last)
         lasted = _lasting(last.backward, clock)
@@ -269,14 +298,6 @@ def _node(clock: Clock, device: torch.device) -> float:
 
     added = seconds_added(partial(backward, False), partial(backward, True), PAIRS)
     return added / (NODES + 1)  # the node that adds to the gradient is followed too
-
-
-def _chain(device: torch.device) -> torch.Tensor:
-    with torch.inference_mode(False), torch.enable_grad():
-        x: torch.Tensor = torch.zeros((), device=device, requires_grad=True)
-        for _ in range(NODES):
-            x = x.view_as(x)
-    return x
 
 
 def _lasting(step: Callable[[], object], clock: Clock) -> float:
@@ -312,28 +333,25 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
 
 def _turn(steps: Steps, clock: Clock, probes: ModuleProbes | None = None) -> Turn:
     """Take one step; no mark is read before it is over, as reading waits for the device, which then has nothing to do."""
-    mark, between = clock.mark, clock.between
-    begin = mark()
+    forward = _Interval(clock.mark())
     outputs = steps.forward()
-    end = mark()
-    forward_events: list[Event] = []
+    forward.end = clock.mark()
+    backwards = []
     if probes is not None:
-        forward_events = list(probes.events)
-        probes.events.clear()
-    if steps.backward is None:
-        step = None if probes is None else probes.reader.step(forward_events, begin, end)[0]
-        return Turn(between(begin, end), 0.0, step)
-    if probes is not None:
-        probes.follow(outputs)
-        probes.is_in_backward = True
-    backward_begin = mark()
-    steps.backward(outputs)
-    backward_end = mark()
-    step = None
-    if probes is not None:
-        step, timeline = probes.reader.step(forward_events, begin, end)
-        probes.reader.backward(step, timeline, probes.events, backward_begin, backward_end)
-    return Turn(between(begin, end), between(backward_begin, backward_end), step)
+        forward.events = probes.taken()
+    if steps.training is not None:
+        if probes is not None:
+            probes.follow(outputs)
+            probes.is_in_backward = True
+        backwards.append(_Interval(clock.mark()))
+        steps.training.backward(outputs)
+        backwards[0].end = clock.mark()
+    if probes is None:
+        return Turn(_seconds([forward], clock.between), _seconds(backwards, clock.between))
+    if backwards:
+        backwards[0].events = probes.taken()
+    step, forward_s, backward_s = probes.read([forward], backwards)
+    return Turn(forward_s, backward_s, step)
 
 
 MOST_STEPS = 1000
@@ -343,31 +361,11 @@ MOST_CALLS = 8
 
 
 @dataclass(slots=True)
-class _ForwardCall:
-    """One call of the model."""
-
-    begin: Any
-    batch_size: int | None
-    end: Any = None
-    events: list[Event] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _BackwardCall:
-    """One backward: its marks, and which events are its own."""
-
-    begin: Any
-    first: int
-    end: Any = None
-    after: int = 0
-
-
-@dataclass(slots=True)
 class _StepState:
     """The state of the running step."""
 
-    calls: list[_ForwardCall] = field(default_factory=list)
-    backwards: list[_BackwardCall] = field(default_factory=list)
+    calls: list[_Interval] = field(default_factory=list)
+    backwards: list[_Interval] = field(default_factory=list)
     is_followed: bool = False
     """True if there may be a backward."""
 
@@ -498,13 +496,12 @@ class TorchTrainingHooks:
                 return forward(*args, **kwargs)
             with self._working():
                 self._before_call(args, kwargs)
-            call = _ForwardCall(self._clock.mark(), _batch_size((args, kwargs)))
+            call = _Interval(self._clock.mark(), batch_size=_batch_size((args, kwargs)))
             first = len(self._probes.events)
             outputs = forward(*args, **kwargs)
             call.end = self._clock.mark()
             with self._working():
-                call.events = self._probes.events[first:]
-                del self._probes.events[first:]
+                call.events = self._probes.taken(first)
                 self._seen.calls.append(call)
                 if torch.is_grad_enabled():
                     self._follow(outputs)
@@ -541,14 +538,15 @@ class TorchTrainingHooks:
         if backwards and backwards[-1].end is None:
             return
         events = self._probes.events
-        backwards.append(_BackwardCall(events[-1][2], len(events) - 1))
+        del events[:-1]  # of a forward that raised
+        backwards.append(_Interval(events[0][2]))
         self._probes.is_in_backward = True
         execution_engine.queue_callback(self._backward_ends)
 
     def _backward_ends(self) -> None:
         if self._seen.backwards:
             last = self._seen.backwards[-1]
-            last.end, last.after = self._clock.mark(), len(self._probes.events)
+            last.end, last.events = self._clock.mark(), self._probes.taken()
             self._probes.is_in_backward = False
 
     def _update_begins(self, *_: object) -> None:
@@ -562,26 +560,15 @@ class TorchTrainingHooks:
     def _finish(self) -> None:
         """Read the step that has been going on, which is over."""
         seen, self._seen = self._seen, _StepState()
-        events = self._probes.forget()
-        reader, between = self._probes.reader, self._clock.between
-        calls = [reader.step(call.events, call.begin, call.end) for call in seen.calls]
-        seconds = [between(call.begin, call.end) for call in seen.calls]
+        self._probes.forget()
         backwards = [backward for backward in seen.backwards if backward.end is not None]
-        if backwards:
-            step, timeline = joined(calls)
-            for backward in backwards:
-                own = events[backward.first : backward.after]
-                reader.backward(step, timeline, own, backward.begin, backward.end)
-            backward_s = sum(between(backward.begin, backward.end) for backward in backwards)
-            batch_size = _sum(call.batch_size for call in seen.calls)
-            read = [_Read(without_probes(step, self._cost), sum(seconds), backward_s, batch_size)]
-        else:  # calls that nobody differentiates have nothing to do with each other
-            read = [
-                _Read(without_probes(step, self._cost), forward_s, None, call.batch_size)
-                for call, (step, _), forward_s in zip(seen.calls, calls, seconds, strict=True)
-            ]
-        self._steps.extend(read)
-        self._new.extend(read)
+        # Calls that nobody differentiates have nothing to do with each other.
+        for calls in [seen.calls] if backwards else [[call] for call in seen.calls]:
+            step, forward_s, backward_s = self._probes.read(calls, backwards)
+            batch_size = _sum(call.batch_size for call in calls)
+            read = _Read(without_probes(step, self._cost), forward_s, backward_s if backwards else None, batch_size)
+            self._steps.append(read)
+            self._new.append(read)
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:

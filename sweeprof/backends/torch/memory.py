@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -38,6 +38,7 @@ from sweeprof.measuring.line_profile import (
 )
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
+from sweeprof.results.environment import bytes_on_gpu
 from sweeprof.results.layer_times import is_below
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
@@ -114,19 +115,9 @@ def _process_bytes(device: torch.device) -> int | None:
     if device.type != "cuda":
         return None
     try:
-        import pynvml  # type: ignore[import-not-found]  # NVIDIA's; not on a host without its devices
-    except ImportError:
+        return bytes_on_gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}").get(os.getpid())
+    except Unsupported:
         return None
-    pynvml.nvmlInit()
-    try:
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        return next((one.usedGpuMemory for one in processes if one.pid == os.getpid()), None)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
 
 
 STEPS = 3
@@ -151,68 +142,54 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
                     steps.whole()
                 meter.stepped()
                 gc.collect(0)  # cycles that the step left; what is older has been collected
-        tensors = live_tensors(model.module, steps.optimizer, (work.batch, work.targets), before)
+        optimizer = None if steps.training is None else steps.training.optimizer
+        tensors = live_tensors(model.module, optimizer, (work.batch, work.targets), before)
         device = meter.result()
     roots = profiler.profiler.kineto_results.experimental_event_tree()
-    trace = _EventChanges(model.device.type)
-    trace.follow(roots)
-    if model.device.type != "cpu" and not any(change.bytes for change in trace.changes):
+    changes, begins, ends = _followed(roots, model.device.type)
+    if model.device.type != "cpu" and not any(change.bytes for change in changes):
         raise Unsupported(f"torch's profiler shows no allocations on {model.device.type}")
-    return course(trace.changes, trace.begins, trace.ends, mode=work.mode, tensors=tensors, device=device)
+    return course(changes, begins, ends, mode=work.mode, tensors=tensors, device=device)
 
 
-class _EventChanges:
-    """The changes of one kind of device's memory in a tree of events."""
-
-    def __init__(self, device: str) -> None:
-        self.changes: list[Change] = []
-        self.begins: list[int] = []
-        self.ends: list[int] = []
-        self._device = device
-        self._numbers: list[int] = []
-        """Rising sequence numbers of forward operators."""
-        self._stacks: list[tuple[str, ...]] = []
-        """The modules that ran them."""
-
-    def follow(self, roots: Iterable[Any]) -> None:
-        """Walk the events in the order in which they began."""
-        waiting: list[tuple[Any, tuple[str, ...], bool]] = [
-            (root, (), False) for root in sorted(roots, key=lambda event: -event.start_time_ns)
-        ]
-        node: tuple[str, ...] = ()
-        while waiting:
-            event, stack, is_backward = waiting.pop()
-            begin, name, details = event.start_time_ns, event.name, event.extra_fields
-            if event.tag == EventType.Allocation:
-                if details.device.type == self._device:
-                    self.changes.append(Change(begin, details.alloc_size, details.ptr, stack))
-                continue
-            if name.startswith(NODE):
-                # Gradients are accumulated by nodes without a number, right after the one that made them.
-                if details.sequence_number >= 0:
-                    made = bisect_right(self._numbers, details.sequence_number)  # or the last known one before it
-                    node = self._stacks[made - 1] if made else ()
-                stack, is_backward = node, True
-            elif name.startswith(MODULE):
-                path = name.removeprefix(MODULE)
-                if is_backward:  # a segment that runs once more, perhaps for a node of one of its own modules
-                    stack = tuple(outer for outer in stack if is_below(path, outer))
-                stack, is_backward = (*stack, path), False
-            elif name == STEP:
-                self.begins.append(begin)
-                self.ends.append(event.end_time_ns)
-            elif event.tag == EventType.TorchOp and not is_backward:
-                self._remember(details.sequence_number, stack)
-            if name == STEP or name.startswith((NODE, MODULE)):
-                self.changes.append(Change(begin, 0, 0, stack))
-            waiting += [(child, stack, is_backward) for child in reversed(event.children)]
-
-    def _remember(self, number: int, stack: tuple[str, ...]) -> None:
-        if self._numbers and number == self._numbers[-1]:  # several may ask for the next number; the last one took it
-            self._stacks[-1] = stack
-        elif number >= 0 and (not self._numbers or number > self._numbers[-1]):
-            self._numbers.append(number)
-            self._stacks.append(stack)
+def _followed(roots: Iterable[Any], device: str) -> tuple[list[Change], list[int], list[int]]:
+    """Return the changes of one kind of device's memory in a tree of events, and when the steps began and ended."""
+    changes: list[Change] = []
+    begins: list[int] = []
+    ends: list[int] = []
+    made: list[tuple[int, tuple[str, ...]]] = [(-1, ())]
+    """Rising sequence numbers of forward operators, with the modules that ran them; several may ask for the next number."""
+    waiting: list[tuple[Any, tuple[str, ...], bool]] = [
+        (root, (), False) for root in sorted(roots, key=lambda event: -event.start_time_ns)
+    ]
+    node: tuple[str, ...] = ()
+    while waiting:
+        event, stack, is_backward = waiting.pop()
+        begin, name, details = event.start_time_ns, event.name, event.extra_fields
+        if event.tag == EventType.Allocation:
+            if details.device.type == device:
+                changes.append(Change(begin, details.alloc_size, details.ptr, stack))
+            continue
+        if name.startswith(NODE):
+            # Gradients are accumulated by nodes without a number, right after the one that made them.
+            if details.sequence_number >= 0:
+                # The last one that asked for this number took it; or the last known one before it.
+                node = made[bisect_right(made, details.sequence_number, key=lambda entry: entry[0]) - 1][1]
+            stack, is_backward = node, True
+        elif name.startswith(MODULE):
+            path = name.removeprefix(MODULE)
+            if is_backward:  # a segment that runs once more, perhaps for a node of one of its own modules
+                stack = tuple(outer for outer in stack if is_below(path, outer))
+            stack, is_backward = (*stack, path), False
+        elif name == STEP:
+            begins.append(begin)
+            ends.append(event.end_time_ns)
+        elif event.tag == EventType.TorchOp and not is_backward and details.sequence_number >= max(0, made[-1][0]):
+            made.append((details.sequence_number, stack))
+        if name == STEP or name.startswith((NODE, MODULE)):
+            changes.append(Change(begin, 0, 0, stack))
+        waiting += [(child, stack, is_backward) for child in reversed(event.children)]
+    return changes, begins, ends
 
 
 OTHERS = 1000
@@ -246,23 +223,32 @@ def live_tensors(
     """
     if not isinstance(model, torch.nn.Module):
         raise UserError([Problem("model", type(model).__name__, "is not a torch.nn.Module.")])
-    table = _Table({reference.cdata for reference in besides})
+    known = {reference.cdata for reference in besides}
+    found: dict[int, _Storage] = {}
+    seen: list[torch.Tensor] = []
+    """Keeps alive whose storages are keys."""
     # Subclasses are asked as tensors: what they do instead of an operation is none of this table's business.
     with DisableTorchFunctionSubclass():
-        names = _add_model(table, getattr(model, "_orig_mod", model))
-        if optimizer is not None:
-            _add_optimizer(table, optimizer, names)
-        for index, tensor in enumerate(tensors_in(inputs)):
-            table.add(tensor, "input", f"input[{index}]")
-        for found in _every_tensor():
-            table.add(found, "other")
-    return table.rows()
+        for tensor, kind, name in _every_held_tensor(getattr(model, "_orig_mod", model), optimizer, inputs):
+            for part in _parts(tensor):
+                storage = _storage(part)
+                key, device, size = storage or (id(part), part.device, part.numel() * part.element_size())
+                if name is None and key in known:
+                    continue
+                seen.append(part)
+                shape, dtype = tuple(part.shape), dtype_name(part.dtype)
+                row = found.setdefault(key, _Storage({}, kind, shape, dtype, str(device), size))
+                if name is not None:
+                    row.names[name] = None
+                elif not row.names and part.numel() > torch.Size(row.shape).numel():  # of views the largest
+                    row.shape, row.dtype = shape, dtype
+    return _rows(found.values())
 
 
 def storages() -> list[StorageWeakRef]:
     """Every storage that a Python object refers to now; none is kept alive, and none made later is taken for one of them."""
     with DisableTorchFunctionSubclass():
-        parts = [part for tensor in _every_tensor() if not is_lazy(tensor) for part in _parts(tensor)]
+        parts = [part for tensor in _every_tensor() for part in _parts(tensor)]
         return [StorageWeakRef(part.untyped_storage()) for part in parts if _storage(part) is not None]  # type: ignore[no-untyped-call]
 
 
@@ -271,45 +257,51 @@ def _every_tensor() -> list[torch.Tensor]:
     return [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
 
 
-def _add_model(table: _Table, model: torch.nn.Module) -> dict[torch.Tensor, str]:
-    """Add what the model holds; returns the first name of every parameter."""
-    parameters = list(model.named_parameters(remove_duplicate=False))
-    for name, parameter in parameters:
-        table.add(parameter, "parameter", name)
-    for name, buffer in model.named_buffers(remove_duplicate=False):
-        table.add(buffer, "buffer", name)
+HeldTensor = tuple[torch.Tensor, Kind, str | None]
+
+
+def _every_held_tensor(model: torch.nn.Module, optimizer: Any, inputs: object) -> Iterator[HeldTensor]:
+    """Yield all tensors with their kinds and names; the first to name a storage says what kind it is."""
     names: dict[torch.Tensor, str] = {}
-    for name, parameter in parameters:
-        if names.setdefault(parameter, name) == name and parameter.is_leaf and parameter.grad is not None:
-            table.add(parameter.grad, "gradient", f"{name}.grad")
+    yield from _of_model(model, names)
+    yield from _of_optimizer(optimizer, names)
+    for index, tensor in enumerate(tensors_in(inputs)):
+        yield tensor, "input", f"input[{index}]"
+    for tensor in _every_tensor():
+        yield tensor, "other", None
+
+
+def _of_model(model: torch.nn.Module, names: dict[torch.Tensor, str]) -> Iterator[HeldTensor]:
+    """Yield what the model holds; ``names`` gets the first name of every parameter."""
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, name)
+        yield parameter, "parameter", name
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        yield buffer, "buffer", name
+    for tensor, name in names.items():
+        if tensor.is_leaf and tensor.grad is not None:
+            yield tensor.grad, "gradient", f"{name}.grad"
     for path, module in model.named_modules():
         for attribute, value in vars(module).items():
             if issubclass(type(value), torch.Tensor):
-                table.add(value, "other", f"{path}.{attribute}" if path else attribute)
-    return names
+                yield value, "other", f"{path}.{attribute}" if path else attribute
 
 
-def _add_optimizer(table: _Table, optimizer: Any, names: dict[torch.Tensor, str]) -> None:
-    names = dict(names)
+def _of_optimizer(optimizer: Any, names: dict[torch.Tensor, str]) -> Iterator[HeldTensor]:
+    """Yield what the optimizer holds, if there is one; ``names`` gets parameters that it alone has."""
+    held: list[tuple[str, object]] = []
     for index, group in enumerate(getattr(optimizer, "param_groups", ())):
-        for key, value in group.items():
-            if key != "params":
-                _add_all(table, value, f"optimizer.{key}")
+        held += [(key, value) for key, value in group.items() if key != "params"]
         for position, parameter in enumerate(group["params"]):
-            if parameter not in names:  # the optimizer's alone
+            if parameter not in names:
                 names[parameter] = f"group{index}[{position}]"
-                table.add(parameter, "parameter", f"optimizer.{names[parameter]}")
+                yield parameter, "parameter", f"optimizer.{names[parameter]}"
     for parameter, state in dict(getattr(optimizer, "state", {})).items():
         if isinstance(state, dict):
-            for key, value in state.items():
-                _add_all(table, value, f"optimizer.{names.get(parameter, 'state')}.{key}")
-
-
-def _add_all(table: _Table, value: object, name: str) -> None:
-    """Add a tensor, or those in a container, as the optimizer's."""
-    found = tensors_in(value)
-    for index, tensor in enumerate(found):
-        table.add(tensor, "optimizer", name if tensor is value else f"{name}[{index}]")
+            held += [(f"{names.get(parameter, 'state')}.{key}", value) for key, value in state.items()]
+    for name, value in held:
+        for index, tensor in enumerate(tensors_in(value)):
+            yield tensor, "optimizer", f"optimizer.{name}" if tensor is value else f"optimizer.{name}[{index}]"
 
 
 @dataclass(slots=True)
@@ -324,54 +316,20 @@ class _Storage:
     bytes: int
 
 
-class _Table:
-    def __init__(self, besides: Set[int]) -> None:
-        """Args:
-        besides: keys of storages that are added only by a name.
-        """
-        self._besides = besides
-        self._found: dict[int, _Storage] = {}
-        self._seen: list[torch.Tensor] = []
-        """Keeps alive whose storages are keys."""
-
-    def add(self, tensor: torch.Tensor, kind: Kind, name: str | None = None) -> None:
-        """Add the storages of a tensor; the first to name one says what kind it is."""
-        if is_lazy(tensor):
-            return
-        for part in _parts(tensor):
-            storage = _storage(part)
-            key, device, size = storage or (id(part), part.device, part.numel() * part.element_size())
-            if name is None and key in self._besides:
-                continue
-            self._seen.append(part)
-            shape, dtype = tuple(part.shape), dtype_name(part.dtype)
-            row = self._found.setdefault(key, _Storage({}, kind, shape, dtype, str(device), size))
-            if name is not None:
-                row.names[name] = None
-            elif not row.names and part.numel() > torch.Size(row.shape).numel():  # of views the largest
-                row.shape, row.dtype = shape, dtype
-
-    def rows(self) -> tuple[TensorRow, ...]:
-        rows = largest_first(
-            TensorRow(tuple(s.names), s.kind, s.shape, s.dtype, s.device, s.bytes) for s in self._found.values()
-        )
-        others = [row for row in rows if row.kind == "other" and not row.names]
-        if len(others) <= OTHERS:
-            return rows
-        small: dict[str, list[TensorRow]] = {}
-        for row in others[OTHERS:]:
-            small.setdefault(row.device, []).append(row)
-        dropped = set(map(id, others[OTHERS:]))
-        kept = [row for row in rows if id(row) not in dropped]
-        for device, found in small.items():
-            size = sum(row.bytes for row in found)
-            kept.append(TensorRow((f"{len(found)} small ones",), "other", (), "", device, size))
-        return largest_first(kept)
+def _rows(found: Iterable[_Storage]) -> tuple[TensorRow, ...]:
+    rows = largest_first(TensorRow(tuple(s.names), s.kind, s.shape, s.dtype, s.device, s.bytes) for s in found)
+    unnamed = [row for row in rows if row.kind == "other" and not row.names]
+    kept = [row for row in rows if row.kind != "other" or row.names] + unnamed[:OTHERS]
+    small = unnamed[OTHERS:]
+    for device in {row.device for row in small}:
+        sizes = [row.bytes for row in small if row.device == device]
+        kept.append(TensorRow((f"{len(sizes)} small ones",), "other", (), "", device, sum(sizes)))
+    return largest_first(kept)
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors with a storage that a tensor is made of: mostly itself; a compiler's stand-in of symbolic size has no memory."""
-    if tensor._has_symbolic_sizes_strides:
+    if is_lazy(tensor) or tensor._has_symbolic_sizes_strides:
         return
     if is_wrapper_subclass(type(tensor)):
         inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]  # type: ignore[attr-defined]

@@ -122,99 +122,92 @@ def _counted(module: torch.nn.Module, steps: Steps) -> tuple[dict[OperatorKey, l
     return dict(sites.found), None
 
 
+RowKey = tuple[str, str, Phase, Shapes]
+
+
 def _rows(trace: TorchTrace, counted: Mapping[OperatorKey, list[int]], device: torch.device) -> tuple[OperatorRow, ...]:
     """One per path, operator, phase and input shapes, in the order in which they first ran."""
     kind, has_times = "cpu" if device.type == "cpu" else "device", device.type in DEVICE_ACTIVITIES
-    found: defaultdict[tuple[str, str, Phase, Shapes], list[FunctionEvent]] = defaultdict(list)
-    keys: defaultdict[tuple[str, str, Phase, Shapes], Counter[OperatorKey]] = defaultdict(Counter)
+    counted = _with_fused(counted, trace)
+    found: defaultdict[RowKey, list[FunctionEvent]] = defaultdict(list)
+    keys: defaultdict[RowKey, Counter[OperatorKey]] = defaultdict(Counter)
     """Calls that have FLOPs, by where these are."""
-    figures = _CountedOperators(trace, counted)
+    calls: Counter[OperatorKey] = Counter()
+    taken: set[int] = set()
+    """Events that have FLOPs, or are part of one that has."""
     for operator in trace.operators:
-        shapes = _shapes(operator.event)
-        row = operator.path, operator.event.name, operator.phase, shapes
-        found[row].append(operator.event)
-        key = figures.at(operator, shapes)
-        if key is not None:
+        event, shapes = operator.event, _shapes(operator.event)
+        row = operator.path, event.name, operator.phase, shapes
+        found[row].append(event)
+        key = _key_of(operator, shapes)
+        is_part = event.cpu_parent is not None and event.cpu_parent.id in taken
+        if is_part or key in counted:
+            taken.add(event.id)
+        if not is_part and key in counted:
             keys[row][key] += 1
+            calls[key] += 1
 
     def mean(events: Sequence[FunctionEvent], figure: str) -> float:
         """Return what the events have together in a step."""
         return float(sum(getattr(event, figure) for event in events)) / trace.steps
 
+    def flops(row: RowKey) -> int | None:
+        """Return the FLOPs of a row in a step."""
+        if len(keys[row]) != 1:
+            return None
+        ((key, own_calls),) = keys[row].items()
+        each = counted[key]
+        if calls[key] != len(each) * trace.steps:
+            return None
+        if own_calls == calls[key]:
+            return sum(each)
+        is_shared_evenly = len(set(each)) == 1 and own_calls % trace.steps == 0
+        return each[0] * own_calls // trace.steps if is_shared_evenly else None
+
     return tuple(
         OperatorRow(
-            path=path,
-            operator=name,
-            phase=phase,
+            path=row[0],
+            operator=row[1],
+            phase=row[2],
             calls=len(events) / trace.steps,
             self_s=mean(events, "self_cpu_time_total") / 1e6,
             total_s=mean(events, "cpu_time_total") / 1e6,
             device_self_s=mean(events, "self_device_time_total") / 1e6 if has_times else None,
             device_total_s=mean(events, "device_time_total") / 1e6 if has_times else None,
-            flops=figures.flops(keys[path, name, phase, shapes]),
+            flops=flops(row),
             allocated_bytes=round(mean(events, f"self_{kind}_memory_usage")),
-            input_shapes=shapes,
+            input_shapes=row[3],
         )
-        for (path, name, phase, shapes), events in found.items()
+        for row, events in found.items()
     )
 
 
-class _CountedOperators:
-    """Finds in a trace the operators that were counted."""
+def _key_of(operator: TracedOperator, shapes: Shapes) -> OperatorKey:
+    """Return the key under which the FLOPs of an operator are, if it was counted."""
+    name = operator.event.name
+    if name in FUSED:
+        return _key(operator.phase, operator.path, name, ())
+    # As in the counts: `add` for `aten::add_`.
+    return _key(operator.phase, operator.path, name.removeprefix("aten::").removesuffix("_"), shapes)
 
-    def __init__(self, trace: TorchTrace, counted: Mapping[OperatorKey, list[int]]) -> None:
-        self._trace, self._counted = trace, dict(counted)
-        self._taken: set[int] = set()
-        """Events that have a figure, or are part of one that has."""
-        self._calls: Counter[OperatorKey] = Counter()
-        self._fuse()
 
-    def at(self, operator: TracedOperator, shapes: Shapes) -> OperatorKey | None:
-        """Return the key under which the FLOPs of an operator are; operators come in the order in which they began."""
-        event = operator.event
-        if event.cpu_parent is not None and event.cpu_parent.id in self._taken:
-            self._taken.add(event.id)
-            return None
-        name = event.name
-        if name in FUSED:
-            shapes = ()
-        else:
-            name = name.removeprefix("aten::").removesuffix("_")  # as in the counts: `add` for `aten::add_`
-        key = _key(operator.phase, operator.path, name, shapes)
-        if key not in self._counted:
-            return None
-        self._taken.add(event.id)
-        self._calls[key] += 1
-        return key
-
-    def flops(self, calls: Counter[OperatorKey]) -> int | None:
-        """Return the FLOPs of a row in a step."""
-        if len(calls) != 1:
-            return None
-        ((key, traced_calls),) = calls.items()
-        each, steps = self._counted[key], self._trace.steps
-        if self._calls[key] != len(each) * steps:
-            return None
-        if traced_calls == self._calls[key]:
-            return sum(each)
-        is_shared_evenly = len(set(each)) == 1 and traced_calls % steps == 0
-        return each[0] * traced_calls // steps if is_shared_evenly else None
-
-    def _fuse(self) -> None:
-        """Give an operator that stands for a module what the module costs, if every call of the module ran it."""
-        found = Counter(
-            (operator.path, operator.event.name)
-            for operator in self._trace.operators
-            if operator.event.name in FUSED and not _is_within(operator.event, FUSED)
-        )
-        for (path, name), calls in found.items():
-            if calls != self._trace.entered.get(path):
-                continue
-            below = [key for key in self._counted if key[0] == "forward" and (key[1] == path or is_below(key[1], path))]
-            total = sum(sum(self._counted.pop(key)) for key in below)
-            per_step, left = divmod(calls, self._trace.steps)
-            if total and not left:
-                self._counted["forward", path, name, ()] = [total, *[0] * (per_step - 1)]
+def _with_fused(counted: Mapping[OperatorKey, list[int]], trace: TorchTrace) -> dict[OperatorKey, list[int]]:
+    """Give an operator that stands for a module what the module costs, if every call of the module ran it."""
+    figures = dict(counted)
+    found = Counter(
+        (operator.path, operator.event.name)
+        for operator in trace.operators
+        if operator.event.name in FUSED and not _is_within(operator.event, FUSED)
+    )
+    for (path, name), calls in found.items():
+        if calls != trace.entered.get(path):
+            continue
+        below = [key for key in figures if key[0] == "forward" and (key[1] == path or is_below(key[1], path))]
+        total = sum(sum(figures.pop(key)) for key in below)
+        per_step, left = divmod(calls, trace.steps)
+        if total and not left:
+            figures["forward", path, name, ()] = [total, *[0] * (per_step - 1)]
+    return figures
 
 
 def _is_within(event: Any, names: set[str]) -> bool:
@@ -321,23 +314,10 @@ def _attributed(events: Sequence[Any]) -> tuple[tuple[TracedOperator, ...], dict
     """The operators among the events of a trace, which are in the order of their beginnings; and the calls of modules."""
     phases = [event for event in events if event.name.startswith(PHASE)]
     begins = [event.time_range.start for event in phases]
-    paths = _paths(events)
     operators: list[TracedOperator] = []
-    entered: dict[str, int] = {}
-    for event, path in zip(events, paths, strict=True):
-        if event.name.startswith(MODULE):
-            entered[path] = entered.get(path, 0) + 1
-        elif event.name != STEP and not event.is_user_annotation and not event.name.startswith(PHASE):
-            phase = bisect_right(begins, event.time_range.start) - 1
-            # By time, as the backward runs in another thread on an accelerator.
-            if phase >= 0 and event.time_range.start <= phases[phase].time_range.end:
-                operators.append(TracedOperator(event, path, phases[phase].name.removeprefix(PHASE)))
-    return tuple(operators), entered
-
-
-def _paths(events: Sequence[FunctionEvent]) -> list[str]:
-    """The module that each event belongs to."""
+    entered: Counter[str] = Counter()
     of_event: dict[int, str] = {}
+    """The module that an event belongs to."""
     of_node: dict[tuple[int | None, int], str] = {}
     """By thread and number, which the operators know that were about to make the node: the last of them made it."""
     of_last_node: dict[int, str] = {}
@@ -347,6 +327,7 @@ def _paths(events: Sequence[FunctionEvent]) -> list[str]:
         path = OUTSIDE if parent is None else of_event[parent.id]
         if event.name.startswith(MODULE):
             path = event.name.removeprefix(MODULE)
+            entered[path] += 1
         elif event.name.startswith(NODE):
             if event.sequence_nr >= 0:
                 path = of_node.get((event.fwd_thread, event.sequence_nr), OUTSIDE)
@@ -356,7 +337,12 @@ def _paths(events: Sequence[FunctionEvent]) -> list[str]:
         elif event.sequence_nr >= 0 and not event.fwd_thread:
             of_node[event.thread, event.sequence_nr] = path
         of_event[event.id] = path
-    return [of_event[event.id] for event in events]
+        if event.name != STEP and not event.is_user_annotation and not event.name.startswith((MODULE, PHASE)):
+            phase = bisect_right(begins, event.time_range.start) - 1
+            # By time, as the backward runs in another thread on an accelerator.
+            if phase >= 0 and event.time_range.start <= phases[phase].time_range.end:
+                operators.append(TracedOperator(event, path, phases[phase].name.removeprefix(PHASE)))
+    return tuple(operators), entered
 
 
 def _chrome(profiler: profile) -> bytes:

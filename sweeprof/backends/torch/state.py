@@ -140,6 +140,22 @@ def forwards_wrapped(
 
 
 @contextmanager
+def in_mode(module: torch.nn.Module, *, is_training: bool) -> Iterator[None]:
+    """Within it every module is in training mode, or none is.
+
+    Not by ``train()`` or ``eval()``: what a model does when it is called, merging adapters for example, could not be undone.
+    """
+    others = [vars(inner) for inner in modules_of(module) if inner.training != is_training]
+    try:
+        for attributes in others:
+            attributes["training"] = is_training
+        yield
+    finally:
+        for attributes in others:
+            attributes["training"] = not is_training
+
+
+@contextmanager
 def parameters_kept(module: torch.nn.Module) -> Iterator[None]:
     """Give the parameters the values back that they had, after an optimizer has written to them; lazy ones have none."""
     parameters: list[torch.Tensor] = list(module.parameters())

@@ -32,8 +32,9 @@ from sweeprof.backends.torch.model import (
     materialised,
     on_device,
 )
-from sweeprof.backends.torch.state import modules_of
+from sweeprof.backends.torch.state import in_mode
 from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.counting.operators import added
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
@@ -69,25 +70,21 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
             values.
         Exception: whatever the module raised in its forward, for real too.
     """
-    with torch.inference_mode(False), without_collection(), apart_from_others():
-        return _count_training(module, inputs, formulas)
-
-
-def _count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas) -> Training:
-    module = materialised(uncompiled(module), inputs)
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise Unsupported("no parameter requires a gradient")
     first: Exception | None = None
-    for constants in (CONSTANT_ELEMENTS, MOST_CONSTANT_ELEMENTS, 0):
-        try:
-            given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
-            return _counted(copied_to_meta(module).train(), given, formulas, constants)
-        except Unsupported:
-            raise
-        except Exception as error:  # a forward or a backward may raise anything on meta
-            first = first or error
+    with torch.inference_mode(False), without_collection(), apart_from_others():
+        module = materialised(uncompiled(module), inputs)
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            raise Unsupported("no parameter requires a gradient")
+        for constants in (CONSTANT_ELEMENTS, MOST_CONSTANT_ELEMENTS, 0):
+            try:
+                given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
+                return _counted(copied_to_meta(module).train(), given, formulas, constants)
+            except Unsupported:
+                raise
+            except Exception as error:  # a forward or a backward may raise anything on meta
+                first = first or error
+        table = count_layers(module, inputs, formulas)
     assert first is not None
-    table = count_layers(module, inputs, formulas)
     if table.uncounted is not None:
         raise NeedsValues(table.uncounted)
     flops = table.flops or 0
@@ -159,32 +156,27 @@ def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:
 
 def _totals(sites: CallSites) -> tuple[int, int]:
     """MACs and FLOPs so far."""
-    counted = [costs_of(call) for call in sites.counted_calls]
-    return sum(macs for macs, _, _ in counted), sum(flops for _, flops, _ in counted)
+    macs, flops, _ = added(*map(costs_of, sites.counted_calls))
+    return macs, flops
 
 
+@dataclass(frozen=True, slots=True)
 class TorchTraining:
     """Forward, backward and update of a module that is in training mode."""
 
-    def __init__(
-        self,
-        step: Callable[[], object],
-        loss: Callable[[object], torch.Tensor],
-        optimizer: Any,
-        parameters: list[torch.nn.Parameter],
-    ) -> None:
-        """Args:
-        step: one forward of the batch.
-        loss: of what a step returns.
-        optimizer: it need not know every parameter; None: nothing is updated.
-        parameters: those whose gradients are cleared, beside the optimizer's.
-        """
-        self.step, self.loss, self.optimizer, self._parameters = step, loss, optimizer, parameters
+    step: Callable[[], object]
+    """One forward of the batch."""
+    loss: Callable[[object], torch.Tensor]
+    """Of what a step returns."""
+    optimizer: Any
+    """It need not know every parameter; None: nothing is updated."""
+    parameters: list[torch.nn.Parameter]
+    """Those whose gradients are cleared, beside the optimizer's."""
 
     def forward(self) -> torch.Tensor:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
-        _clear_gradients(self._parameters)
+        _clear_gradients(self.parameters)
         return self.loss(self.step())
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -211,18 +203,13 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not parameters:
         raise Unsupported("no parameter requires a gradient")
-    before = {inner: inner.training for inner in modules_of(module)}
     try:
-        for inner in before:  # as `borrowed` does: what a model's own `train()` does could not be undone
-            inner.__dict__["training"] = True
-        with torch.inference_mode(False), torch.enable_grad():
+        with in_mode(module, is_training=True), torch.inference_mode(False), torch.enable_grad():
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
             given = config.optimizer
             optimizer = _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
             yield TorchTraining(model.forward_of(batch), loss, optimizer, parameters)
     finally:
-        for inner, mode in before.items():
-            inner.__dict__["training"] = mode
         _clear_gradients(parameters)
 
 
@@ -297,21 +284,20 @@ class Steps:
     """The phases of a step, none of which waits for the device; of inference it is the first alone."""
 
     device: torch.device
-    forward: Callable[[], object]
-    """Returns the outputs, or with a backward the loss."""
-    backward: Callable[[Any], None] | None = None
-    update: Callable[[], None] | None = None
-    optimizer: Any = None
+    forward: Callable[[], Any]
+    """Returns the outputs, or of training the loss."""
+    training: TorchTraining | None = None
+    """None: there is no other phase."""
 
     def whole(self, within: Within = lambda _: nullcontext()) -> None:
         """All phases, until the device is done; what they return is not kept."""
         with within("forward"):
             outputs = self.forward()
-        if self.backward is not None and self.update is not None:
+        if self.training is not None:
             with within("backward"):
-                self.backward(outputs)
+                self.training.backward(outputs)
             with within("update"):
-                self.update()
+                self.training.update()
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
 
@@ -323,13 +309,12 @@ def stepping(model: TorchModel, work: Work) -> Iterator[Steps]:
     Raises:
         Unsupported: the training config does not fit the model.
     """
-    if work.generation is not None:
-        with torch.inference_mode():
-            yield Steps(model.device, own_generation(model, work.batch, work.generation))
+    if work.training is not None:
+        with training(model, work.batch, work.targets, work.training) as phases:
+            yield Steps(model.device, phases.forward, phases)
         return
-    if work.training is None:
-        with torch.inference_mode():
-            yield Steps(model.device, model.forward_of(work.batch))
-        return
-    with training(model, work.batch, work.targets, work.training) as phases:
-        yield Steps(model.device, phases.forward, phases.backward, phases.update, phases.optimizer)
+    with torch.inference_mode():
+        forward = model.forward_of(work.batch)
+        if work.generation is not None:
+            forward = own_generation(model, work.batch, work.generation)
+        yield Steps(model.device, forward)

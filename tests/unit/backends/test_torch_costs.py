@@ -253,6 +253,26 @@ def test_complex_products_sums_and_polar_numbers() -> None:
     assert applied(torch.complex, (3, 4), (3, 4)) == (0, 0, 0)
 
 
+# Norms
+
+
+@pytest.mark.parametrize(
+    ("function", "affine", "ops"),
+    [
+        (lambda x: functional.layer_norm(x, (4,)), 4, 5),
+        (lambda x: functional.layer_norm(x, (4,), torch.ones(4)), 5, 6),
+        (lambda x: functional.layer_norm(x, (4,), torch.ones(4), torch.ones(4)), 5, 7),
+        (lambda x: functional.group_norm(x, 3, torch.ones(6)), 5, 6),
+        (lambda x: functional.group_norm(x, 3, torch.ones(6), torch.ones(6)), 5, 7),
+        (lambda x: functional.instance_norm(x, weight=torch.ones(6)), 5, 6),
+    ],
+)
+def test_norms_with_a_weight_alone(function: Callable[..., Any], affine: int, ops: int) -> None:
+    """Of 2 · 6 · 4 elements in 2 · 6 rows, with three groups in 2 · 3; four operations more for each row."""
+    rows = 2 * 3 if "group_norm" in function.__code__.co_names else 2 * 6
+    assert applied(function, (2, 6, 4)) == (0, affine * 48, ops * 48 + 4 * rows)
+
+
 # Reductions
 
 

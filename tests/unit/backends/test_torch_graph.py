@@ -41,6 +41,17 @@ class Residual(nn.Module):
         return found
 
 
+class Sparse(nn.Module):
+    """Multiplies by sparse matrices that it makes, one after the other."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            places = torch.tensor([[0, 1], [1, 2]])
+            edges = torch.sparse_coo_tensor(places, torch.ones(2), (5, 5))
+            x = torch.sparse.mm(edges * 2, x)
+        return x
+
+
 def profile_of(model: nn.Module, inputs: Any = (2, 3, 8, 8), **settings: Any) -> sweeprof.Profile:
     metrics = ["compute/macs", "compute/flops", "memory/act_peak_live_bytes"]
     return sweeprof.profile(model, inputs, metrics, **settings)
@@ -51,6 +62,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "lenet5": (lenet5.torch_model, (3, 1, 32, 32)),
     "encoder": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
     "lstm": (lambda: nn.LSTM(8, 16, 2), (5, 2, 8)),
+    "sparse": (Sparse, (5, 4)),
 }
 
 

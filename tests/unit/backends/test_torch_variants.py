@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,17 @@ def test_autocast_is_torchs_own(precision: Precision) -> None:
 
 
 @pytest.mark.parametrize("method", ["torchao", "torch_ao"])
+def test_each_of_many_equal_quantized_layers_has_its_bytes(method: PrecisionMethod) -> None:
+    backend = TorchBackend(precision="int8", precision_method=method)
+    many = partial(nn.Sequential, *(nn.Linear(64, 64) for _ in range(20)))
+    table = backend.analyze(many, Inputs((TensorSpec((1, 64)),)), None, DEFAULTS)
+    per_layer = 64 * 64 + 4 * 64 + (5 * 64 if method == "torchao" else 0)
+    assert [row.params_bytes for row in table.rows] == [0] + [per_layer] * 20
+    assert table.rows[0].subtree is not None
+    assert table.rows[0].subtree.params_bytes == 20 * per_layer
+
+
+@pytest.mark.parametrize("method", ["torchao", "torch_ao"])
 def test_bytes_of_quantized_parameters(method: PrecisionMethod) -> None:
     """A byte per weight of a linear layer; torchao has 4 bytes of scale and a zero point per row, torch.ao one scale per weight."""
 
@@ -244,6 +256,7 @@ def test_other_compilers(compiler: Compiler) -> None:
     """Each captures the graph of the same module, and OpenVINO generates kernels for it, with the threads of the backend."""
     backend = TorchBackend(compile=compiler)
     backend.configure(0)
+    torch.compiler.reset()  # a model that other tests compiled for another batch size would have its sizes as variables
     images = torch.ones(2, 1, 32, 32)
     plain, compiled = (one.load(lenet5, "cpu", 1) for one in (TorchBackend(), backend))
     with plain.stepping(plain.put(Inputs((images,)))) as step:

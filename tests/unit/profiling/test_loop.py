@@ -173,6 +173,21 @@ def test_a_step_that_raises_leaves_the_model_as_it_was() -> None:
     assert session.times.repeats == 1
 
 
+def test_a_call_that_raises_before_a_backward_is_no_part_of_it() -> None:
+    model = sleepy_net()
+    with sweeprof.session(model) as session:
+        loss = model(torch.ones(4, 8)).mean()
+        last = model[2].register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(torch.ones(4, 8))
+        last.remove()
+        loss.backward()
+        seen = session.iteration()
+    assert seen.backward_s == pytest.approx(slept["backward"], abs=SLACK_S)
+    rows = {row.path: row for row in session.layers.rows}
+    assert rows["sleepy"].backward_s == pytest.approx(slept["backward"], abs=SLACK_S)
+
+
 def test_gradients_are_those_of_an_unwatched_step() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Linear(16, 2))

@@ -18,6 +18,7 @@ from sweeprof.results.environment import (
     Look,
     Process,
     between,
+    bytes_on_gpu,
     governor_warnings,
     gpu_processes,
     gpu_warnings,
@@ -110,6 +111,7 @@ def test_others_on_a_gpu() -> None:
     )
     seen = gpu_processes("GPU-aa", library)
     assert seen == {"processes": [{"pid": 1, "bytes": 5}]}
+    assert bytes_on_gpu("GPU-aa", library) == {os.getpid(): 1, 1: 5}
     assert [warning.code for warning in gpu_warnings(seen)] == ["gpu_shared"]
     assert gpu_warnings(gpu_processes("GPU-bb", library)) == []
 
