@@ -8,15 +8,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 
 from support.command import Command, start_command
+from support.processes import left_after, of_kind
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "compare.baseline={batch_size: 1}")
 
@@ -24,20 +23,7 @@ FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "com
 @pytest.fixture(autouse=True)
 def _no_process_is_left(tmp_path: Path) -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 10
-    while (left := _processes(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == []
-
-
-def _processes(home: Path) -> list[psutil.Process]:
-    """Every process of the command that was run with this home: driver, fork servers, workers, trackers."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get("HOME") == str(home) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    assert left_after(tmp_path, 10) == []
 
 
 def _rows(folder: Path) -> pd.DataFrame:
@@ -144,14 +130,8 @@ def _begun(cwd: Path, pass_name: str, batch_size: int) -> int | None:
 
 
 def _worker(home: Path) -> int | None:
-    """The forked child of a fork server."""
-    for process in _processes(home):
-        with suppress(psutil.Error):
-            parent = process.parent()
-            lines = [" ".join(p.cmdline()) for p in (process, parent) if p]
-            if len(lines) == 2 and all("sweeprof.run.fork_server" in line for line in lines):
-                return int(process.pid)
-    return None
+    """The process of a trial."""
+    return next((int(process.pid) for process in of_kind(home, "worker")), None)
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
@@ -197,7 +177,7 @@ def test_one_killed_worker_of_the_quickstart_costs_one_row(tmp_path: Path) -> No
     assert list(table["status"]).count("ok") == 17
     (lost,) = table[table["status"] != "ok"].to_dict("records")
     assert lost["status"] == "crashed"
-    assert lost["reason"] == "timing: killed by SIGKILL (signal 9)"
+    assert lost["reason"] == "2 of 3 rounds measured; timing: killed by SIGKILL (signal 9)"
     assert lost["batch_size"] == 64
     assert table[table["status"] == "ok"]["latency/forward"].notna().all()
     assert "17 of 18 combinations measured; 1 crashed" in out

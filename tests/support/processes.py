@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -27,8 +28,9 @@ def kind_of(process: psutil.Process) -> Kind:
     line = " ".join(process.cmdline())
     if "sweeprof.run.fork_server" in line:
         parent = process.parent()
-        inner = parent is not None and "sweeprof.run.fork_server" in " ".join(parent.cmdline())
-        return "worker" if inner else "fork_server"
+        is_forked = parent is not None and "sweeprof.run.fork_server" in " ".join(parent.cmdline())
+        # A fork server that was forked from another one has a session of its own.
+        return "worker" if is_forked and os.getsid(process.pid) != process.pid else "fork_server"
     if "sweeprof.run.tracker_process" in line:
         return "tracker"
     if "popen_loky_posix" in line:
