@@ -58,7 +58,7 @@ def _network(
     call = cell.call if hidden_in(layer) else cell
     trace.passed([sequences], [step])
     before = 0
-    if trace.tape is not None and steps > 1:  # the first state takes no gradient; those of further steps do
+    if trace.is_training and steps > 1:  # the first state takes no gradient; those of further steps do
         before = 1
         _, states = call(step, states)
         states = states if isinstance(states, list | tuple) else [states]
