@@ -271,21 +271,18 @@ class Untouched:
         return len(self.operators), list(tensors)
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseBoundaries:
-    """The marks between the phases of a step."""
-
-    begin: int
-    backward: int
-    update: int
-    end: int
-
-
 class Attribution:
-    """Tells who owned each moment of a step."""
+    """Tells who owned each moment of a step.
 
-    def __init__(self, probes: LayerProbes, turns: PhaseBoundaries) -> None:
-        self._marks, self._owners = [turns.begin], list[LayerPhase]([(OUTSIDE, "forward")])
+    Args:
+        probes: of the step.
+        begin: the mark of its begin.
+        backward: that between forward and backward.
+        update: that between backward and update.
+    """
+
+    def __init__(self, probes: LayerProbes, begin: int, backward: int, update: int) -> None:
+        self._marks, self._owners = [begin], list[LayerPhase]([(OUTSIDE, "forward")])
         running, from_number = [OUTSIDE], {0: OUTSIDE}
         for what, number, mark in probes.forward:
             if what == LEFT:
@@ -294,10 +291,10 @@ class Attribution:
                 running.append(probes.described[what][0][0])
             from_number[number] = running[-1]
             self._add(mark, running[-1], "forward")
-        self._add(turns.backward, OUTSIDE, "backward")
+        self._add(backward, OUTSIDE, "backward")
         for _, number, mark in probes.backward:
             self._add(mark, from_number[number], "backward")
-        self._add(turns.update, OUTSIDE, "update")
+        self._add(update, OUTSIDE, "update")
 
     def _add(self, mark: int, path: str, phase: Phase) -> None:
         self._marks.append(mark)
@@ -393,18 +390,19 @@ class _Eager:
     def __init__(self, task: StepPhases) -> None:
         self._task, self._clock = task, HostTimestamps()
         self._probes = LayerProbes(task.root, task.parameters)
-        self._steps: list[tuple[PhaseBoundaries, Attribution]] = []
+        self._steps: list[tuple[int, int, Attribution]] = []
+        """With the begin and the end of each."""
 
     def run(self) -> None:
-        turns = _stepped(self._task, self._task.fed, self._probes, self._clock)
-        self._steps.append((turns, Attribution(self._probes, turns)))
+        begin = self._clock.now()
+        owners, _ = _stepped(self._task, self._task.fed, self._probes, self._clock)
+        self._steps.append((begin, self._clock.now(), owners))
 
     def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
         """Return the layer and phase at the operator's begin; None for a part of another operator, of no step, or of a probe."""
         if ran.name or self._clock.was_busy(ran.begin):
             return None
-        found = (owners for turns, owners in self._steps if turns.begin <= ran.begin < turns.end)
-        return next((owners.at(ran.begin) for owners in found), None)
+        return next((owners.at(ran.begin) for begin, end, owners in self._steps if begin <= ran.begin < end), None)
 
     def shapes(self, ran: ProfiledOperator) -> Shapes:
         """The profiler has none."""
@@ -420,11 +418,10 @@ class _Graph:
         self._owners: AttributionByName | None = None
 
     def _step(self, *fed: Any) -> object:
-        places, results = GraphPositions(), list[tf.Tensor]()
-        probes = LayerProbes(self._task.root, self._task.parameters)
-        turns = _stepped(self._task, fed, probes, places, results)
-        self._owners = AttributionByName(Attribution(probes, turns), places.graph.get_operations())
-        return results
+        places, probes = GraphPositions(), LayerProbes(self._task.root, self._task.parameters)
+        owners, outputs = _stepped(self._task, fed, probes, places)
+        self._owners = AttributionByName(owners, places.graph.get_operations())
+        return outputs
 
     def run(self) -> None:
         self._program(*self._task.fed)
@@ -439,23 +436,17 @@ class _Graph:
 
 
 def _stepped(
-    task: StepPhases,
-    fed: Sequence[Any],
-    probes: LayerProbes,
-    marks: HostTimestamps | GraphPositions,
-    results: list[tf.Tensor] | None = None,
-) -> PhaseBoundaries:
-    """One whole step, its outputs added to ``results``."""
+    task: StepPhases, fed: Sequence[Any], probes: LayerProbes, marks: HostTimestamps | GraphPositions
+) -> tuple[Attribution, object]:
+    """Run one whole step; return who owned each moment of it, and its outputs."""
     begin = marks.now()
     with task.taping() as tape, probes.attached(marks, tape):
         outputs = task.forward(*fed)
-    turned = marks.now()
+    backward = marks.now()
     gradients = [] if tape is None else task.gradients(outputs, tape)
     update = marks.now()
     task.update(gradients)
-    if results is not None:
-        results.append(outputs)
-    return PhaseBoundaries(begin, turned, update, marks.now())
+    return Attribution(probes, begin, backward, update), outputs
 
 
 def _attributed(trace: TensorflowTrace, step: _Eager | _Graph) -> Iterator[NodeRun]:
@@ -552,7 +543,7 @@ def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str
     """From an operator's name to the layers around it, outermost first."""
     operators = places.operators
     turned = len(operators)  # operators after the model, also those of its backward, are attributed by their names
-    owners = AttributionByScope(Attribution(probes, PhaseBoundaries(0, turned, turned, turned)), operators)
+    owners = AttributionByScope(Attribution(probes, 0, turned, turned), operators)
 
     def stack(operator: str) -> tuple[str, ...]:
         path, _ = owners.of(operator)
