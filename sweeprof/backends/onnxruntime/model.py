@@ -113,7 +113,18 @@ class OnnxModel(FileModel):
         return Feed({name: on_device(array, self.device) for name, array in given.items()}, rows)
 
     def _filled(self, inputs: Inputs) -> tuple[Mapping[str, AnyArray], int | None]:
-        return _filled(self._fed(inputs), self.native.get_inputs(), self.file.batch)
+        """The arrays, filled up with their last sample to the only batch that the graph takes; the samples that count, if not all.
+
+        The first input tells the batch by its first axis. An export may have one size only, for which the graph may have a name.
+        """
+        given, slots = self._fed(inputs), self.native.get_inputs()
+        opening = slots[0].shape[:1] if slots else []
+        size = self.file.batch or next((axis for axis in opening if isinstance(axis, int)), None)
+        rows = given[slots[0].name].shape[:1] if slots else ()
+        if size is None or not rows or not 0 < rows[0] < size:
+            return given, None
+        same = {size, *(axis for axis in opening if axis is not None)}
+        return {slot.name: _stretched(given[slot.name], slot.shape, same, rows[0], size) for slot in slots}, rows[0]
 
     def _fed(self, inputs: Inputs) -> dict[str, AnyArray]:
         """The arrays by the names of the graph's inputs, in the layout and data type that it wants.
@@ -187,25 +198,6 @@ def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue:
 def _place(device: str) -> tuple[str, int]:
     kind, _, number = device.partition(":")
     return kind, int(number or 0)
-
-
-def _filled(
-    given: Mapping[str, AnyArray], slots: Sequence[onnxruntime.NodeArg], batch: int | None
-) -> tuple[Mapping[str, AnyArray], int | None]:
-    """The arrays, filled up with their last sample to the only batch that the graph takes; and the samples that count, if not all.
-
-    Args:
-        given: by the names of the graph's inputs.
-        slots: these, of which the first tells the batch by its first axis.
-        batch: the only size, if the export has only one; the graph may have a name for it.
-    """
-    opening = slots[0].shape[:1] if slots else []
-    size = batch or next((axis for axis in opening if isinstance(axis, int)), None)
-    rows = given[slots[0].name].shape[:1] if slots else ()
-    if size is None or not rows or not 0 < rows[0] < size:
-        return given, None
-    same = {size, *(axis for axis in opening if axis is not None)}
-    return {slot.name: _stretched(given[slot.name], slot.shape, same, rows[0], size) for slot in slots}, rows[0]
 
 
 def _stretched(

@@ -103,12 +103,10 @@ class OpenvinoConverter(Converter[Converted]):
             file = Converted(path, model.channels)
         elif is_keras(model):
             graph = _exported(model)
-            from sweeprof.backends.keras.private import named_layers  # which imports Keras
+            from sweeprof.backends.keras.private import layer_types  # which imports Keras
 
-            roles = _name_layers(graph, model)
-            types = {"": type(model).__name__, **{name: type(layer).__name__ for name, layer in named_layers(model)}}
-            names = [tensor.name for tensor in model.inputs]
-            file = Converted(path, "last", types=types, weights=roles, inputs=tuple(names))
+            names = tuple(tensor.name for tensor in model.inputs)
+            file = Converted(path, "last", types=layer_types(model), weights=_name_layers(graph, model), inputs=names)
         else:
             types = {name: type(inner).__name__ for name, inner in model.named_modules()}
             graph, outputs = _traced(model.eval(), signature)
