@@ -135,12 +135,12 @@ def traced(step: Callable[[], object], count: int) -> TensorflowTrace:
             with tf.profiler.experimental.Trace(STEP, step_num=number, _r=1):
                 entered.append(time.time_ns())
                 step()
-    lines = [(plane, line) for plane in planes if plane.name == HOST for line in plane.lines]
-    spans = [span for plane, line in lines for span in _spans(plane, line)]
+    threads = [list(_spans(plane, line)) for plane in planes if plane.name == HOST for line in plane.lines]
+    spans = [span for thread in threads for span in thread]
     steps = [span for span in spans if span.name == STEP]
     # The profiler counts from when it started, which it does not tell.
     started = min(at - round(span.begin) for at, span in zip(entered, steps, strict=True))
-    found = [ran for plane, line in lines for ran in _operators(plane, line, started)]
+    found = [ran for thread in threads for ran in _operators(thread, started)]
     found.sort(key=lambda ran: ran.begin)
     return TensorflowTrace(found, sum(span.end - span.begin for span in steps) / count / 1e9, _chrome(spans))
 
@@ -169,13 +169,11 @@ def _value(plane: private.xplane_pb2.XPlane, stat: private.xplane_pb2.XStat) -> 
     return plane.stat_metadata[value].name if kind == "ref_value" else value
 
 
-def _operators(
-    plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine, started: int
-) -> Iterator[ProfiledOperator]:
+def _operators(thread: list[_ProfilerEvent], started: int) -> Iterator[ProfiledOperator]:
     """The operators of one thread, which may call each other."""
     running: list[tuple[ProfiledOperator, float]] = []
     """With when they end."""
-    for span in sorted(_spans(plane, line), key=lambda span: (span.begin, -span.end)):
+    for span in sorted(thread, key=lambda span: (span.begin, -span.end)):
         name, _, kind = span.name.rpartition(":")
         if span.name == EAGER:
             name, kind = "", _kind(str(span.statistics["eager_op"]))
