@@ -269,11 +269,18 @@ class Timestamps(GraphMarks):
         operators = list(self.graph.get_operations())
         stamps = [stamp.op for stamp in self.taken]
         needed = _needed(operators, [leaf.op for leaf in tf.nest.flatten(results) if isinstance(leaf, tf.Tensor)])
-        stretches: list[set[tf.Operation]] = [set() for _ in range(len(stamps) + 1)]
-        for operator, number in _numbered(operators, stamps, needed).items():
-            stretches[number].add(operator)
-        for stretch, before, after in zip(stretches, [None, *stamps], [*stamps, None], strict=True):
-            _hold(stretch, before if from_both_sides else None, after)
+        numbers = _numbered(operators, stamps, needed)
+        awaited = set[tf.Operation]()  # by others of their stretch
+        for operator, number in numbers.items():
+            sources = [source for source in _sources(operator) if numbers.get(source) == number]
+            awaited.update(sources)
+            before = stamps[number - 1] if from_both_sides and number else None
+            if before is not None and not sources and before not in operator.control_inputs:
+                private.add_control_input(operator, before)
+        waited_for = [set(stamp.control_inputs) for stamp in stamps]
+        for operator, number in numbers.items():
+            if number < len(stamps) and operator not in awaited and operator not in waited_for[number]:
+                private.add_control_input(stamps[number], operator)
 
 
 def _needed(operators: Sequence[tf.Operation], results: Sequence[tf.Operation]) -> set[tf.Operation]:
@@ -310,19 +317,6 @@ def _numbered(
                 numbers[source] = numbers[operator]
                 waiting.append(source)
     return numbers
-
-
-def _hold(stretch: set[tf.Operation], before: tf.Operation | None, after: tf.Operation | None) -> None:
-    """Let what waits for nothing in the stretch wait for the timestamp before it, and that after it for what nothing waits for."""
-    awaited = set[tf.Operation]()
-    for operator in stretch:
-        sources = [source for source in _sources(operator) if source in stretch]
-        awaited.update(sources)
-        if before is not None and not sources and before not in operator.control_inputs:
-            private.add_control_input(operator, before)
-    for operator in stretch.difference(awaited, [] if after is None else after.control_inputs):
-        if after is not None:
-            private.add_control_input(after, operator)
 
 
 def _sources(operator: tf.Operation) -> list[tf.Operation]:
