@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends.call_signature import channels_moved
 from sweeprof.backends.keras import private as keras_private
 from sweeprof.backends.keras.calls import Loss, as_called, loss_of, optimizer_of
 from sweeprof.backends.tensorflow import private
@@ -89,10 +90,7 @@ def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
     elif hasattr(leaf, "detach"):  # one of torch, as its data loaders give
         leaf = leaf.detach().cpu().numpy()
     if isinstance(leaf, np.ndarray | np.generic):
-        array: Any = leaf
-        if channel_axis is not None and array.ndim > max(channel_axis, 1):
-            array = np.moveaxis(array, channel_axis, -1)
-        leaf = tf.constant(array)
+        leaf = tf.constant(channels_moved(np.asarray(leaf), channel_axis))
     if not tf.is_tensor(leaf):
         return leaf
     wanted = leaf.dtype if dtype is None or not leaf.dtype.is_floating else tf.as_dtype(dtype)
