@@ -78,14 +78,6 @@ class SessionSettings:
         provider = self.provider_on(device)
         settings = {"device_id": number or "0"} if kind == "cuda" else {}
         fallback = [] if provider == "CPUExecutionProvider" else ["CPUExecutionProvider"]  # for operators that it lacks
-        session = onnxruntime.InferenceSession(
-            model, self._options(change), providers=[(provider, settings), *fallback]
-        )
-        if session.get_providers()[0] != provider:  # it falls back to the processor and says so in its log only
-            raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
-        return session
-
-    def _options(self, change: OptionsChange | None) -> onnxruntime.SessionOptions:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -94,7 +86,10 @@ class SessionSettings:
         options.log_severity_level = _ERRORS_ONLY
         if change is not None:
             change(options)
-        return options
+        session = onnxruntime.InferenceSession(model, options, providers=[(provider, settings), *fallback])
+        if session.get_providers()[0] != provider:  # it falls back to the processor and says so in its log only
+            raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
+        return session
 
 
 class OnnxModel(FileModel):

@@ -413,7 +413,8 @@ class _Graph:
     def __init__(self, task: StepPhases) -> None:
         self._task = task
         self._program = graph_of(self._step, autograph=False)
-        self._owners: AttributionByName | None = None
+        self._owners: AttributionByName
+        """Made with the graph, in the first step."""
 
     def _step(self, *fed: Any) -> object:
         places, probes = GraphPositions(), LayerProbes(self._task.root, self._task.parameters)
@@ -426,11 +427,11 @@ class _Graph:
 
     def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
         """Return the layer and phase of the operator of that name; None for the graph itself, which is called like an operator."""
-        return None if self._owners is None or not ran.name else self._owners.of(ran.name)
+        return self._owners.of(ran.name) if ran.name else None
 
     def shapes(self, ran: ProfiledOperator) -> Shapes:
         """Return the shapes of the operator's inputs in the graph."""
-        return () if self._owners is None else self._owners.shapes(ran.name, ran.type)
+        return self._owners.shapes(ran.name, ran.type)
 
 
 def _stepped(
