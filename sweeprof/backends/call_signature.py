@@ -40,7 +40,8 @@ def signature_of(inputs: Inputs, axis: int | None = None, *, is_nested: bool = F
 
     def specified(value: Any) -> Any:
         if is_tensor(value):
-            return TensorSpec(_last([int(n) for n in value.shape], axis), str(value.dtype).rpartition(".")[2])
+            shape = with_channels_last([int(n) for n in value.shape], axis)
+            return TensorSpec(shape, str(value.dtype).rpartition(".")[2])
         if value is None or isinstance(value, bool | int | float | str):
             return value
         raise Unsupported(f"an argument of a graph is a tensor or a constant, not a {type(value).__name__}")
@@ -50,7 +51,8 @@ def signature_of(inputs: Inputs, axis: int | None = None, *, is_nested: bool = F
     return Inputs(tuple(map(specified, inputs.args)), {key: specified(value) for key, value in inputs.kwargs.items()})
 
 
-def _last(shape: Sequence[int], axis: int | None) -> Shape:
+def with_channels_last(shape: Sequence[int], axis: int | None) -> Shape:
+    """Return a shape with an axis moved to its end; None: as it is."""
     if axis is None or len(shape) <= axis:
         return tuple(shape)
     return (*shape[:axis], *shape[axis + 1 :], shape[axis])
@@ -128,12 +130,12 @@ def arrays(inputs: Inputs, axis: int | None = None) -> tuple[list[AnyArray], dic
         inputs: the call; what is specified is generated.
         axis: of the channels, which the model wants last; None: nothing is moved.
     """
-    return _tensors(inputs, lambda value: _moved(array_of(value), axis))
+    return _tensors(inputs, lambda value: channels_moved(array_of(value), axis))
 
 
 def shapes_of(inputs: Inputs, axis: int | None = None) -> tuple[list[Shape], dict[str, Shape]]:
     """Return the shapes of what :func:`arrays` returns."""
-    return _tensors(inputs, lambda value: _last([int(n) for n in value.shape], axis))
+    return _tensors(inputs, lambda value: with_channels_last([int(n) for n in value.shape], axis))
 
 
 def _tensors(inputs: Inputs, made: Callable[[Any], T]) -> tuple[list[T], dict[str, T]]:
@@ -154,7 +156,8 @@ def array_of(value: Any) -> AnyArray:
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
-def _moved(array: AnyArray, axis: int | None) -> AnyArray:
+def channels_moved(array: AnyArray, axis: int | None) -> AnyArray:
+    """Return an array with an axis moved to its end; None: as it is."""
     return array if axis is None or array.ndim <= axis else np.moveaxis(array, axis, -1)
 
 

@@ -310,8 +310,4 @@ def happen(event: Fault | None) -> None:
             while True:
                 time.sleep(3600)
         case "allocate":
-            _allocate()
-
-
-def _allocate() -> None:
-    [bytearray(1 << 24) for _ in range(ALLOCATED_AT_MOST >> 24)]
+            [bytearray(1 << 24) for _ in range(ALLOCATED_AT_MOST >> 24)]

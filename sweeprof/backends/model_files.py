@@ -314,6 +314,8 @@ class Converter(Generic[File]):
     """What makes the files."""
     LOWERED_BY: ClassVar[tuple[str, ...]] = ()
     """What makes files with fewer bits of them."""
+    ACCEPTED: ClassVar[str]
+    """What is converted, for the message of an error."""
     VERSION: ClassVar[int]
     """Of the files. If it changes, every model is converted again."""
     ANY_BATCH: ClassVar[bool] = True
@@ -355,8 +357,8 @@ class Converter(Generic[File]):
         """Return the config node by which a child gets a caller's model, saved in a folder; None if this process converts it."""
         return None
 
-    def checked(self, model: Any) -> Any:
-        """Return the model; raise TypeError for one that cannot be converted."""
+    def accepts(self, model: Any) -> bool:
+        """Return True if the model is one of :attr:`ACCEPTED`."""
         raise NotImplementedError
 
     def copied(self, model: Any) -> Any:
@@ -488,6 +490,12 @@ class Converter(Generic[File]):
             module, function = SEEDED_BY[framework]
             getattr(import_module(module), function)(self.seed)
         return self.checked(instantiate(node))
+
+    def checked(self, model: Any) -> Any:
+        """Return the model; raise TypeError for one that cannot be converted."""
+        if not self.accepts(model):
+            raise TypeError(f"the model's builder returned a {type(model).__name__}, not {self.ACCEPTED}")
+        return model
 
     def ranges(self, axis: int | None) -> dict[str, AnyArray]:
         """Return the samples for ranges by their names, positional ones by their positions; none if they are not needed.

@@ -180,13 +180,15 @@ def elementwise(name: str) -> Rule:
     return rule
 
 
+def definitions(table: str) -> dict[str, str]:
+    """Return definitions by a backend's names of them, from a table with a line for each: its name, a colon, and their names."""
+    lines = [line.partition(": ") for line in table.strip().split("\n")]
+    return {name: definition for definition, _, names in lines for name in names.split()}
+
+
 def elementwise_rules(table: str) -> dict[str, Rule]:
-    """Return the rules of a table whose lines have the name of a definition, a colon, and a backend's names of it."""
-    rules = {}
-    for line in table.strip().split("\n"):
-        definition, _, names = line.partition(": ")
-        rules.update(named(elementwise(definition), names))
-    return rules
+    """Return the rules of a table of elementwise operators, as :func:`definitions` reads it."""
+    return {name: elementwise(definition) for name, definition in definitions(table).items()}
 
 
 def named(rule: Callable[[Operator], OperatorCost], names: str) -> dict[str, Callable[[Operator], OperatorCost]]:

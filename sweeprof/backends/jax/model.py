@@ -21,7 +21,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from sweeprof.backends import HostArray, HostOutputs, floating_outputs
-from sweeprof.backends.call_signature import array_of, is_tensor
+from sweeprof.backends.call_signature import array_of, channels_moved, is_tensor
 from sweeprof.backends.keras.calls import as_called, loss_of, optimizer_of
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
@@ -40,9 +40,7 @@ def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None)
         array = array_of(leaf) if is_tensor(leaf) and not isinstance(leaf, jax.Array) else leaf
         if dtype is not None and isinstance(array, ARRAYS) and jnp.issubdtype(array.dtype, jnp.floating):
             array = array.astype(dtype)
-        if channel_axis is None or not isinstance(array, np.ndarray) or array.ndim <= channel_axis:
-            return array
-        return np.moveaxis(array, channel_axis, -1)
+        return channels_moved(array, channel_axis) if isinstance(array, np.ndarray) else array
 
     return inputs.map(change)
 

@@ -15,7 +15,7 @@ import keras
 from keras import layers, ops
 
 from sweeprof.backends import Build, Gap
-from sweeprof.backends.call_signature import is_tensor
+from sweeprof.backends.call_signature import is_tensor, with_channels_last
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.costs import shape_of
 from sweeprof.backends.model_files import described as described_builder
@@ -129,11 +129,8 @@ def as_described(inputs: Inputs, channel_axis: int | None, dtype: str | None) ->
     def change(value: Any) -> Any:
         if not is_tensor(value):
             return value
-        shape, kind = shape_of(value), dtype_of(value)
-        if dtype is not None and _is_floating(value):
-            kind = dtype
-        if channel_axis is not None and len(shape) > max(channel_axis, 1):
-            shape = (*shape[:channel_axis], *shape[channel_axis + 1 :], shape[channel_axis])
+        shape = with_channels_last(shape_of(value), channel_axis)
+        kind = dtype if dtype is not None and _is_floating(value) else dtype_of(value)
         is_same = (shape, kind) == (shape_of(value), dtype_of(value))
         return value if is_same else TensorSpec(shape, kind)
 

@@ -201,7 +201,8 @@ def _short_fourier(call: KerasCall) -> OperatorCost:
     return operators.short_time_fourier(frames, points, call.attributes["sequence_length"])
 
 
-PRODUCT_RULES: dict[str, KerasRule] = {
+COSTS: dict[str, KerasRule] = {
+    **ELEMENTWISE_RULES,
     **mapping.named(_matmul, "matmul dot inner vdot"),
     **mapping.named(_outer, "outer kron"),
     "tensordot": _contracted,
@@ -211,8 +212,6 @@ PRODUCT_RULES: dict[str, KerasRule] = {
     "conv_transpose": mapping.transposed_convolution(0, -1, bias=None),  # kernel (*space, out, in)
     "dot_product_attention": _attention,
     "c_dist": _distances,
-}
-_REDUCTION_RULES: dict[str, KerasRule] = {
     "batch_norm": _batch_norm,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
@@ -235,7 +234,6 @@ _REDUCTION_RULES: dict[str, KerasRule] = {
     **mapping.named(mapping.fourier(1, is_real=True), "rfft irfft"),
     "stft": _short_fourier,
 }
-COSTS: dict[str, KerasRule] = {**ELEMENTWISE_RULES, **_REDUCTION_RULES, **PRODUCT_RULES}
 """Rule by the name of the operation's class in small letters, e.g. ``depthwise_conv``."""
 
 
@@ -264,7 +262,7 @@ FREE = VIEWS | frozenset(
 
 PRODUCTS = frozenset("matmul dot inner vdot tensordot einsum conv depthwise_conv conv_transpose".split())
 ATTENTION = "dot_product_attention"
-_GRADIENTS = """
+_GRADIENTS = mapping.definitions("""
 norm: batch_norm layer_norm group_norm rms_norm
 pooling: max_pool average_pool adaptive_average_pool adaptive_max_pool resize
 spread: mean max min amax amin prod dropout
@@ -275,12 +273,7 @@ multiply: maximum minimum multiply outer kron
 activation: prelu
 smooth_activation: gelu silu hard_silu hard_sigmoid softplus mish squareplus
 divide: divide true_divide power
-"""
-_GRADIENT_OF = {
-    name: definition
-    for definition, _, names in (line.partition(": ") for line in _GRADIENTS.strip().split("\n"))
-    for name in names.split()
-}
+""")
 KEEPS_RESULT = frozenset("relu relu6 tanh sigmoid softmax log_softmax exp sqrt".split())
 """Operations whose backward reads what they returned; that of others reads what they were given."""
 KEEPS_NOTHING = frozenset("add subtract sum mean negative".split())
@@ -305,7 +298,7 @@ def backward_flops(
         return attention_gradients(rows, keys, 0, 0)[1]
     if name in PRODUCTS:
         return 0
-    kind = _GRADIENT_OF.get(name, "activation" if name in ELEMENTWISE_RULES else None)
+    kind = _GRADIENTS.get(name, "activation" if name in ELEMENTWISE_RULES else None)
     if kind is None:
         return None
     if name == "batch_norm" and cost[1] <= 2 * prod(given):  # with statistics that are constants

@@ -33,9 +33,9 @@ from sweeprof.backends.keras.symbolic_trace import (
     CannotCall,
     Fallback,
     LayerCall,
+    OperationRun,
     SymbolicTrace,
-    TapeEntry,
-    TensorLifetimes,
+    live_bytes,
     patching,
 )
 from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
@@ -280,7 +280,7 @@ def count_layers(
         uncovered=uncovered((*trace.calls, trace.outside)),
         method=_method(trace),
         operator_calls=trace.operator_calls,
-        liveness=trace.lifetimes.result(tensors, tensors_in(outputs)),
+        liveness=live_bytes(trace.ran, tensors, tensors_in(outputs)),
     )
 
 
@@ -288,7 +288,7 @@ def _step(model: object, given: Inputs) -> Callable[..., object]:
     return lambda *args, **kwargs: Inputs(args, kwargs, given.forward).call(model)
 
 
-def traced(model: object, given: Inputs, trace: SymbolicTrace, training: bool = False) -> object:
+def traced(model: object, given: Inputs, trace: SymbolicTrace) -> object:
     """Return the symbolic result of ``model`` for symbolic inputs, recorded by ``trace``.
 
     Raises:
@@ -299,7 +299,7 @@ def traced(model: object, given: Inputs, trace: SymbolicTrace, training: bool = 
             if not isinstance(model, keras.Layer):
                 return trace.function(model, _step(model, given), given.args, dict(given.kwargs))
             if given.forward is None and private.takes_training(model):
-                return model(*given.args, **{"training": training, **given.kwargs})
+                return model(*given.args, **{"training": trace.is_training, **given.kwargs})
             return given.call(model)
     except (CannotCall, FormulaFailed) as failed:
         raise failed.error from None
@@ -336,9 +336,8 @@ def count_training(
         Exception: whatever the model, or a formula, raised.
     """
     given = as_called(model, inputs).map(symbolic)
-    trace = SymbolicTrace(formulas, fallback)
-    trace.tape = []
-    outputs = traced(model, given, trace, training=True)
+    trace = SymbolicTrace(formulas, fallback, is_training=True)
+    outputs = traced(model, given, trace)
     if not isinstance(model, keras.Layer) or not any(weight.trainable for weight in model.trainable_variables):
         raise Unsupported("no parameter requires a gradient")
     costs = [call.costs for call in (*trace.calls, trace.outside)]
@@ -348,7 +347,7 @@ def count_training(
     if why is not None:
         twice = BACKWARD_OVER_FORWARD
         return Training(macs, flops, twice * macs, twice * flops, None, why, missed)
-    backward = _TapeGradients(trace.tape, tensors_in((given.args, dict(given.kwargs))), tensors_in(outputs))
+    backward = _Gradients(trace.ran, tensors_in((given.args, dict(given.kwargs))), tensors_in(outputs))
     return Training(
         macs,
         flops,
@@ -370,82 +369,80 @@ def _why_estimated(trace: SymbolicTrace) -> str | None:
     return None
 
 
-class _TapeGradients:
-    """The gradients of everything that a tape depends on."""
+class _Gradients:
+    """The gradients of everything that the operations of a forward depend on."""
 
     def __init__(
-        self, tape: list[TapeEntry], inputs: list[keras.KerasTensor], outputs: list[keras.KerasTensor]
+        self, forward: list[OperationRun], inputs: list[keras.KerasTensor], outputs: list[keras.KerasTensor]
     ) -> None:
         self.macs = self.flops = 0
         self.uncovered: Counter[str] = Counter()
-        self._needs = _needing(tape)
+        self._needs = _needing(forward)
         self._gradients = {id(tensor): like(tensor) for tensor in outputs if id(tensor) in self._needs}
         """By the identity of a tensor or variable."""
         if not self._gradients:
             raise Unsupported("no output depends on a parameter that requires a gradient")
-        self._lifetimes = TensorLifetimes()
-        for entry in tape:
-            self._lifetimes.ran(entry.path, symbolic_in(entry.used), list(entry.made), entry.in_place)
+        self._ran = list(forward)
         self._kept: list[keras.KerasTensor] = list(outputs)
-        for entry in reversed(tape):
-            if any(id(tensor) in self._gradients for tensor in entry.made):
-                self._pass_back(entry)
-        self.liveness = self._lifetimes.result(inputs, self._kept)
+        for run in reversed(forward):
+            if any(id(tensor) in self._gradients for tensor in run.made):
+                self._pass_back(run)
+        self.liveness = live_bytes(self._ran, inputs, self._kept)
 
-    def _pass_back(self, entry: TapeEntry) -> None:
+    def _pass_back(self, run: OperationRun) -> None:
         """The gradients of what one operation used, from those of what it made."""
-        both = zip(entry.used, entry.learns, strict=True)
+        both = zip(run.used, run.learns, strict=True)
         needing = [(tensor, learns) for tensor, learns in both if learns or id(tensor) in self._needs]
-        given = [self._gradients[id(tensor)] for tensor in entry.made if id(tensor) in self._gradients]
+        given = [self._gradients[id(tensor)] for tensor in run.made if id(tensor) in self._gradients]
         made = []
         for tensor, learns in needing:
-            passes = entry.name in _PASSES or entry.in_place is not None
+            passes = run.name in _PASSES or run.in_place is not None
             gradient = given[0] if passes and elements(tensor) == elements(given[0]) else like(tensor)
             if id(tensor) in self._gradients:  # what is used twice has two gradients, which are added
-                self.flops += entry.times * elements(tensor)
+                self.flops += run.times * elements(tensor)
             else:
                 self._gradients[id(tensor)] = gradient
                 if learns:  # those of every time step are added
                     self._kept.append(gradient)
-                    self.flops += (entry.times - 1) * elements(tensor)
+                    self.flops += (run.times - 1) * elements(tensor)
             if gradient is not given[0]:
                 made.append(gradient)
-        self._lifetimes.ran(entry.path, [*given, *_saved(entry)], made)
+        self._ran.append(OperationRun(run.path, [*given, *_saved(run)], made))
         if needing:
-            self._add(entry, [tensor for tensor, _ in needing])
+            self._add(run, [tensor for tensor, _ in needing])
 
-    def _add(self, entry: TapeEntry, needing: list[keras.KerasTensor]) -> None:
+    def _add(self, run: OperationRun, needing: list[keras.KerasTensor]) -> None:
         """Add the cost of the gradients of some operands."""
-        result = entry.made[0]
+        result = run.made[0]
         if numbers_of(result) is INTEGER:
             return
-        if entry.cost is None:
-            if entry.name == ADDS_ROWS:
-                self.flops += entry.times * gradient("rows", elements(result))[1]
+        if run.cost is None:
+            if run.name == ADDS_ROWS:
+                self.flops += run.times * gradient("rows", elements(result))[1]
             return
-        beside = backward_flops(entry.name, entry.cost, shape_of(entry.used[0]), shape_of(result), len(needing))
+        beside = backward_flops(run.name, run.cost, shape_of(run.used[0]), shape_of(result), len(needing))
         if beside is None:
-            self.uncovered[f"{PREFIX}{entry.name} backward"] += entry.times
+            self.uncovered[f"{PREFIX}{run.name} backward"] += run.times
             return
-        macs = entry.cost[0] * (2 if entry.name == ATTENTION else len(needing) if entry.name in PRODUCTS else 0)
+        macs = run.cost[0] * (2 if run.name == ATTENTION else len(needing) if run.name in PRODUCTS else 0)
         summed = 0  # the gradient of an operand that was broadcast
-        if entry.name in ELEMENTWISE_RULES:
+        if run.name in ELEMENTWISE_RULES:
             summed = sum(elements(result) for tensor in needing if elements(tensor) < elements(result))
-        self.macs += entry.times * macs
-        self.flops += entry.times * (2 * macs + beside + summed)
+        self.macs += run.times * macs
+        self.flops += run.times * (2 * macs + beside + summed)
 
 
-def _needing(tape: list[TapeEntry]) -> set[int]:
+def _needing(forward: list[OperationRun]) -> set[int]:
     """Identities of the symbolic tensors that depend on what is trained."""
     found: set[int] = set()
-    for entry in tape:
-        if entry.name not in _BLOCKS and (any(entry.learns) or any(id(tensor) in found for tensor in entry.used)):
-            found.update(id(tensor) for tensor in entry.made if numbers_of(tensor) is not INTEGER)
+    for run in forward:
+        if run.name not in _BLOCKS and (any(run.learns) or any(id(tensor) in found for tensor in run.used)):
+            found.update(id(tensor) for tensor in run.made if numbers_of(tensor) is not INTEGER)
     return found
 
 
-def _saved(entry: TapeEntry) -> list[keras.KerasTensor]:
+def _saved(run: OperationRun) -> list[keras.KerasTensor]:
     """The activations that an operation's backward reads."""
-    if entry.cost is None or entry.name in KEEPS_NOTHING:
+    if run.cost is None or run.name in KEEPS_NOTHING:
         return []
-    return symbolic_in(entry.made if entry.name in KEEPS_RESULT else entry.used)
+    return symbolic_in(run.made if run.name in KEEPS_RESULT else run.used)

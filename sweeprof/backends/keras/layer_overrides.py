@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import keras
-from keras import layers, ops
+from keras import KerasTensor, Layer, layers, ops
 
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.calls import like
@@ -34,22 +34,22 @@ _NETWORKS = (
 )
 
 
-def hidden_in(layer: keras.Layer) -> list[keras.Layer]:
+def hidden_in(layer: Layer) -> list[Layer]:
     """The layers that have no rows, as they are how ``layer`` is made: the cell of an LSTM, but not that of ``RNN(cell)``."""
     return [layer.cell] if isinstance(layer, _NETWORKS) else []
 
 
 def _network(
     trace: SymbolicTrace,
-    layer: keras.Layer,
-    sequences: keras.KerasTensor,
+    layer: Layer,
+    sequences: KerasTensor,
     initial_state: Any = None,
-    mask: keras.KerasTensor | None = None,
+    mask: KerasTensor | None = None,
     training: bool | None = False,
-) -> keras.KerasTensor:
+) -> KerasTensor:
     """As many steps as the sequence is long, each one trace of the cell; masks of dropout are made once and cost nothing."""
     batch, steps, *rest = sequences.shape
-    step = keras.KerasTensor((batch, *rest), sequences.dtype)
+    step = KerasTensor((batch, *rest), sequences.dtype)
     if initial_state is None:
         with trace.paused():
             initial_state = private.backend.compute_output_spec(layer.get_initial_state, batch)
@@ -58,7 +58,7 @@ def _network(
     call = cell.call if hidden_in(layer) else cell
     trace.passed([sequences], [step])
     before = 0
-    if trace.tape is not None and steps > 1:  # the first state takes no gradient; those of further steps do
+    if trace.is_training and steps > 1:  # the first state takes no gradient; those of further steps do
         before = 1
         _, states = call(step, states)
         states = states if isinstance(states, list | tuple) else [states]
@@ -76,19 +76,19 @@ def _network(
 
 def _time_distributed(
     trace: SymbolicTrace,
-    layer: keras.Layer,
-    inputs: keras.KerasTensor,
+    layer: Layer,
+    inputs: KerasTensor,
     training: bool | None = None,
-    mask: keras.KerasTensor | None = None,
-) -> keras.KerasTensor:
+    mask: KerasTensor | None = None,
+) -> KerasTensor:
     """One trace of the layer for all time steps."""
     batch, steps, *rest = inputs.shape
     keywords: dict[str, Any] = {}
     if private.takes_training(layer.layer):
         keywords["training"] = training
     if private.takes_mask(layer.layer) and mask is not None:
-        keywords["mask"] = keras.KerasTensor((batch, *mask.shape[2:]), mask.dtype)
-    step = keras.KerasTensor((batch, *rest), inputs.dtype)
+        keywords["mask"] = KerasTensor((batch, *mask.shape[2:]), mask.dtype)
+    step = KerasTensor((batch, *rest), inputs.dtype)
     trace.passed([inputs], [step])
     with trace.repeated(steps):
         output = layer.layer(step, **keywords)
@@ -97,12 +97,12 @@ def _time_distributed(
     return outputs
 
 
-def _over_time(output: keras.KerasTensor, steps: int) -> keras.KerasTensor:
+def _over_time(output: KerasTensor, steps: int) -> KerasTensor:
     batch, *rest = output.shape
-    return keras.KerasTensor((batch, steps, *rest), output.dtype)
+    return KerasTensor((batch, steps, *rest), output.dtype)
 
 
-def override_of(layer: keras.Layer) -> LayerOverride | None:
+def override_of(layer: Layer) -> LayerOverride | None:
     """Return the override of the layer's ``call``; None if the layer itself is called."""
     kinds: tuple[Any, ...] = type(layer).__mro__
     for kind in kinds:
@@ -112,17 +112,17 @@ def override_of(layer: keras.Layer) -> LayerOverride | None:
     return _unchanged if _is_random(layer) else None
 
 
-def count_adapted(trace: SymbolicTrace, layer: keras.Layer) -> None:
+def count_adapted(trace: SymbolicTrace, layer: Layer) -> None:
     """The product of the two factors that adapt a kernel of low rank (LoRA), which is computed in every call from weights alone."""
     if is_adapted(layer):
         left, right = (getattr(layer, name) for name in _FACTORS[hasattr(layer, "lora_embeddings_a")])
-        kernel = keras.KerasTensor((*left.shape[:-1], right.shape[-1]), left.dtype)
+        kernel = KerasTensor((*left.shape[:-1], right.shape[-1]), left.dtype)
         macs, flops, ops_ = operators.matmul(elements(kernel), right.shape[0], numbers_of(kernel))
         beside = 2 * elements(kernel)  # scaled, and added to what it adapts
         trace.count("keras::lora", (macs, flops + beside, ops_ + beside), [left, right], kernel)
 
 
-def is_adapted(layer: keras.Layer) -> bool:
+def is_adapted(layer: Layer) -> bool:
     """True if the layer has a low-rank (LoRA) kernel in addition to its own."""
     return bool(getattr(layer, "lora_enabled", False))
 
@@ -130,9 +130,7 @@ def is_adapted(layer: keras.Layer) -> bool:
 _FACTORS = (("lora_kernel_a", "lora_kernel_b"), ("lora_embeddings_a", "lora_embeddings_b"))
 
 
-def _softmax(
-    trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor, mask: keras.KerasTensor | None = None
-) -> keras.KerasTensor:
+def _softmax(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor, mask: KerasTensor | None = None) -> KerasTensor:
     """``x - logsumexp(x)`` exponentiated over several axes; a mask chooses before and behind."""
     if mask is not None:
         inputs = ops.where(mask, inputs, -1e9)
@@ -144,7 +142,7 @@ def _softmax(
     return outputs if mask is None else ops.where(mask, outputs, 0.0)
 
 
-def _convolution(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
+def _convolution(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor) -> KerasTensor:
     """The layer's own call, but for its bias: Keras reshapes it first, which the framework would run."""
     if layer.data_format != "channels_last":
         return layer.call(inputs)
@@ -155,21 +153,21 @@ def _convolution(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTe
 
 
 def _one_operation(
-    trace: SymbolicTrace, layer: keras.Layer, name: str, cost: OperatorCost, inputs: keras.KerasTensor
-) -> keras.KerasTensor:
+    trace: SymbolicTrace, layer: Layer, name: str, cost: OperatorCost, inputs: KerasTensor
+) -> KerasTensor:
     """Count a layer that changes no shape as one operation, as torch has it, which Keras computes from parts."""
-    outputs = keras.KerasTensor(inputs.shape, layer.compute_dtype)
+    outputs = KerasTensor(inputs.shape, layer.compute_dtype)
     trace.count(f"keras::{name}", cost, [inputs, *private.own_parameters(layer)], outputs)
     return outputs
 
 
 def _batch_normalization(
     trace: SymbolicTrace,
-    layer: keras.Layer,
-    inputs: keras.KerasTensor,
+    layer: Layer,
+    inputs: KerasTensor,
     training: bool | None = None,
-    mask: keras.KerasTensor | None = None,
-) -> keras.KerasTensor:
+    mask: KerasTensor | None = None,
+) -> KerasTensor:
     """One operation, as it is without a mask in inference."""
     channels = int(inputs.shape[layer.axis])
     is_affine, learns = layer.scale or layer.center, bool(training) and layer.trainable
@@ -177,17 +175,17 @@ def _batch_normalization(
     return _one_operation(trace, layer, "batch_norm", cost, inputs)
 
 
-def _group_normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
+def _group_normalization(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor) -> KerasTensor:
     rows = int(inputs.shape[0]) * layer.groups
     cost = operators.normalisation(elements(inputs), rows, weight=layer.scale, bias=layer.center)
     return _one_operation(trace, layer, "group_norm", cost, inputs)
 
 
-def _rescaling(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
+def _rescaling(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor) -> KerasTensor:
     return ops.add(ops.multiply(ops.cast(inputs, layer.compute_dtype), 1.0), 0.0)
 
 
-def _normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
+def _normalization(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor) -> KerasTensor:
     """The deviation is computed from the variance, which is a constant."""
     given = ops.cast(inputs, layer.compute_dtype)
     if layer.invert:
@@ -195,18 +193,15 @@ def _normalization(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.Keras
     return ops.divide(ops.subtract(given, 0.0), 1.0)
 
 
-def _parametric(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> keras.KerasTensor:
+def _parametric(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor) -> KerasTensor:
     """PReLU, which Keras computes from two rectifiers."""
     cost = operators.elementwise("leaky_relu", elements(inputs), REAL)
     return _one_operation(trace, layer, "prelu", cost, inputs)
 
 
 def _resizing(
-    trace: SymbolicTrace,
-    layer: keras.Layer,
-    data: keras.KerasTensor | dict[str, keras.KerasTensor],
-    training: bool | None = None,
-) -> keras.KerasTensor:
+    trace: SymbolicTrace, layer: Layer, data: KerasTensor | dict[str, KerasTensor], training: bool | None = None
+) -> KerasTensor:
     if isinstance(data, dict) or layer.crop_to_aspect_ratio or layer.pad_to_aspect_ratio:
         raise NotImplementedError("only the resizing of a tensor to a size stands in for the layer")
     size = (layer.height, layer.width)
@@ -214,31 +209,31 @@ def _resizing(
 
 
 def _center_crop(
-    trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor, *args: object, **kwargs: object
-) -> keras.KerasTensor:
+    trace: SymbolicTrace, layer: Layer, inputs: KerasTensor, *args: object, **kwargs: object
+) -> KerasTensor:
     rows, columns = inputs.shape[-2:] if layer.data_format == "channels_first" else inputs.shape[-3:-1]
     if rows < layer.height or columns < layer.width:  # it is resized instead, in the proportions of the crop
         size, given = [layer.height, layer.width], ops.cast(inputs, layer.compute_dtype)
         return private.smart_resize(given, size, data_format=layer.data_format, backend_module=ops)
-    outputs = keras.KerasTensor(layer.compute_output_shape(inputs.shape), layer.compute_dtype)
+    outputs = KerasTensor(layer.compute_output_shape(inputs.shape), layer.compute_dtype)
     trace.free("center_crop", [inputs], outputs)
     return outputs
 
 
 def _unchanged(
     trace: SymbolicTrace,
-    layer: keras.Layer,
-    inputs: keras.KerasTensor,
+    layer: Layer,
+    inputs: KerasTensor,
     *args: object,
     training: bool | None = None,
     **kwargs: object,
-) -> keras.KerasTensor:
+) -> KerasTensor:
     """Do nothing in inference, as random layers do; in training, dropout scales a mask and applies it, as in torch."""
     if _is_random(layer) and training:
         raise NotImplementedError("a random transformation in training")
     if _is_random(layer) and not _keeps_shape(trace, layer, inputs):
         raise NotImplementedError("a random transformation that changes shapes in inference")
-    outputs = keras.KerasTensor(inputs.shape, inputs.dtype)
+    outputs = KerasTensor(inputs.shape, inputs.dtype)
     if training and layer.rate:
         trace.count("keras::dropout", (0, 2 * elements(inputs), 2 * elements(inputs)), [inputs], outputs)
     else:
@@ -246,12 +241,12 @@ def _unchanged(
     return outputs
 
 
-def _is_random(layer: keras.Layer) -> bool:
+def _is_random(layer: Layer) -> bool:
     """True if the layer is one of Keras's image transformations for training."""
     return type(layer).__module__.startswith(private.RANDOM_LAYERS)
 
 
-def _keeps_shape(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor) -> bool:
+def _keeps_shape(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor) -> bool:
     """True if the output has the input's shape in inference, as RandomCrop's in some versions of Keras despite its declaration."""
     if tuple(layer.compute_output_shape(inputs.shape)) == tuple(inputs.shape):
         return True
@@ -260,9 +255,7 @@ def _keeps_shape(trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTe
     return tuple(outputs.shape) == tuple(inputs.shape)
 
 
-def _noise(
-    trace: SymbolicTrace, layer: keras.Layer, inputs: keras.KerasTensor, training: bool | None = None
-) -> keras.KerasTensor:
+def _noise(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor, training: bool | None = None) -> KerasTensor:
     """Random numbers are added or multiplied."""
     return ops.add(inputs, 0.0) if training else inputs
 

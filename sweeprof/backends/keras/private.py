@@ -52,6 +52,11 @@ def named_layers(layer: keras.Layer, above: str = "") -> Iterator[tuple[str, ker
         yield from named_layers(inner, f"{above}{name}.")
 
 
+def layer_types(model: keras.Layer) -> dict[str, str]:
+    """Return the class names of a model (``""``) and of every layer below it, by their paths."""
+    return {"": type(model).__name__, **{path: type(layer).__name__ for path, layer in named_layers(model)}}
+
+
 def all_layers(model: object) -> list[keras.Layer]:
     """Return a layer and every layer below it; of other models none."""
     return list(model._flatten_layers()) if isinstance(model, keras.Layer) else []

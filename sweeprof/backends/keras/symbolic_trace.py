@@ -140,79 +140,57 @@ class Paths:
         return path
 
 
-class TensorLifetimes:
-    """Each tensor lives from the operation that makes it to the last one that uses it, as a compiled graph frees it."""
+@dataclass(slots=True, eq=False)
+class OperationRun:
+    """One operation that ran, or ``times`` equal ones."""
 
-    def __init__(self) -> None:
-        self._ran: list[tuple[str, list[KerasTensor], list[KerasTensor], KerasTensor | None]] = []
+    path: str
+    """Of the layer that was running."""
+    used: Sequence[Any]
+    """The symbolic tensors; where a backward is to be counted every tensor, variables among them."""
+    made: Sequence[KerasTensor]
+    in_place: KerasTensor | None = None
+    """One of ``used`` in whose memory the result is; None: it has memory of its own."""
+    name: str = ""
+    cost: OperatorCost | None = None
+    """Of one time; None where it does no arithmetic."""
+    learns: Sequence[bool] = ()
+    """Of each tensor that was used, whether it is a parameter that is trained; only where a backward is to be counted."""
+    times: int = 1
 
-    def ran(
-        self, path: str, used: list[KerasTensor], made: list[KerasTensor], in_place: KerasTensor | None = None
-    ) -> None:
-        """Note an operation.
 
-        Args:
-            path: of the layer that was running.
-            used: its operands.
-            made: its results.
-            in_place: one of ``used`` in whose memory the result is; None: it has memory of its own.
-        """
-        self._ran.append((path, used, made, in_place))
+def live_bytes(ran: Sequence[OperationRun], inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
+    """Return the peak, without the inputs; each tensor lives to the last operation that uses it, as a compiled graph frees it.
 
-    def mark(self) -> int:
-        """Return the current position of the trace, for :meth:`forget`."""
-        return len(self._ran)
+    The outputs live to the end. A tensor that no operation made, as the first state of a recurrent network, is made just before
+    it is used.
+    """
+    known: set[Hashable] = set(map(id, inputs))
+    runs: list[OperatorRun] = []
 
-    def forget(self, mark: int) -> None:
-        """Drop what was noted since."""
-        del self._ran[mark:]
+    def memory_of(tensors: list[KerasTensor]) -> dict[Hashable, Bytes]:
+        """The bytes of the tensors that are not known yet, by identity; afterwards they are."""
+        new = {id(tensor): tensor for tensor in tensors if id(tensor) not in known}
+        known.update(new)
+        return {key: elements(tensor) * (itemsize(dtype_of(tensor)) or 0) for key, tensor in new.items()}
 
-    def result(self, inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
-        """The peak, without the inputs; the outputs live to the end.
-
-        A tensor that no operation made, as the first state of a recurrent network, is made just before it is used.
-        """
-        known: set[Hashable] = set(map(id, inputs))
-        runs: list[OperatorRun] = []
-
-        def memory_of(tensors: list[KerasTensor]) -> dict[Hashable, Bytes]:
-            """The bytes of the tensors that are not known yet, by identity; afterwards they are."""
-            new = {id(tensor): tensor for tensor in tensors if id(tensor) not in known}
-            known.update(new)
-            return {key: elements(tensor) * (itemsize(dtype_of(tensor)) or 0) for key, tensor in new.items()}
-
-        for path, used, made, in_place in self._ran:
-            operands = [*map(id, used), *(id(tensor) for tensor in made if id(tensor) in known)]
-            if before := memory_of(used):
-                runs.append(OperatorRun(path, (), before))
-            runs.append(OperatorRun(path, operands, memory_of(made), None if in_place is None else id(in_place)))
-        if (before := memory_of(outputs)) and runs:
-            runs.insert(-1, OperatorRun(runs[-1].path, (), before))
-        return peak_of(runs, map(id, outputs), described(inputs).nbytes or 0)
+    for run in ran:
+        used, made = symbolic_in(run.used), symbolic_in(run.made)
+        operands = [*map(id, used), *(id(tensor) for tensor in made if id(tensor) in known)]
+        if before := memory_of(used):
+            runs.append(OperatorRun(run.path, (), before))
+        runs.append(
+            OperatorRun(run.path, operands, memory_of(made), None if run.in_place is None else id(run.in_place))
+        )
+    if (before := memory_of(outputs)) and runs:
+        runs.insert(-1, OperatorRun(runs[-1].path, (), before))
+    return peak_of(runs, map(id, outputs), described(inputs).nbytes or 0)
 
 
 _PASSED = "time"
 """The name of what makes a tensor of others by no operation: all time steps of one, or a layer's input of learned queries."""
 _IN_PARTS = frozenset({*PRODUCTS, ATTENTION, _PASSED})
 """Operations that weights may enter in parts."""
-
-
-@dataclass(frozen=True, slots=True)
-class TapeEntry:
-    """One operation."""
-
-    name: str
-    path: str
-    cost: OperatorCost | None
-    """Of one time; None where it does no arithmetic."""
-    used: tuple[KerasTensor, ...]
-    """Every tensor, variables among them."""
-    learns: tuple[bool, ...]
-    """Of each tensor that was used, whether it is a parameter that is trained."""
-    made: tuple[KerasTensor, ...]
-    in_place: KerasTensor | None
-    """The tensor in whose memory the result is; None: it has memory of its own."""
-    times: int
 
 
 def _learns(tensor: KerasTensor, call: LayerCall, name: str) -> bool:
@@ -251,15 +229,16 @@ def _trained(layer: keras.Layer | None) -> list[keras.Variable]:
 class SymbolicTrace:
     """Follows one forward of a model."""
 
-    def __init__(self, formulas: Formulas, fallback: Fallback | None = None) -> None:
+    def __init__(self, formulas: Formulas, fallback: Fallback | None = None, is_training: bool = False) -> None:
         self.outside = self.current = LayerCall(None, OUTSIDE, None)
         self.calls: list[LayerCall] = []
-        self.lifetimes = TensorLifetimes()
+        self.ran: list[OperationRun] = []
+        """Every operation in its order."""
         self.paths = Paths()
         self.fallen_back: dict[str, str] = {}
         """Paths of layers that were counted otherwise, with the reason."""
-        self.tape: list[TapeEntry] | None = None
-        """Every operation in its order, where a backward is to be counted."""
+        self.is_training = is_training
+        """True: the model is called as in training, and a backward is to be counted."""
         self.formulas, self._fallback = formulas, fallback
         self.times = 1
         self._is_paused = False
@@ -296,13 +275,13 @@ class SymbolicTrace:
 
     def beginning(self) -> Callable[[], None]:
         """Forgets, when it is called, everything that the call which runs now did after this."""
-        call, calls, events = self.current, len(self.calls), self.lifetimes.mark()
+        call, calls, operations = self.current, len(self.calls), len(self.ran)
         children, operator_calls = call.children, call.operator_calls
         missed, counts = call.uncovered.copy(), call.counts.copied()
 
         def start_over() -> None:
             del self.calls[calls:]
-            self.lifetimes.forget(events)
+            del self.ran[operations:]
             call.children, call.operator_calls = children, operator_calls
             call.uncovered, call.counts = missed.copy(), counts.copied()
             self.current = call
@@ -442,11 +421,11 @@ class SymbolicTrace:
     def miss(self, name: str, used: object, made: object) -> None:
         """Note an operation without a formula."""
         self.current.miss(name, self.times)
-        self._ran(name, None, tensors_in(used), tensors_in(made), None)
+        self._ran(name, None, tensors_in(used), tensors_in(made))
 
     def passed(self, used: object, made: object) -> None:
         """Note that a tensor is made of others by what is no operation: all time steps of one, or one of all."""
-        self._ran(_PASSED, None, tensors_in(used), tensors_in(made), None)
+        self._ran(_PASSED, None, tensors_in(used), tensors_in(made))
 
     def _ran(
         self,
@@ -454,14 +433,14 @@ class SymbolicTrace:
         cost: OperatorCost | None,
         read: list[KerasTensor],
         written: list[KerasTensor],
-        in_place: KerasTensor | None,
+        in_place: KerasTensor | None = None,
     ) -> None:
-        self.lifetimes.ran(self.current.path, symbolic_in(read), symbolic_in(written), in_place)
-        if self.tape is not None:
-            name = name.removeprefix(PREFIX)
-            learns = tuple(_learns(tensor, self.current, name) for tensor in read)
-            path, used, made = self.current.path, tuple(read), tuple(written)
-            self.tape.append(TapeEntry(name, path, cost, used, learns, made, in_place, self.times))
+        name = name.removeprefix(PREFIX)
+        used, learns = symbolic_in(read), tuple[bool, ...]()
+        if self.is_training:
+            used, learns = read, tuple(_learns(tensor, self.current, name) for tensor in read)
+        path, made = self.current.path, symbolic_in(written)
+        self.ran.append(OperationRun(path, used, made, in_place, name, cost, learns, self.times))
 
 
 @cache

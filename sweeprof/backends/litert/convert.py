@@ -32,6 +32,7 @@ class LitertConverter(Converter[TfliteFile]):
     NAME: ClassVar[str] = "litert"
     KIND: ClassVar[type[TfliteFile]] = TfliteFile
     PACKAGES: ClassVar[tuple[str, ...]] = ("tensorflow", "keras", "sweeprof")
+    ACCEPTED: ClassVar[str] = "a Keras model or a TfliteFile"
     VERSION: ClassVar[int] = 3
     ANY_BATCH: ClassVar[bool] = False
     quantization: Quantization = "none"
@@ -56,11 +57,8 @@ class LitertConverter(Converter[TfliteFile]):
             raise Unsupported("a .tflite file runs with the data types that it was converted to")
         return model.found()
 
-    def checked(self, model: Any) -> Callable[..., object]:
-        if not callable(model):
-            raise TypeError(f"the model's builder returned a {type(model).__name__}, not a Keras model or a TfliteFile")
-        found: Callable[..., object] = model
-        return found
+    def accepts(self, model: Any) -> bool:
+        return callable(model)
 
     def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> TfliteFile:
         """Write the file of a Keras layer, or of any function of tensors; input ``i`` of the file is ``input_<i>``."""

@@ -101,9 +101,8 @@ def _name(code: Any) -> str:
 
 
 def _positions(vector: Any) -> list[int]:
-    return (
-        [] if isinstance(vector, int) else list(map(int, vector))
-    )  # FlatBuffers returns 0 for a vector that is left out
+    # FlatBuffers returns 0 for a vector that is left out.
+    return [] if isinstance(vector, int) else list(map(int, vector))
 
 
 def _tensor(tensor: Any, stored: list[bool]) -> TfliteTensor:

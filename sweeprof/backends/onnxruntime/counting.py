@@ -102,8 +102,6 @@ def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, 
     return _GraphReader(model, file).graph(shapes, named)
 
 
-GRAPH_FIELD, INITIALIZER_FIELD = 7, 5
-"""Numbers of ``ModelProto.graph`` and ``GraphProto.initializer``, by onnx.proto."""
 LARGEST = 16 * CONSTANT_ELEMENTS
 """Bytes of a field of an initializer that is read."""
 
@@ -117,36 +115,37 @@ def without_weights(path: str) -> onnx.ModelProto:
     try:
         with Path(path).open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             model = onnx.ModelProto()
-            model.ParseFromString(_without(content, 0, len(content), (GRAPH_FIELD, INITIALIZER_FIELD)))
+            _merge(model, content, 0, len(content), ("graph", "initializer"))
             return model
     except (ValueError, LookupError):  # it is empty, or no protobuf
         return onnx.load(path, load_external_data=False)
 
 
-def _without(content: mmap.mmap, begin: int, end: int, within: tuple[int, ...]) -> bytes:
-    """Return an encoded message without the large fields of the messages that it holds in the fields ``within``."""
-    kept: list[bytes] = []
-    copied = position = begin
+def _merge(message: Any, content: mmap.mmap, begin: int, end: int, within: tuple[str, ...]) -> None:
+    """Add the fields of an encoded message to ``message``, without the large fields of the messages ``within`` it."""
+    number = message.DESCRIPTOR.fields_by_name[within[0]].number if within else None
+    merged = position = begin
     while position < end:
-        tag, inside = _varint(content, position)
-        number, kind = tag >> 3, tag & 7
+        first = position
+        tag, inside = _varint(content, first)
+        kind = tag & 7
         if kind == 2:
             length, inside = _varint(content, inside)
-            after = inside + length
-            if length > LARGEST and (not within or number == within[0]):
-                kept.append(content[copied:position])
-                if within:
-                    shorter = _without(content, inside, after, within[1:])
-                    kept += [_encoded(tag), _encoded(len(shorter)), shorter]
-                copied = after
+            position = inside + length
         elif kind == 0:
-            after = _varint(content, inside)[1]
+            position = _varint(content, inside)[1]
         else:
-            after = inside + {1: 8, 5: 4}[kind]
-        position = after
+            position = inside + {1: 8, 5: 4}[kind]
+        if position - inside > LARGEST and (not within or tag >> 3 == number):
+            message.MergeFromString(content[merged:first])
+            merged = position
+            if within:
+                held = getattr(message, within[0])
+                part = held.add() if hasattr(held, "add") else held  # one of several, or the only one
+                _merge(part, content, inside, position, within[1:])
     if position != end:
         raise ValueError("a field is longer than its message")
-    return b"".join([*kept, content[copied:end]])
+    message.MergeFromString(content[merged:end])
 
 
 def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
@@ -159,15 +158,6 @@ def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position
         shift += 7
-
-
-def _encoded(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 tensor_type = lru_cache(helper.make_tensor_type_proto)

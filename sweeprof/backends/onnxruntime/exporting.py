@@ -51,6 +51,7 @@ class Exporter(Converter[Exported]):
     KIND: ClassVar[type[Exported]] = Exported
     PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "onnx", "onnxscript", "onnx-ir", "keras", "sweeprof")
     LOWERED_BY: ClassVar[tuple[str, ...]] = ("onnxruntime",)
+    ACCEPTED: ClassVar[str] = "a torch or Keras model or an OnnxFile"
     VERSION: ClassVar[int] = 3
     opset: int = 23
     precision: str | None = None
@@ -96,12 +97,8 @@ class Exporter(Converter[Exported]):
             raise Unsupported("a Keras model that is made already has the precision that it has")
         return saved_keras(model, folder)
 
-    def checked(self, model: Any) -> Any:
-        if not is_module(model) and not is_keras(model):
-            raise TypeError(
-                f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or an OnnxFile"
-            )
-        return model
+    def accepts(self, model: Any) -> bool:
+        return is_module(model) or is_keras(model)
 
     def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> Exported:
         from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module  # which imports torch

@@ -78,14 +78,6 @@ class SessionSettings:
         provider = self.provider_on(device)
         settings = {"device_id": number or "0"} if kind == "cuda" else {}
         fallback = [] if provider == "CPUExecutionProvider" else ["CPUExecutionProvider"]  # for operators that it lacks
-        session = onnxruntime.InferenceSession(
-            model, self._options(change), providers=[(provider, settings), *fallback]
-        )
-        if session.get_providers()[0] != provider:  # it falls back to the processor and says so in its log only
-            raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
-        return session
-
-    def _options(self, change: OptionsChange | None) -> onnxruntime.SessionOptions:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -94,7 +86,10 @@ class SessionSettings:
         options.log_severity_level = _ERRORS_ONLY
         if change is not None:
             change(options)
-        return options
+        session = onnxruntime.InferenceSession(model, options, providers=[(provider, settings), *fallback])
+        if session.get_providers()[0] != provider:  # it falls back to the processor and says so in its log only
+            raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
+        return session
 
 
 class OnnxModel(FileModel):
@@ -113,7 +108,18 @@ class OnnxModel(FileModel):
         return Feed({name: on_device(array, self.device) for name, array in given.items()}, rows)
 
     def _filled(self, inputs: Inputs) -> tuple[Mapping[str, AnyArray], int | None]:
-        return _filled(self._fed(inputs), self.native.get_inputs(), self.file.batch)
+        """The arrays, filled up with their last sample to the only batch that the graph takes; the samples that count, if not all.
+
+        The first input tells the batch by its first axis. An export may have one size only, for which the graph may have a name.
+        """
+        given, slots = self._fed(inputs), self.native.get_inputs()
+        opening = slots[0].shape[:1] if slots else []
+        size = self.file.batch or next((axis for axis in opening if isinstance(axis, int)), None)
+        rows = given[slots[0].name].shape[:1] if slots else ()
+        if size is None or not rows or not 0 < rows[0] < size:
+            return given, None
+        same = {size, *(axis for axis in opening if axis is not None)}
+        return {slot.name: _stretched(given[slot.name], slot.shape, same, rows[0], size) for slot in slots}, rows[0]
 
     def _fed(self, inputs: Inputs) -> dict[str, AnyArray]:
         """The arrays by the names of the graph's inputs, in the layout and data type that it wants.
@@ -187,25 +193,6 @@ def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue:
 def _place(device: str) -> tuple[str, int]:
     kind, _, number = device.partition(":")
     return kind, int(number or 0)
-
-
-def _filled(
-    given: Mapping[str, AnyArray], slots: Sequence[onnxruntime.NodeArg], batch: int | None
-) -> tuple[Mapping[str, AnyArray], int | None]:
-    """The arrays, filled up with their last sample to the only batch that the graph takes; and the samples that count, if not all.
-
-    Args:
-        given: by the names of the graph's inputs.
-        slots: these, of which the first tells the batch by its first axis.
-        batch: the only size, if the export has only one; the graph may have a name for it.
-    """
-    opening = slots[0].shape[:1] if slots else []
-    size = batch or next((axis for axis in opening if isinstance(axis, int)), None)
-    rows = given[slots[0].name].shape[:1] if slots else ()
-    if size is None or not rows or not 0 < rows[0] < size:
-        return given, None
-    same = {size, *(axis for axis in opening if axis is not None)}
-    return {slot.name: _stretched(given[slot.name], slot.shape, same, rows[0], size) for slot in slots}, rows[0]
 
 
 def _stretched(

@@ -7,7 +7,7 @@ starts imports this module.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from onnxscript.optimizer import fold_constants_ir
 from torch.export.graph_signature import OutputKind, TensorArgument
 
 from sweeprof.backends.call_signature import signature_of, specs_in, with_specs
+from sweeprof.backends.model_files import Channels
 from sweeprof.backends.onnxruntime.counting import SCOPES, path_of_scopes
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting.file_graph import WeightRole
@@ -39,9 +40,21 @@ def exported_module(module: torch.nn.Module, signature: Inputs, folder: Path, op
     with _in_inference(module):
         program = traced(module, signature, opset)
     types = {path: type(inner).__name__ for path, inner in module.named_modules()}
-    weights = _roles(module, program)
+    return _exported(program, "first", types, _roles(module, program), folder)
+
+
+def _exported(
+    program: torch.onnx.ONNXProgram,
+    channels: Channels,
+    types: Mapping[str, str],
+    weights: Mapping[str, WeightRole],
+    folder: Path,
+) -> Exported:
+    """Write the file of a traced graph, and return it with what its graph does not tell."""
     paths = tidy(program.model, weights)
-    return Exported(saved(program, folder), batch=fixed_batch(program), types=types, weights=weights, paths=paths)
+    return Exported(
+        saved(program, folder), channels, batch=fixed_batch(program), types=types, weights=weights, paths=paths
+    )
 
 
 def saved(program: torch.onnx.ONNXProgram, folder: Path) -> str:
@@ -190,24 +203,15 @@ def exported_keras(
     Raises:
         Exception: whatever the exporter raised.
     """
-    from sweeprof.backends.keras.private import named_layers  # which imports Keras
+    from sweeprof.backends.keras.private import layer_types  # which imports Keras
 
     arranged = signature_of(signature, channel_axis)
     if not model.built:
         model.build(specs_in(arranged.args)[0].shape)
     with _layers_as_modules(model) as root:
         program = traced(root, arranged, opset)
-    weights = _named(program, model)
-    paths = tidy(program.model, weights)
-    types = {"": type(model).__name__, **{path: type(layer).__name__ for path, layer in named_layers(model)}}
-    return Exported(
-        saved(program, folder),
-        "first" if channel_axis is None else "last",
-        batch=fixed_batch(program),
-        types=types,
-        weights=weights,
-        paths=paths,
-    )
+    channels: Channels = "first" if channel_axis is None else "last"
+    return _exported(program, channels, layer_types(model), _named(program, model), folder)
 
 
 class _Shim(torch.nn.Module):

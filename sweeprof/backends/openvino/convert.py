@@ -56,6 +56,7 @@ class OpenvinoConverter(Converter[Converted]):
     KIND: ClassVar[type[Converted]] = Converted
     PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "keras", "openvino", "sweeprof")
     LOWERED_BY: ClassVar[tuple[str, ...]] = ("openvino", "nncf")
+    ACCEPTED: ClassVar[str] = "a torch or Keras model or a file"
     VERSION: ClassVar[int] = 2
     storage: Literal["fp32", "fp16", "int8"] = "fp32"
     """Of the weights; ``int8`` also quantizes activations."""
@@ -84,13 +85,8 @@ class OpenvinoConverter(Converter[Converted]):
             return {"_target_": OPENVINO_FILE, "path": model.path, "channels": model.channels}
         return saved_keras(model, folder) if is_keras(model) else None
 
-    def checked(self, model: Any) -> Any:
-        is_known = isinstance(model, ModelFile) or is_module(model) or (is_keras(model) and hasattr(model, "export"))
-        if not is_known:
-            raise TypeError(
-                f"the model's builder returned a {type(model).__name__}, not a torch or Keras model or a file"
-            )
-        return model
+    def accepts(self, model: Any) -> bool:
+        return isinstance(model, ModelFile) or is_module(model) or (is_keras(model) and hasattr(model, "export"))
 
     def copied(self, model: Any) -> Any:
         return copy.deepcopy(model).cpu()
@@ -103,12 +99,10 @@ class OpenvinoConverter(Converter[Converted]):
             file = Converted(path, model.channels)
         elif is_keras(model):
             graph = _exported(model)
-            from sweeprof.backends.keras.private import named_layers  # which imports Keras
+            from sweeprof.backends.keras.private import layer_types  # which imports Keras
 
-            roles = _name_layers(graph, model)
-            types = {"": type(model).__name__, **{name: type(layer).__name__ for name, layer in named_layers(model)}}
-            names = [tensor.name for tensor in model.inputs]
-            file = Converted(path, "last", types=types, weights=roles, inputs=tuple(names))
+            names = tuple(tensor.name for tensor in model.inputs)
+            file = Converted(path, "last", types=layer_types(model), weights=_name_layers(graph, model), inputs=names)
         else:
             types = {name: type(inner).__name__ for name, inner in model.named_modules()}
             graph, outputs = _traced(model.eval(), signature)

@@ -51,11 +51,7 @@ def count_file(
     sized = by_name(file.input_names(model), shapes, named)
     reshape(model, {model.input(name): shape for name, shape in sized.items()})
     graph = read(model, file)
-    sizes: dict[str, int] = {}
-    if stored != file:
-        bytes_by_reader = stored_bytes(read(openvino.Core().read_model(stored.path), stored))
-        readers = weights_by_reader(graph)
-        sizes = {name: bytes_by_reader[reader] for reader, name in readers.items() if reader in bytes_by_reader}
+    sizes = {} if stored == file else stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
     facts = GraphFacts(file.types, file.weights, sizes, VIEWS, ("BatchNormInference",))
     return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
 
@@ -119,37 +115,32 @@ def path_of(name: str, file: Converted) -> str:
     return ROOT if file.types else ".".join([first, *others[:-1]]) if others else ROOT
 
 
-def weights_by_reader(graph: OpenvinoGraph) -> dict[str, str]:
-    """Return by the name of each operator that computes with a weight of several axes the name of that weight."""
-    found: dict[str, str] = {}
-    for value in graph.weights:
-        for reader in _readers(value, graph):
-            if value.shape is not None and len(value.shape) > 1:
-                found.setdefault(reader.name, value.name)
+def stored_bytes(graph: OpenvinoGraph, quantized: OpenvinoGraph) -> dict[str, int]:
+    """Return by the name of each weight of several axes the bytes that a quantized graph stores instead of it.
+
+    Its scale and its zero point are among them.
+    """
+    found: dict[str, int] = {}
+    stored = _weights_by_reader(quantized)
+    for reader, weights in _weights_by_reader(graph).items():
+        instead = stored.get(reader, [])
+        if any(weight.dtype in EIGHT_BITS and weight.elements > 1 for weight in instead):
+            name = next((weight.name for weight in weights if weight.shape is not None and len(weight.shape) > 1), None)
+            if name is not None:
+                found[name] = sum(int(weight.nbytes) for weight in instead)
     return found
 
 
-def stored_bytes(graph: OpenvinoGraph) -> dict[str, int]:
-    """Return by the name of each operator that computes with a weight of 8 bits the bytes of it, its scale and its zero point."""
-    found: dict[str, int] = {}
-    quantized: set[str] = set()
-    for value in graph.weights:
-        for reader in _readers(value, graph):
-            if reader.op != "FakeQuantize":
-                found[reader.name] = found.get(reader.name, 0) + int(value.nbytes)
-                quantized |= {reader.name} if value.dtype in EIGHT_BITS and value.elements > 1 else set()
-    return {name: size for name, size in found.items() if name in quantized}
-
-
-def _readers(value: CallTensor, graph: OpenvinoGraph) -> list[OpenvinoNode]:
-    """Return the operators that a step computes with a constant, past what only converts or scales it."""
-    found: list[OpenvinoNode] = []
+def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:
+    """Return by the name of each operator that a step runs the weights that it reads, past what only converts or scales them."""
+    behind = {weight: [weight] for weight in graph.weights}
+    found: dict[str, list[CallTensor]] = {}
     for node in graph.operators:
-        if any(given is value for given in node.inputs):
-            if node.result.is_constant:
-                found += _readers(node.result, graph)
-            else:
-                found.append(node)
+        read = [weight for value in node.inputs if value is not None for weight in behind.get(value, ())]
+        if node.result.is_constant:
+            behind[node.result] = read
+        elif node.op != "FakeQuantize":
+            found[node.name] = read
     return found
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from sweeprof.backends.keras import counting
 from sweeprof.backends.keras.calls import as_called, symbolic
 from sweeprof.backends.keras.private import takes_training
-from sweeprof.backends.keras.symbolic_trace import SymbolicTrace
+from sweeprof.backends.keras.symbolic_trace import OperationRun, SymbolicTrace
 from sweeprof.backends.tensorflow import private
 from sweeprof.counting import mapping
 from sweeprof.counting.formulas import Args, Kwargs, operator_cost
@@ -123,7 +123,8 @@ def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args
         positional, named = keras.tree.pack_sequence_as((args, kwargs), filled)
         return compute(*positional, **named)
 
-    specs = [tf.TensorSpec(leaves[place].shape, leaves[place].dtype) for place in places]
+    given = [leaves[place] for place in places]
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]
     with _layers_apart(trace) as entering:
         traced = tf.function(run).get_concrete_function(*specs)
     graph = traced.graph
@@ -131,7 +132,7 @@ def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args
     for operator in reversed(list(_reachable(graph, wanted))):
         _count(trace, operator)
     outputs = _sized(trace, keras.tree.map_structure(_tensor, traced.structured_outputs), args, kwargs)
-    trace.lifetimes.ran(trace.current.path, [leaves[place] for place in places], keras.tree.flatten(outputs))
+    trace.ran.append(OperationRun(trace.current.path, given, keras.tree.flatten(outputs)))
     return outputs
 
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from typing import Any, Protocol
 from unittest.mock import patch
 
@@ -129,27 +130,26 @@ class LayerProbes:
 
     def _probed(self, call: Callable[..., object], layer: keras.Layer, args: Args, kwargs: Kwargs) -> object:
         index, path = self._placed(layer)
-        given, around = _Tensors((args, kwargs)), self._tape
-        wanted = [around is not None and _is_followed(tensor) for tensor in given.found]
+        given, around = _tensors_in((args, kwargs)), self._tape
+        wanted = [around is not None and _is_followed(tensor) for tensor in given]
         with _paused(around), nullcontext() if around is None else tf.GradientTape() as tape:
-            entered, inside = self._passed(given.found, index)
-            sources = [
-                pair for pair, is_wanted in zip(zip(given.found, inside, strict=True), wanted, strict=True) if is_wanted
-            ]
+            entered, inside = self._passed(given, index)
+            sources = list(compress(zip(given, inside, strict=True), wanted))
             if tape is not None:
                 tape.watch([inner for _, inner in sources])
-            args, kwargs = given.replaced(inside)
+            args, kwargs = _replaced((args, kwargs), inside)
             self._running.append(path)
             self._tape, self._is_closed = tape, isinstance(layer, keras.layers.RNN)
             try:
-                outputs = _Tensors(call(layer, *args, **kwargs))
+                outputs = call(layer, *args, **kwargs)
             finally:
                 self._tape, self._is_closed = around, False
                 self._running.pop()
-            left, outside = self._passed(outputs.found, LEFT)
+            returned = _tensors_in(outputs)
+            left, outside = self._passed(returned, LEFT)
         if tape is not None:
-            self._record(tape, sources, list(zip(outputs.found, outside, strict=True)), entered, left)
-        return outputs.replaced(outside)
+            self._record(tape, sources, list(zip(returned, outside, strict=True)), entered, left)
+        return _replaced(outputs, outside)
 
     def _placed(self, layer: keras.Layer) -> tuple[int, str]:
         path = self._paths.below(self._running[-1] if self._running else OUTSIDE, layer)
@@ -203,24 +203,22 @@ class LayerProbes:
         return gradients
 
 
-class _Tensors:
-    """The tensors in a structure."""
+def _tensors_in(structure: object) -> list[tf.Tensor]:
+    return [leaf for leaf in keras.tree.flatten(structure) if isinstance(leaf, tf.Tensor)]
 
-    def __init__(self, structure: object) -> None:
-        self._structure, self._leaves = structure, keras.tree.flatten(structure)
-        self._places = [place for place, leaf in enumerate(self._leaves) if isinstance(leaf, tf.Tensor)]
 
-    @property
-    def found(self) -> list[tf.Tensor]:
-        return [self._leaves[place] for place in self._places]
+def _replaced(structure: Any, tensors: Sequence[tf.Tensor]) -> Any:
+    """Return a structure with other tensors instead of its own, which have the same masks."""
+    waiting = iter(tensors)
 
-    def replaced(self, tensors: Sequence[tf.Tensor]) -> Any:
-        """The structure with others instead, which have the same masks."""
-        leaves = list(self._leaves)
-        for place, tensor in zip(self._places, tensors, strict=True):
-            copy_mask(leaves[place], tensor)
-            leaves[place] = tensor
-        return keras.tree.pack_sequence_as(self._structure, leaves)
+    def other(leaf: object) -> object:
+        if not isinstance(leaf, tf.Tensor):
+            return leaf
+        tensor = next(waiting)
+        copy_mask(leaf, tensor)
+        return tensor
+
+    return keras.tree.map_structure(other, structure)
 
 
 def _paused(tape: tf.GradientTape | None) -> Any:
@@ -271,11 +269,18 @@ class Timestamps(GraphMarks):
         operators = list(self.graph.get_operations())
         stamps = [stamp.op for stamp in self.taken]
         needed = _needed(operators, [leaf.op for leaf in tf.nest.flatten(results) if isinstance(leaf, tf.Tensor)])
-        stretches: list[set[tf.Operation]] = [set() for _ in range(len(stamps) + 1)]
-        for operator, number in _numbered(operators, stamps, needed).items():
-            stretches[number].add(operator)
-        for stretch, before, after in zip(stretches, [None, *stamps], [*stamps, None], strict=True):
-            _hold(stretch, before if from_both_sides else None, after)
+        numbers = _numbered(operators, stamps, needed)
+        awaited = set[tf.Operation]()  # by others of their stretch
+        for operator, number in numbers.items():
+            sources = [source for source in _sources(operator) if numbers.get(source) == number]
+            awaited.update(sources)
+            before = stamps[number - 1] if from_both_sides and number else None
+            if before is not None and not sources and before not in operator.control_inputs:
+                private.add_control_input(operator, before)
+        waited_for = [set(stamp.control_inputs) for stamp in stamps]
+        for operator, number in numbers.items():
+            if number < len(stamps) and operator not in awaited and operator not in waited_for[number]:
+                private.add_control_input(stamps[number], operator)
 
 
 def _needed(operators: Sequence[tf.Operation], results: Sequence[tf.Operation]) -> set[tf.Operation]:
@@ -312,19 +317,6 @@ def _numbered(
                 numbers[source] = numbers[operator]
                 waiting.append(source)
     return numbers
-
-
-def _hold(stretch: set[tf.Operation], before: tf.Operation | None, after: tf.Operation | None) -> None:
-    """Let what waits for nothing in the stretch wait for the timestamp before it, and that after it for what nothing waits for."""
-    awaited = set[tf.Operation]()
-    for operator in stretch:
-        sources = [source for source in _sources(operator) if source in stretch]
-        awaited.update(sources)
-        if before is not None and not sources and before not in operator.control_inputs:
-            private.add_control_input(operator, before)
-    for operator in stretch.difference(awaited, [] if after is None else after.control_inputs):
-        if after is not None:
-            private.add_control_input(after, operator)
 
 
 def _sources(operator: tf.Operation) -> list[tf.Operation]:

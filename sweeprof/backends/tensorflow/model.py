@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends.call_signature import channels_moved
 from sweeprof.backends.keras import private as keras_private
 from sweeprof.backends.keras.calls import Loss, as_called, loss_of, optimizer_of
 from sweeprof.backends.tensorflow import private
@@ -89,10 +90,7 @@ def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
     elif hasattr(leaf, "detach"):  # one of torch, as its data loaders give
         leaf = leaf.detach().cpu().numpy()
     if isinstance(leaf, np.ndarray | np.generic):
-        array: Any = leaf
-        if channel_axis is not None and array.ndim > max(channel_axis, 1):
-            array = np.moveaxis(array, channel_axis, -1)
-        leaf = tf.constant(array)
+        leaf = tf.constant(channels_moved(np.asarray(leaf), channel_axis))
     if not tf.is_tensor(leaf):
         return leaf
     wanted = leaf.dtype if dtype is None or not leaf.dtype.is_floating else tf.as_dtype(dtype)
@@ -297,42 +295,31 @@ def _draws_kept() -> Iterator[None]:
             native(generator.state).assign(drawn)
 
 
+REFILL: dict[type[Any], Callable[..., None]] = {list: list.extend, dict: dict.update, set: set.update}
+"""How containers are refilled: by the methods of the plain type, as those of Keras's own types would track the values."""
+
+
 class _ObjectAttributes:
     """The attributes of an object, and what those that are containers held."""
 
     def __init__(self, current: dict[str, Any]) -> None:
         self._current, self._before = current, dict(current)
-        outer = [value for value in current.values() if _is_container(value)]
-        inner = [value for held in outer if isinstance(held, dict) for value in held.values() if _is_container(value)]
-        self._held = [(value, _copied(value)) for value in (*outer, *inner)]
+        outer = list(current.values())
+        inner = [value for held in outer if issubclass(type(held), dict) for value in held.values()]
+        self._held = [
+            (value, kind, kind(value))
+            for value in (*outer, *inner)
+            for kind in REFILL
+            if issubclass(type(value), kind)  # proxies of TensorFlow's only look like a container
+        ]
 
     def restore(self) -> None:
         """Put every one back that was exchanged, added or removed."""
         self._current.clear()
         self._current.update(self._before)
-        for value, content in self._held:
-            _refill(value, content)
-
-
-def _is_container(value: object) -> bool:
-    """Proxies of TensorFlow's, which only look like a container, are none."""
-    return issubclass(type(value), list | dict | set)
-
-
-def _copied(value: Any) -> Any:
-    return list(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else set(value)
-
-
-def _refill(value: Any, content: Any) -> None:
-    """Refill a container by the methods of the plain type: those of Keras's own types would track the values."""
-    if isinstance(value, list):
-        list.__setitem__(value, slice(None), content)
-    elif isinstance(value, dict):
-        dict.clear(value)
-        dict.update(value, content)
-    else:
-        set.clear(value)
-        set.update(value, content)
+        for value, kind, content in self._held:
+            kind.clear(value)
+            REFILL[kind](value, content)
 
 
 # Training

@@ -135,12 +135,12 @@ def traced(step: Callable[[], object], count: int) -> TensorflowTrace:
             with tf.profiler.experimental.Trace(STEP, step_num=number, _r=1):
                 entered.append(time.time_ns())
                 step()
-    lines = [(plane, line) for plane in planes if plane.name == HOST for line in plane.lines]
-    spans = [span for plane, line in lines for span in _spans(plane, line)]
+    threads = [list(_spans(plane, line)) for plane in planes if plane.name == HOST for line in plane.lines]
+    spans = [span for thread in threads for span in thread]
     steps = [span for span in spans if span.name == STEP]
     # The profiler counts from when it started, which it does not tell.
     started = min(at - round(span.begin) for at, span in zip(entered, steps, strict=True))
-    found = [ran for plane, line in lines for ran in _operators(plane, line, started)]
+    found = [ran for thread in threads for ran in _operators(thread, started)]
     found.sort(key=lambda ran: ran.begin)
     return TensorflowTrace(found, sum(span.end - span.begin for span in steps) / count / 1e9, _chrome(spans))
 
@@ -169,13 +169,11 @@ def _value(plane: private.xplane_pb2.XPlane, stat: private.xplane_pb2.XStat) -> 
     return plane.stat_metadata[value].name if kind == "ref_value" else value
 
 
-def _operators(
-    plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine, started: int
-) -> Iterator[ProfiledOperator]:
+def _operators(thread: list[_ProfilerEvent], started: int) -> Iterator[ProfiledOperator]:
     """The operators of one thread, which may call each other."""
     running: list[tuple[ProfiledOperator, float]] = []
     """With when they end."""
-    for span in sorted(_spans(plane, line), key=lambda span: (span.begin, -span.end)):
+    for span in sorted(thread, key=lambda span: (span.begin, -span.end)):
         name, _, kind = span.name.rpartition(":")
         if span.name == EAGER:
             name, kind = "", _kind(str(span.statistics["eager_op"]))
@@ -271,21 +269,18 @@ class Untouched:
         return len(self.operators), list(tensors)
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseBoundaries:
-    """The marks between the phases of a step."""
-
-    begin: int
-    backward: int
-    update: int
-    end: int
-
-
 class Attribution:
-    """Tells who owned each moment of a step."""
+    """Tells who owned each moment of a step.
 
-    def __init__(self, probes: LayerProbes, turns: PhaseBoundaries) -> None:
-        self._marks, self._owners = [turns.begin], list[LayerPhase]([(OUTSIDE, "forward")])
+    Args:
+        probes: of the step.
+        begin: the mark of its begin.
+        backward: that between forward and backward.
+        update: that between backward and update.
+    """
+
+    def __init__(self, probes: LayerProbes, begin: int, backward: int, update: int) -> None:
+        self._marks, self._owners = [begin], list[LayerPhase]([(OUTSIDE, "forward")])
         running, from_number = [OUTSIDE], {0: OUTSIDE}
         for what, number, mark in probes.forward:
             if what == LEFT:
@@ -294,10 +289,10 @@ class Attribution:
                 running.append(probes.described[what][0][0])
             from_number[number] = running[-1]
             self._add(mark, running[-1], "forward")
-        self._add(turns.backward, OUTSIDE, "backward")
+        self._add(backward, OUTSIDE, "backward")
         for _, number, mark in probes.backward:
             self._add(mark, from_number[number], "backward")
-        self._add(turns.update, OUTSIDE, "update")
+        self._add(update, OUTSIDE, "update")
 
     def _add(self, mark: int, path: str, phase: Phase) -> None:
         self._marks.append(mark)
@@ -393,18 +388,19 @@ class _Eager:
     def __init__(self, task: StepPhases) -> None:
         self._task, self._clock = task, HostTimestamps()
         self._probes = LayerProbes(task.root, task.parameters)
-        self._steps: list[tuple[PhaseBoundaries, Attribution]] = []
+        self._steps: list[tuple[int, int, Attribution]] = []
+        """With the begin and the end of each."""
 
     def run(self) -> None:
-        turns = _stepped(self._task, self._task.fed, self._probes, self._clock)
-        self._steps.append((turns, Attribution(self._probes, turns)))
+        begin = self._clock.now()
+        owners, _ = _stepped(self._task, self._task.fed, self._probes, self._clock)
+        self._steps.append((begin, self._clock.now(), owners))
 
     def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
         """Return the layer and phase at the operator's begin; None for a part of another operator, of no step, or of a probe."""
         if ran.name or self._clock.was_busy(ran.begin):
             return None
-        found = (owners for turns, owners in self._steps if turns.begin <= ran.begin < turns.end)
-        return next((owners.at(ran.begin) for owners in found), None)
+        return next((owners.at(ran.begin) for begin, end, owners in self._steps if begin <= ran.begin < end), None)
 
     def shapes(self, ran: ProfiledOperator) -> Shapes:
         """The profiler has none."""
@@ -417,45 +413,39 @@ class _Graph:
     def __init__(self, task: StepPhases) -> None:
         self._task = task
         self._program = graph_of(self._step, autograph=False)
-        self._owners: AttributionByName | None = None
+        self._owners: AttributionByName
+        """Made with the graph, in the first step."""
 
     def _step(self, *fed: Any) -> object:
-        places, results = GraphPositions(), list[tf.Tensor]()
-        probes = LayerProbes(self._task.root, self._task.parameters)
-        turns = _stepped(self._task, fed, probes, places, results)
-        self._owners = AttributionByName(Attribution(probes, turns), places.graph.get_operations())
-        return results
+        places, probes = GraphPositions(), LayerProbes(self._task.root, self._task.parameters)
+        owners, outputs = _stepped(self._task, fed, probes, places)
+        self._owners = AttributionByName(owners, places.graph.get_operations())
+        return outputs
 
     def run(self) -> None:
         self._program(*self._task.fed)
 
     def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
         """Return the layer and phase of the operator of that name; None for the graph itself, which is called like an operator."""
-        return None if self._owners is None or not ran.name else self._owners.of(ran.name)
+        return self._owners.of(ran.name) if ran.name else None
 
     def shapes(self, ran: ProfiledOperator) -> Shapes:
         """Return the shapes of the operator's inputs in the graph."""
-        return () if self._owners is None else self._owners.shapes(ran.name, ran.type)
+        return self._owners.shapes(ran.name, ran.type)
 
 
 def _stepped(
-    task: StepPhases,
-    fed: Sequence[Any],
-    probes: LayerProbes,
-    marks: HostTimestamps | GraphPositions,
-    results: list[tf.Tensor] | None = None,
-) -> PhaseBoundaries:
-    """One whole step, its outputs added to ``results``."""
+    task: StepPhases, fed: Sequence[Any], probes: LayerProbes, marks: HostTimestamps | GraphPositions
+) -> tuple[Attribution, object]:
+    """Run one whole step; return who owned each moment of it, and its outputs."""
     begin = marks.now()
     with task.taping() as tape, probes.attached(marks, tape):
         outputs = task.forward(*fed)
-    turned = marks.now()
+    backward = marks.now()
     gradients = [] if tape is None else task.gradients(outputs, tape)
     update = marks.now()
     task.update(gradients)
-    if results is not None:
-        results.append(outputs)
-    return PhaseBoundaries(begin, turned, update, marks.now())
+    return Attribution(probes, begin, backward, update), outputs
 
 
 def _attributed(trace: TensorflowTrace, step: _Eager | _Graph) -> Iterator[NodeRun]:
@@ -552,7 +542,7 @@ def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str
     """From an operator's name to the layers around it, outermost first."""
     operators = places.operators
     turned = len(operators)  # operators after the model, also those of its backward, are attributed by their names
-    owners = AttributionByScope(Attribution(probes, PhaseBoundaries(0, turned, turned, turned)), operators)
+    owners = AttributionByScope(Attribution(probes, 0, turned, turned), operators)
 
     def stack(operator: str) -> tuple[str, ...]:
         path, _ = owners.of(operator)

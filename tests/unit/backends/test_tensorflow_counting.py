@@ -464,3 +464,17 @@ def test_a_state_that_was_seen_before_a_layer_is_counted_as_a_graph_takes_memory
     for table in tables:  # both states, the step and what is returned for it are alive while the cell runs
         assert table.liveness is not None
         assert (table.liveness.peak_bytes, table.liveness.peak_at) == (4 * 2 * (64 + 64 + 3 + 3), "cell")
+
+
+class _Widened(layers.Layer):  # type: ignore[misc]
+    """Makes something large by ``keras.ops``, as symbolic tensors see it, before it calls TensorFlow itself."""
+
+    def call(self, inputs: Any) -> Any:
+        return tf.reduce_sum(keras.ops.repeat(inputs, 64, axis=1), axis=1, keepdims=True)
+
+
+def test_what_was_seen_of_a_layer_before_it_is_counted_as_a_graph_is_forgotten() -> None:
+    table = counted(sequential(keras.Input((4,)), _Widened(name="widened")), 2, 4)
+    assert table.method.startswith("shapes; as a graph widened: ")
+    assert table.liveness is not None
+    assert table.liveness.peak_bytes == 4 * 2 * 1  # what it returns

@@ -15,7 +15,7 @@ from keras import layers
 
 from sweeprof.backends.tensorflow import layer_times as pass_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.layer_times import calibrated, timed_steps_of
+from sweeprof.backends.tensorflow.layer_times import GraphSteps, calibrated, timed_steps_of
 from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, step_phases_of
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
@@ -155,6 +155,18 @@ def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward(mode
         assert times.forward_covered == pytest.approx(1, abs=0.25)
         assert times.backward_covered == pytest.approx(1, abs=0.25)
     assert times.probe_s.keys() == dataclasses.asdict(COST).keys()
+
+
+def test_what_depends_on_no_other_layer_waits_until_its_own_is_called() -> None:
+    """A layer reads its weights in every step, which a graph could do as soon as it begins."""
+    model = loaded(keras.Sequential([keras.Input((4,)), dense("first"), dense("second")]))
+    task = step_phases_of(model, dataclasses.replace(work(trains=False), batch=model.put(Inputs.of(X))))
+    graph = GraphSteps(task)._runs[True].get_concrete_function(*task.fed).graph
+    reads = [operator for operator in graph.get_operations() if operator.type == "ReadVariableOp"]
+    awaited = [[before.name for before in read.control_inputs if before.type == "Timestamp"] for read in reads]
+    assert len(awaited) == 4  # a kernel and a bias each
+    assert all(len(names) == 1 for names in awaited)
+    assert awaited[0] == awaited[1] != awaited[2] == awaited[3]
 
 
 class Branches(keras.Model):  # type: ignore[misc]
