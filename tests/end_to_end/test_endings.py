@@ -180,7 +180,7 @@ def test_one_killed_worker_of_the_quickstart_costs_one_row(tmp_path: Path) -> No
     assert lost["reason"] == "2 of 3 rounds measured; timing: killed by SIGKILL (signal 9)"
     assert lost["batch_size"] == 64
     assert table[table["status"] == "ok"]["latency/forward"].notna().all()
-    assert "17 of 18 combinations measured; 1 crashed" in out
+    assert "17 of 18 combinations measured; 1 incomplete" in out
     assert "killed by SIGKILL" in (folder / "report.html").read_text()
 
 
