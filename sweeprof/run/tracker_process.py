@@ -305,6 +305,7 @@ def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object])
                 lock.enter_context(host_lock(plan).taken(False))
             import_module(config["_target_"].rpartition(".")[0]).import_library()
         import scipy.special  # noqa: F401 – for the intervals of a comparison, which are sent after the last measurement
+
         if is_server:
             lock.close()
         do(message)
