@@ -96,10 +96,10 @@ def _differ_within_kinds(structure: Structure) -> bool:
 
     For that, every module and the memory of every tensor must have one place in the model, and no parameter may have a mask.
     """
-    modules, tensors = structure.paths, structure.tensors
-    if sum(map(len, modules.values())) > len(modules) or structure.is_recursive or structure.has_masks:
+    tensors = structure.tensors
+    if not structure.is_tree or structure.has_masks:
         return True
-    if any(_may_be_packed(kind.__module__) for kind in set(map(type, modules))):
+    if any(_may_be_packed(kind.__module__) for kind in set(map(type, structure.paths))):
         return True
     if not PLAIN_TENSORS.issuperset(map(type, tensors)) or not _STRIDED.issuperset(map(_layout, tensors)):
         return True
@@ -290,9 +290,9 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
         parent = None if around is None else around.row
         subtree = weights.subtree.get(module)
         owns.append(own)
-        kind = None if structure is None else structure.kinds.get(module)
-        if kind is not None and structure is not None and structure.differs(module):
-            kind = None
+        kind = None
+        if structure is not None and module not in structure.differing:
+            kind = structure.kinds.get(module)
         if call.source is not None and kind is not None:
             source = call.source.row
             assert source is not None

@@ -297,6 +297,24 @@ def contiguous(draw: Draw, name: str) -> Call:
     return (draw(tensors()),), keywords
 
 
+def reshape(draw: Draw, name: str) -> Call:
+    """Axes that are merged, divided, left out or exchanged; one of them may be what is left, and the sizes may be wrong."""
+    given = draw(tensors(st.lists(st.sampled_from([0, 1, 1, 2, 3, 4, 6]), max_size=4)))
+    parts: list[int] = []
+    for size in draw(st.one_of(st.just(given.shape), st.permutations(given.shape))):
+        inner = draw(st.sampled_from([1, 2, 3]))
+        parts += [size // inner, inner] if size and size % inner == 0 else [size]
+    shape = [1] * draw(st.integers(0, 1))
+    for part in parts:
+        if shape and draw(st.booleans()):
+            shape[-1] *= part
+        else:
+            shape.append(part)
+    if shape and draw(st.booleans()):
+        shape[draw(st.integers(0, len(shape) - 1))] = draw(st.sampled_from([-1, -1, -1, 5]))
+    return (given, shape), {}
+
+
 def compared(draw: Draw, name: str) -> Call:
     return (draw(tensors()), draw(st.sampled_from([2, 0.5, True, 1j] if name in ("eq", "ne") else [2, 0.5]))), {}
 
@@ -354,6 +372,7 @@ CALLS: dict[str, Callable[[Draw, str], Call]] = {
     "aten::stack": stack,
     "aten::roll": roll,
     "aten::contiguous": contiguous,
+    "aten::reshape": reshape,
 }
 
 
@@ -390,6 +409,12 @@ def test_an_answer_is_what_the_real_operator_returns(name: str, data: st.DataObj
     with torch.inference_mode():
         result = real(name)(*arguments, **keywords)
     assert described(answer) == described(result)
+    if isinstance(arguments[0], torch.Tensor):
+        assert is_view_of(answer, shapes[0]) == is_view_of(result, arguments[0])
+
+
+def is_view_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return tensor.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
 @pytest.mark.parametrize("name", ["aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear"])
@@ -455,6 +480,7 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::stack": ([ones(2, 3), ones(2, 3)], 1),
     "aten::roll": (ones(2, 3, 4), [1], [1]),
     "aten::contiguous": (ones(3, 2).t(),),
+    "aten::reshape": (ones(2, 6, 4), [-1, 3, 8]),
 }
 
 
@@ -490,3 +516,32 @@ def test_what_fits_both_layouts_is_concatenated_like_channels_last() -> None:
 def test_a_number_or_something_broadcast_is_answered(right: Any) -> None:
     answer = SHORTCUTS["aten::mul.Tensor"]((on_meta(ones(2, 3)), on_meta(right)), {})
     assert described(answer) == described(ones(2, 3) * right)
+
+
+@pytest.mark.parametrize("shape", [[8, 3], [2, 4, 3], [1, 4, 2, 1, 3, 1], [24]])
+def test_a_part_of_a_tensor_is_reshaped_as_a_view_from_where_it_begins(shape: list[int]) -> None:
+    part = torch.ones(3, 4, 2, 3)[1:2]
+    answer, result = (
+        SHORTCUTS["aten::reshape"]((part.to("meta").new_empty(3, 4, 2, 3)[1:2], shape), {}),
+        part.reshape(shape),
+    )
+    assert described(answer) == described(result)
+    assert answer.storage_offset() == result.storage_offset() == 24
+
+
+def ordered(*order: int) -> torch.Tensor:
+    """A tensor of shape (2, 3, 4, 5) whose axes lie in memory in that order."""
+    return torch.ones([(2, 3, 4, 5)[axis] for axis in order]).permute([order.index(axis) for axis in range(4)])
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 1, 0, 2), (1, 0, 2, 3)])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 1, 1), (1, 1), (4, 1)])
+def test_the_operand_that_is_broadcast_along_all_axes_but_one_leaves_the_layout_to_the_other(
+    shape: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    scale, given = ones(*shape), ordered(*order)
+    answer = SHORTCUTS["aten::mul.Tensor"]((on_meta(scale), on_meta(given)), {})
+    if shape:
+        assert answer.stride() == (scale * given).stride() == given.stride()
+    else:
+        assert answer is None
