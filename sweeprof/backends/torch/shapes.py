@@ -520,10 +520,17 @@ def _view_strides(sizes: tuple[int, ...], strides: tuple[int, ...], wanted: tupl
     return tuple(reversed(made))
 
 
+def _method(name: str) -> Shortcut:
+    """Return the rule of a view: the method of tensors, which torch finds quicker than an operator by its overload."""
+    method = getattr(torch.Tensor, name)
+    return lambda args, kwargs: method(*args, **kwargs) if args[0].is_meta else None
+
+
 _UNARY = (
     "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu "
     "exp sqrt rsqrt neg log erf abs sin cos"
 )
+_VIEWS = "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand"
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
 
 SHORTCUTS: dict[str, Shortcut] = {
@@ -564,6 +571,7 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::roll": _roll,
     "aten::contiguous": _contiguous,
     "aten::reshape": _reshape,
+    **{f"aten::{name}": _method(name.partition(".")[0]) for name in _VIEWS.split()},
 }
 """Shortcut by qualified name of the overload, e.g. ``aten::add.Tensor``; a default overload has no suffix."""
 
