@@ -51,6 +51,14 @@ def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
     return _channels_last(shape, given.dtype) if layout is torch.channels_last else None
 
 
+def _windows(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
+    """What a convolution or pooling returns: contiguous unless the strides suggest channels-last; None if neither is certain."""
+    made = like(given, shape)
+    if made is None and given.dim() == 4 and not _suggests_channels_last(given.shape, given.stride()):
+        return new(shape, given.dtype)
+    return made
+
+
 @lru_cache(maxsize=4096)
 def _layout_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.memory_format | None:
     if len(shape) == 4 and _suggests_channels_last(shape, strides):
@@ -202,7 +210,7 @@ def _conv(spatial: int) -> Shortcut:
         # An integer stands for a list of one; the dispatcher leaves trailing defaults out.
         rest = tuple([value if isinstance(value, int) else tuple(value) for value in args[3:]])
         made = _convolved(spatial, given.shape, weight.shape, rest)
-        return None if made is None else like(given, made)
+        return None if made is None else _windows(given, made)
 
     return shortcut
 
@@ -393,7 +401,7 @@ def _pooled(args: Args, ceil_mode: bool) -> torch.Tensor | None:
         windows = (size + 2 * pad - window + (step - 1 if ceil_mode else 0)) // step + 1
         begins_outside = ceil_mode and (windows - 1) * step >= size + pad
         made.append(windows - 1 if begins_outside else windows)
-    return like(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
+    return _windows(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
 
 
 def _adaptive_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -521,7 +529,7 @@ def _view_strides(sizes: tuple[int, ...], strides: tuple[int, ...], wanted: tupl
 
 
 def _method(name: str) -> Shortcut:
-    """Return the rule of a view: the method of tensors, which torch finds quicker than an operator by its overload."""
+    """Return the rule of a view: the method of tensors, which torch calls quicker than an operator's overload."""
     method = getattr(torch.Tensor, name)
     return lambda args, kwargs: method(*args, **kwargs) if args[0].is_meta else None
 
@@ -530,7 +538,7 @@ _UNARY = (
     "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu "
     "exp sqrt rsqrt neg log erf abs sin cos"
 )
-_VIEWS = "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand"
+_VIEWS = "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as"
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
 
 SHORTCUTS: dict[str, Shortcut] = {

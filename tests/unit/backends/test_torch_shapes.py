@@ -64,7 +64,9 @@ UNARY = (
 ).split()
 BINARY = "add sub mul div".split()
 COMPARISONS = "eq ne lt le gt ge".split()
-VIEWS = "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand".split()
+VIEWS = (
+    "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as".split()
+)
 
 
 def unary(draw: Draw, name: str) -> Call:
@@ -329,6 +331,8 @@ def view(draw: Draw, name: str) -> Call:
         "squeeze": st.tuples(axis),
         "select": st.tuples(axis, st.just(0)),
         "expand": st.sampled_from([([2, *given.shape],), ([-1] * given.dim(),)]),
+        "flatten": st.tuples(st.integers(0, given.dim() - 1)),
+        "reshape_as": st.tuples(tensors([*reversed(given.shape)], torch.float32)),
     }
     if name == "view":  # other layouts may have no view of that shape
         given = given.contiguous()
@@ -510,6 +514,8 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::squeeze.dim": (ones(2, 1, 4), 1),
     "aten::select.int": (ones(2, 6, 4), 1, 3),
     "aten::expand": (ones(2, 1, 4), [2, 6, -1]),
+    "aten::flatten.using_ints": (ones(2, 6, 4), 1),
+    "aten::reshape_as": (ones(2, 6, 4), ones(3, 4, 4)),
 }
 
 
@@ -545,6 +551,18 @@ def test_what_fits_both_layouts_is_concatenated_like_channels_last() -> None:
 def test_a_number_or_something_broadcast_is_answered(right: Any) -> None:
     answer = SHORTCUTS["aten::mul.Tensor"]((on_meta(ones(2, 3)), on_meta(right)), {})
     assert described(answer) == described(ones(2, 3) * right)
+
+
+@pytest.mark.parametrize("name", "conv2d max_pool2d avg_pool2d".split())
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_some_channels_of_one_image_are_answered(name: str, channels_last: bool) -> None:
+    """The first half, as of ShuffleNet; contiguous, but not with the strides of a new tensor."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    given, rest = ones(1, 8, 8, 8).contiguous(memory_format=layout)[:, :4], ORDINARY[f"aten::{name}"][1:]
+    answer = SHORTCUTS[f"aten::{name}"](tuple(map(on_meta, (given, *rest))), {})
+    assert (answer is None) == channels_last
+    if answer is not None:
+        assert described(answer) == described(real(f"aten::{name}")(given, *rest))
 
 
 @pytest.mark.parametrize("shape", [[8, 3], [2, 4, 3], [1, 4, 2, 1, 3, 1], [24]])
