@@ -23,7 +23,7 @@ from sweeprof.backends.torch.model import (
     with_quantized_weights,
 )
 from sweeprof.backends.torch.private import inductor_settings
-from sweeprof.backends.torch.state import known_accelerator, modules_of, parameters_kept, tensors_of, unchanged
+from sweeprof.backends.torch.state import known_accelerator, modules_of, parameters_kept, tensors_among, unchanged
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
@@ -153,13 +153,15 @@ class TorchBackend:
 
     @contextmanager
     def borrowed(self, model: torch.nn.Module, is_trained: bool = False) -> Iterator[None]:
-        modes = [(vars(module), module.training) for module in modules_of(model) if module.training]
+        modules = modules_of(model)
+        tensors = tensors_among(modules)
+        modes = [(vars(module), module.training) for module in modules if module.training]
         try:
             for attributes, _ in modes:
                 # Not `eval()`: what a model does when it is called, merging adapters for example, could not be undone.
                 attributes["training"] = False
             with (
-                unchanged(model, values=self._may_change_values(model)),
+                unchanged(model, values=self._may_change_values(tensors), modules=modules, tensors=tensors),
                 parameters_kept(model) if is_trained else nullcontext(),
             ):
                 yield
@@ -167,10 +169,10 @@ class TorchBackend:
             for attributes, mode in modes:
                 attributes["training"] = mode
 
-    def _may_change_values(self, model: torch.nn.Module) -> bool:
+    def _may_change_values(self, tensors: Sequence[torch.Tensor]) -> bool:
         """True unless the model is on the meta device, where nothing is run, and stays as it is."""
         is_converted = self.precision is not None or self.channels_last
-        return is_converted or not all(tensor.is_meta for tensor in tensors_of(model))
+        return is_converted or not all(tensor.is_meta for tensor in tensors)
 
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()

@@ -59,9 +59,8 @@ _FUNCTIONS: frozenset[Any] = frozenset({types.FunctionType, types.BuiltinFunctio
 PLAIN_TENSORS: frozenset[Any] = frozenset({torch.Tensor, torch.nn.Parameter})
 _FIRST = tuple(vars(torch.nn.Module()))
 """The attributes that every module has, in their order: its mode, parameters and buffers first, other modules last."""
-_hooks_of = itemgetter(
-    *map(_FIRST.index, "_backward_pre_hooks _backward_hooks _forward_hooks _forward_pre_hooks".split())
-)
+_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
+_hooks_of = itemgetter(*map(_FIRST.index, _HOOKS))
 
 _POSITIONS = frozenset({"layer_idx", "layer_id", "layer_index", "layer_number", "block_idx"})
 """Attributes by which a block knows its position. They may differ between interchangeable modules; a call that reads one is not
