@@ -380,13 +380,15 @@ class ReusingCallSites(CallSites):
                     setattr(kind, name, value)
 
     def following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
-        if self.formula_of(module) is None:
+        if self.formula_of(module) is not None:
+            return super().following(module, forward)
+        if module._modules:  # to run a module without others in it is as quick as to reuse a call of it
             kind = self.structure.kinds.get(module) if self._may_repeat else None
-            # To run a module without others in it is as quick as to reuse a call of it.
-            if kind is not None and module._modules and self.structure.frequency[kind] > 1:
+            if kind is not None and self.structure.frequency[kind] > 1:
                 self._random = self._random or _random_states()
                 return partial(self._repeated, module, forward, kind)
-            rule = operator_of(module) if self._are_original else None
+        elif self._are_original:
+            rule = operator_of(module)
             if rule is not None:
                 return partial(self._single, module, forward, rule)
         return super().following(module, forward)
