@@ -298,9 +298,9 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
         parent = None if around is None else around.row
         subtree = weights.subtree.get(module)
         owns.append(own)
-        kind = None
-        if structure is not None and module not in structure.differing:
-            kind = structure.kinds.get(module)
+        kind = None if structure is None else structure.kinds.get(module)
+        if kind is not None and structure is not None and structure.differs(module):
+            kind = None
         if call.source is not None and kind is not None:
             source = call.source.row
             assert source is not None

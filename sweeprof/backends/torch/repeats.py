@@ -24,7 +24,7 @@ import random
 import types
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -57,10 +57,8 @@ PLAIN_VALUES: frozenset[Any] = frozenset(
 )
 _FUNCTIONS: frozenset[Any] = frozenset({types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType})
 PLAIN_TENSORS: frozenset[Any] = frozenset({torch.Tensor, torch.nn.Parameter})
+_hooks_of = itemgetter("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
 _FIRST = tuple(vars(torch.nn.Module()))
-"""The attributes that every module has, in their order: its mode, parameters and buffers first, other modules last."""
-_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
-_hooks_of = itemgetter(*map(_FIRST.index, _HOOKS))
 
 _POSITIONS = frozenset({"layer_idx", "layer_id", "layer_index", "layer_number", "block_idx"})
 """Attributes by which a block knows its position. They may differ between interchangeable modules; a call that reads one is not
@@ -78,25 +76,6 @@ class _NotComparable(Exception):
     """A module, arguments or results contain something of which it is not known what it does, or in what state it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class _AttributeNames:
-    """The attributes of some modules of one class."""
-
-    number: int
-    """Stands for the class and the names in a module's key."""
-    are_comparable: bool
-    """False: it is not known what the forward of such a module depends on."""
-    unused: str | None
-    """An attribute that has no influence in inference."""
-    positions: frozenset[str]
-
-    def hidden(self, is_training: bool) -> Collection[str]:
-        """Return the attributes that may differ between interchangeable modules."""
-        if self.unused is None or is_training:
-            return self.positions
-        return self.positions | {self.unused}
-
-
 class Structure:
     """Every module below a root, each once, parents first."""
 
@@ -110,9 +89,6 @@ class Structure:
         """True if a parameter or buffer has no shape yet; no modules are comparable then."""
         self.positions: dict[type, set[str]] = {}
         """Classes of modules that have such attributes."""
-        self.differing: set[torch.nn.Module] = set()
-        """Modules that may have an attribute in which they differ from other modules of their kind."""
-        self._names: dict[tuple[type, tuple[str, ...]], _AttributeNames] = {}
         self._objects: dict[int, tuple[object, tuple[object, ...]]] = {}
         """Other objects that modules hold, with what they held."""
         children = 0
@@ -140,6 +116,11 @@ class Structure:
                     continue
         self.frequency = Counter(self.kinds.values())
 
+    def differs(self, module: torch.nn.Module) -> bool:
+        """True if the module may have an attribute in which it differs from other modules of its kind."""
+        kind: Any = type(module)
+        return kind in self.positions or (_unused(kind) is not None and not module.training)
+
     def objects_changed(self) -> bool:
         """True if an object that is no module, but is held by one, has other attributes than before."""
         return any(
@@ -155,18 +136,19 @@ class Structure:
         """
         attributes = vars(module)
         values = list(attributes.values())
-        kind_and_names = type(module), tuple(attributes)
-        names = self._names.get(kind_and_names) or self._named(*kind_and_names)
-        if not names.are_comparable or any(_hooks_of(values)):
-            raise _NotComparable
+        kind: Any = type(module)
         own = len(_FIRST)
-        is_training, parameters, buffers, children, rest = *values[:3], values[own - 1], values[own:]
-        parts: list[Any] = [names.number, is_training, len(parameters)]
-        for held in (parameters, buffers):
+        if len(values) < own or values[own - 1] is not attributes.get("_modules"):
+            raise _NotComparable
+        if any(_hooks_of(attributes)) or "forward" in attributes or not _is_plain(kind):
+            raise _NotComparable
+        parts: list[Any] = [kind, values[0], len(values[1])]  # which of the tensors that follow are parameters
+        for held in values[1:3]:
             if held:
                 parts += held
                 for tensor in held.values():
                     parts.append(_ABSENT if tensor is None else _tensor_key(tensor))
+        children = values[own - 1]
         if children:
             parts += children
             for child in children.values():
@@ -174,21 +156,14 @@ class Structure:
                 if child_kind is None:
                     raise _NotComparable
                 parts.append(child_kind)
-        hidden = names.hidden(is_training)
-        if hidden:
-            self.differing.add(module)
-            rest = [
-                _ABSENT if name in hidden else value for name, value in zip(kind_and_names[1][own:], rest, strict=True)
-            ]
-        return *parts, self._parts(rest, module)
-
-    def _named(self, kind: type, names: tuple[str, ...]) -> _AttributeNames:
-        positions = _POSITIONS.intersection(names)
-        if positions:
-            self.positions.setdefault(kind, set()).update(positions)
-        are_comparable = names[: len(_FIRST)] == _FIRST and "forward" not in names and _is_plain(kind)
-        made = _AttributeNames(len(self._names), are_comparable, _unused(kind), positions)
-        return self._names.setdefault((kind, names), made)
+        names, rest = tuple(attributes), values[own:]
+        unused = None if values[0] else _unused(kind)
+        if unused is None and not _POSITIONS.isdisjoint(names):
+            self.positions.setdefault(kind, set()).update(_POSITIONS.intersection(names))
+        if unused is not None or kind in self.positions:
+            hidden = {unused, *self.positions.get(kind, ())}
+            rest = [_ABSENT if name in hidden else value for name, value in zip(names[own:], rest, strict=True)]
+        return *parts, names, self._parts(rest, module)
 
     def _parts(self, values: Any, module: torch.nn.Module) -> Hashable:
         """Return a key of several values with their types."""

@@ -102,6 +102,8 @@ def test_weights_that_are_shared_count_once() -> None:
 
 def test_a_frozen_parameter_is_told_from_a_buffer() -> None:
     class Scale(nn.Module):
+        scale: torch.Tensor
+
         def __init__(self, values: torch.Tensor) -> None:
             super().__init__()
             if isinstance(values, nn.Parameter):
