@@ -199,6 +199,7 @@ def declared() -> Mapping[str, Metric]:
     return _DECLARED
 
 
+@cache  # of every metric that is known, for each profile
 def parameter_name(name: str) -> str:
     """Return the name of a metric as a parameter: ``compute_macs`` for ``compute/macs``."""
     return re.sub(r"\W", "_", name)

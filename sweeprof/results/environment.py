@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -213,6 +214,12 @@ def host_columns(settings: Mapping[str, object]) -> dict[str, str | int]:
     Args:
         settings: of the framework, of which ``threads`` and ``inter-op threads`` are read.
     """
+    threads, interop_threads = _setting(settings, "threads"), _setting(settings, "inter-op threads")
+    return {**_hardware(), "host_threads": threads, "host_interop_threads": interop_threads}
+
+
+@cache  # for every profile of a process
+def _hardware() -> Mapping[str, str | int]:
     names = [gpu.model for gpu in gpus()]
     return {
         "host_name": socket.gethostname(),
@@ -224,8 +231,6 @@ def host_columns(settings: Mapping[str, object]) -> dict[str, str | int]:
         "host_logical_cores": psutil.cpu_count(logical=True) or "unknown: the system does not tell",
         "host_memory_bytes": psutil.virtual_memory().total,
         "host_gpus": ", ".join(names) or "none: NVIDIA's driver lists no GPU",
-        "host_threads": _setting(settings, "threads"),
-        "host_interop_threads": _setting(settings, "inter-op threads"),
     }
 
 

@@ -23,7 +23,14 @@ from sweeprof.backends.torch.model import (
     with_quantized_weights,
 )
 from sweeprof.backends.torch.private import inductor_settings
-from sweeprof.backends.torch.state import in_mode, known_accelerator, parameters_kept, tensors_of, unchanged
+from sweeprof.backends.torch.state import (
+    in_mode,
+    known_accelerator,
+    modules_of,
+    parameters_kept,
+    tensors_among,
+    unchanged,
+)
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
@@ -153,14 +160,19 @@ class TorchBackend:
 
     @contextmanager
     def borrowed(self, model: torch.nn.Module, is_trained: bool = False) -> Iterator[None]:
-        kept = parameters_kept(model) if is_trained else nullcontext()
-        with in_mode(model, is_training=False), unchanged(model, values=self._may_change_values(model)), kept:
+        modules = modules_of(model)
+        tensors = tensors_among(modules)
+        with (
+            in_mode(modules, is_training=False),
+            unchanged(model, values=self._may_change_values(tensors), modules=modules, tensors=tensors),
+            parameters_kept(model) if is_trained else nullcontext(),
+        ):
             yield
 
-    def _may_change_values(self, model: torch.nn.Module) -> bool:
+    def _may_change_values(self, tensors: Sequence[torch.Tensor]) -> bool:
         """True unless the model is on the meta device, where nothing is run, and stays as it is."""
         is_converted = self.precision is not None or self.channels_last
-        return is_converted or not all(tensor.is_meta for tensor in tensors_of(model))
+        return is_converted or not all(tensor.is_meta for tensor in tensors)
 
     def memory_meter(self) -> ProcessMemory:
         return ProcessMemory()

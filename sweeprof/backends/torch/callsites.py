@@ -393,15 +393,18 @@ def excluded_paths(paths: Mapping[torch.nn.Module, list[str]], selection: Module
 def paths_of(root: torch.nn.Module) -> dict[torch.nn.Module, list[str]]:
     """Every module with every path by which it can be reached; one that is registered under several parents has several."""
     found: dict[torch.nn.Module, list[str]] = {}
-
-    def visit(module: torch.nn.Module, path: str, above: frozenset[int]) -> None:
-        found.setdefault(module, []).append(path or ROOT)
-        inner = None
-        for name, child in module._modules.items():
-            if child is not None:
-                inner = inner or above | {id(module)}
-                if id(child) not in inner:
-                    visit(child, f"{path}.{name}" if path else name, inner)
-
-    visit(root, "", frozenset())
+    _add_paths(root, "", frozenset(), found)
     return found
+
+
+def _add_paths(
+    module: torch.nn.Module, path: str, above: frozenset[int], found: dict[torch.nn.Module, list[str]]
+) -> None:
+    """Add the path of a module and those below it; no function within :func:`paths_of`, which would be part of a cycle."""
+    found.setdefault(module, []).append(path or ROOT)
+    inner = None
+    for name, child in module._modules.items():
+        if child is not None:
+            inner = inner or above | {id(module)}
+            if id(child) not in inner:
+                _add_paths(child, f"{path}.{name}" if path else name, inner, found)

@@ -96,10 +96,10 @@ def _differ_within_kinds(structure: Structure) -> bool:
 
     For that, every module and the memory of every tensor must have one place in the model, and no parameter may have a mask.
     """
-    modules, tensors = structure.paths, structure.tensors
-    if sum(map(len, modules.values())) > len(modules) or structure.is_recursive or structure.has_masks:
+    tensors = structure.tensors
+    if not structure.is_tree or structure.has_masks:
         return True
-    if any(_may_be_packed(kind.__module__) for kind in set(map(type, modules))):
+    if any(_may_be_packed(kind.__module__) for kind in set(map(type, structure.paths))):
         return True
     if not PLAIN_TENSORS.issuperset(map(type, tensors)) or not _STRIDED.issuperset(map(_layout, tensors)):
         return True
@@ -130,15 +130,21 @@ def _by_kind(modules: Mapping[torch.nn.Module, Sequence[str]], kinds: Mapping[to
 
 def _plain_weights(module: torch.nn.Module) -> Weights:
     """Return a module's own weights if its tensors are plain and not shared."""
-    found = [
-        Variable(None, tensor.numel(), tensor.itemsize, dtype_name(tensor.dtype), tensor.requires_grad, False)
-        for tensor in module._parameters.values()
-        if tensor is not None
-    ]
-    for name, tensor in module._buffers.items():
-        if tensor is not None and name not in module._non_persistent_buffers_set:
-            found.append(Variable(None, tensor.numel(), tensor.itemsize, dtype_name(tensor.dtype), False, True))
-    return summed(found)
+    params = trainable = params_bytes = buffers = buffers_bytes = 0
+    dtypes: dict[str, int] = {}
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            elements, dtype = parameter.numel(), dtype_name(parameter.dtype)
+            params += elements
+            params_bytes += elements * parameter.itemsize
+            dtypes[dtype] = dtypes.get(dtype, 0) + elements
+            if parameter.requires_grad:
+                trainable += elements
+    for name, buffer in module._buffers.items():
+        if buffer is not None and name not in module._non_persistent_buffers_set:
+            buffers += buffer.numel()
+            buffers_bytes += buffer.numel() * buffer.itemsize
+    return Weights(params, trainable, params_bytes, buffers, buffers_bytes, dtypes)
 
 
 def _by_tensor(held: Mapping[torch.nn.Module, Sequence[Variable]]) -> ModuleWeights:
@@ -243,13 +249,13 @@ class _Layer(NamedTuple):
 def _layer_of(module: torch.nn.Module) -> _Layer:
     """Return the description of a module."""
     attributes = vars(module)
-    kernel_size = _sizes(attributes.get("kernel_size", ()))
+    kernel_size = _sizes(attributes.get("kernel_size"))
     groups = attributes.get("groups") if kernel_size else None
     return _Layer(
         type(module).__name__,
         arguments_of(module),
         kernel_size,
-        _sizes(attributes.get("stride", ())),
+        _sizes(attributes.get("stride")),
         groups if isinstance(groups, int) else None,
     )
 
@@ -264,6 +270,8 @@ def arguments_of(module: torch.nn.Module) -> str:
 
 def _sizes(value: object) -> tuple[int, ...]:
     """Return a kernel size or stride; empty for a value that is none."""
+    if value is None:  # most layers have no such attribute
+        return ()
     sizes = value if isinstance(value, tuple | list) else (value,)
     return tuple(sizes) if set(map(type, sizes)) <= {int} else ()
 
@@ -307,11 +315,15 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
                 layers[kind] = layer
         rows.append(_row(call, layer, own, subtree, index, parent))
 
+    entered: set[str] = set()
     for call in sites.calls:
-        for path in above(call.path)[1:] if lists else ():
-            if path in lists:
-                lists.discard(path)
-                add(ModuleCall(None, path, None), waiting.pop(path), -1)
+        holder = call.path.rpartition(".")[0]
+        if lists and holder not in entered:
+            entered.add(holder)
+            for path in above(call.path)[1:]:
+                if path in lists:
+                    lists.discard(path)
+                    add(ModuleCall(None, path, None), waiting.pop(path), -1)
         if call.module is not None:
             index = times.get(call.path, 0)
             times[call.path] = index + 1

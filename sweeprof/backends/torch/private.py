@@ -66,8 +66,9 @@ def inductor_settings() -> str:
     inductor: Any = sys.modules.get("torch._inductor.config")
     if inductor is None:
         return ""
-    values, lines = inductor.get_config_copy(), []
-    for line in inductor.codegen_config().splitlines():
+    listed = inductor.codegen_config().splitlines()
+    values, lines = inductor.get_config_copy() if listed else {}, []
+    for line in listed:
         name = line.partition(" = ")[0].removeprefix(f"{inductor.__name__}.")
         if name not in values or values[name] != inductor._config[name].default:
             lines.append(line)

@@ -100,8 +100,8 @@ class Structure:
             if module._modules:
                 children += len(children_of(module))
                 parents.append((type(module), *module._modules.keys()))
-        self.is_recursive = children >= len(paths)
-        """True if a module is within itself."""
+        self.is_tree = children < len(paths)
+        """False if a module is held twice, or is within itself."""
         self.has_masks = any(name.endswith(ORIGINAL) for name in names)
         """True if ``torch.nn.utils.prune`` has put a mask on a parameter."""
         self.kinds: dict[torch.nn.Module, Kind] = {}
@@ -142,7 +142,7 @@ class Structure:
             raise _NotComparable
         if any(_hooks_of(attributes)) or "forward" in attributes or not _is_plain(kind):
             raise _NotComparable
-        parts: list[Any] = [kind, values[0]]
+        parts: list[Any] = [kind, values[0], len(values[1])]  # which of the tensors that follow are parameters
         for held in values[1:3]:
             if held:
                 parts += held
@@ -346,6 +346,8 @@ class ReusingCallSites(CallSites):
             yield
         finally:
             self._runs.clear()
+            # They refer to this object; without the cycle, it and the model are freed with their last references.
+            del self._live, self._mode
             for (kind, name), value in zip(watched, before, strict=True):
                 if value is watched:
                     delattr(kind, name)
@@ -353,13 +355,15 @@ class ReusingCallSites(CallSites):
                     setattr(kind, name, value)
 
     def following(self, module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:
-        if self.formula_of(module) is None:
+        if self.formula_of(module) is not None:
+            return super().following(module, forward)
+        if module._modules:  # to run a module without others in it is as quick as to reuse a call of it
             kind = self.structure.kinds.get(module) if self._may_repeat else None
-            # To run a module without others in it is as quick as to reuse a call of it.
-            if kind is not None and module._modules and self.structure.frequency[kind] > 1:
+            if kind is not None and self.structure.frequency[kind] > 1:
                 self._random = self._random or _random_states()
                 return partial(self._repeated, module, forward, kind)
-            rule = operator_of(module) if self._are_original else None
+        elif self._are_original:
+            rule = operator_of(module)
             if rule is not None:
                 return partial(self._single, module, forward, rule)
         return super().following(module, forward)

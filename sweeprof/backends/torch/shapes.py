@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -48,6 +49,14 @@ def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
     if layout is torch.contiguous_format:
         return new(shape, given.dtype)
     return _channels_last(shape, given.dtype) if layout is torch.channels_last else None
+
+
+def _windows(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
+    """What a convolution or pooling returns: contiguous unless the strides suggest channels-last; None if neither is certain."""
+    made = like(given, shape)
+    if made is None and given.dim() == 4 and not _suggests_channels_last(given.shape, given.stride()):
+        return new(shape, given.dtype)
+    return made
 
 
 @lru_cache(maxsize=4096)
@@ -159,10 +168,18 @@ def _broadcasted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None
         return None
     if left.is_contiguous() and right.is_contiguous():
         return new(shape, left.dtype)
-    strides = (
-        packed_strides(left) if tuple(shape) == tuple(left.shape) else None
-    )  # the first operand decides the order of the axes
+    strides = None
+    if tuple(shape) == tuple(left.shape):  # the first operand decides the order of the axes
+        strides = packed_strides(left)
+    elif tuple(shape) == tuple(right.shape) and _leaves_order_open(left, shape):
+        strides = packed_strides(right)
     return None if strides is None else torch.empty_strided(shape, strides, dtype=left.dtype, device=META)
+
+
+def _leaves_order_open(tensor: torch.Tensor, shape: Sequence[int]) -> bool:
+    """True if a tensor has at most one axis that is not broadcast to ``shape``, so that it has no order of axes."""
+    sizes = zip(tensor.shape, shape[len(shape) - tensor.dim() :], strict=True)
+    return sum(own != 1 or size == 1 for own, size in sizes) <= 1
 
 
 def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
@@ -193,7 +210,7 @@ def _conv(spatial: int) -> Shortcut:
         # An integer stands for a list of one; the dispatcher leaves trailing defaults out.
         rest = tuple([value if isinstance(value, int) else tuple(value) for value in args[3:]])
         made = _convolved(spatial, given.shape, weight.shape, rest)
-        return None if made is None else like(given, made)
+        return None if made is None else _windows(given, made)
 
     return shortcut
 
@@ -384,7 +401,7 @@ def _pooled(args: Args, ceil_mode: bool) -> torch.Tensor | None:
         windows = (size + 2 * pad - window + (step - 1 if ceil_mode else 0)) // step + 1
         begins_outside = ceil_mode and (windows - 1) * step >= size + pad
         made.append(windows - 1 if begins_outside else windows)
-    return like(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
+    return _windows(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
 
 
 def _adaptive_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -469,10 +486,59 @@ def _contiguous(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     return given if given.is_contiguous() else new(given.shape, given.dtype)
 
 
+def _reshape(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """``(input, shape)``: a view if the elements lie in memory in the order of the new shape; else a new tensor."""
+    given, wanted = args
+    if not given.is_meta or not given.dim() or not given.numel():
+        return None
+    shape = _complete(tuple(wanted), given.numel())
+    if shape is None:
+        return None
+    strides = _view_strides(given.shape, given.stride(), shape)
+    return new(shape, given.dtype) if strides is None else given.as_strided(shape, strides)
+
+
+@lru_cache(maxsize=4096)
+def _complete(shape: tuple[int, ...], elements: int) -> tuple[int, ...] | None:
+    """Return a shape with the size of its axis of -1; None if it cannot have so many elements."""
+    known = prod([size for size in shape if size != -1])
+    if shape.count(-1) == 1 and known > 0:
+        shape = tuple([elements // known if size == -1 else size for size in shape])
+    return shape if min(shape, default=1) > 0 and prod(shape) == elements else None
+
+
+@lru_cache(maxsize=4096)
+def _view_strides(sizes: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the strides of a view of another shape; None if only a copy can have it. Follows torch's ``computeStride``."""
+    made: list[int] = []  # from the last axis to the first, like all that follows
+    axes = list(wanted)
+    elements, step = 1, strides[-1]
+    for axis in reversed(range(len(sizes))):
+        elements *= sizes[axis]
+        if axis and (sizes[axis - 1] == 1 or strides[axis - 1] == elements * step):
+            continue  # it lies in memory like one axis together with the axis before it
+        filled = 1
+        while axes and (filled < elements or axes[-1] == 1):
+            made.append(filled * step)
+            filled *= axes.pop()
+        if filled != elements:
+            return None
+        if axis:
+            elements, step = 1, strides[axis - 1]
+    return tuple(reversed(made))
+
+
+def _method(name: str) -> Shortcut:
+    """Return the rule of a view: the method of tensors, which torch calls quicker than an operator's overload."""
+    method = getattr(torch.Tensor, name)
+    return lambda args, kwargs: method(*args, **kwargs) if args[0].is_meta else None
+
+
 _UNARY = (
     "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu "
     "exp sqrt rsqrt neg log erf abs sin cos"
 )
+_VIEWS = "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as"
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
 
 SHORTCUTS: dict[str, Shortcut] = {
@@ -512,6 +578,8 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::stack": _stack,
     "aten::roll": _roll,
     "aten::contiguous": _contiguous,
+    "aten::reshape": _reshape,
+    **{f"aten::{name}": _method(name.partition(".")[0]) for name in _VIEWS.split()},
 }
 """Shortcut by qualified name of the overload, e.g. ``aten::add.Tensor``; a default overload has no suffix."""
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, compress
+from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
@@ -110,6 +110,9 @@ class WrappedForward(partial[Any]):
         return _itself, (self.original,)
 
 
+_ABSENT: Any = object()
+
+
 def _itself(forward: Callable[..., object]) -> Callable[..., object]:
     return forward
 
@@ -127,25 +130,25 @@ def forwards_wrapped(
     try:
         for module in modules:
             attributes = vars(module)
-            wrapped.append((attributes, attributes.get("forward", wrapped)))
+            wrapped.append((attributes, attributes.get("forward", _ABSENT)))
             forward = module.forward
             attributes["forward"] = WrappedForward.of(forward, wrap(module, forward))
         yield
     finally:
         for attributes, before in wrapped:
-            if before is wrapped:
+            if before is _ABSENT:
                 attributes.pop("forward", None)
             else:
                 attributes["forward"] = before
 
 
 @contextmanager
-def in_mode(module: torch.nn.Module, *, is_training: bool) -> Iterator[None]:
-    """Within it every module is in training mode, or none is.
+def in_mode(modules: Iterable[torch.nn.Module], *, is_training: bool) -> Iterator[None]:
+    """Within it all of the modules are in training mode, or none is.
 
     Not by ``train()`` or ``eval()``: what a model does when it is called, merging adapters for example, could not be undone.
     """
-    others = [vars(inner) for inner in modules_of(module) if inner.training != is_training]
+    others = [vars(module) for module in modules if module.training != is_training]
     try:
         for attributes in others:
             attributes["training"] = is_training
@@ -265,8 +268,9 @@ class Attributes:
         """Those of the same class share them."""
         self._values = list(chain.from_iterable(map(dict.values, self._current)))
         self._containers = [value for value in self._values if type(value) in _CONTAINERS]
-        self._container_sizes = list(map(len, self._containers))
-        self._filled = list(compress(self._containers, self._container_sizes))
+        self._filled = list(filter(None, self._containers))
+        """Those that are not empty, which are few: most are for hooks that a module does not have."""
+        self._sizes = list(map(len, self._filled))
         self._mappings = [container for container in self._filled if isinstance(container, dict)]
         self._contents = list(self._contents_now())
 
@@ -279,7 +283,8 @@ class Attributes:
         if (
             list(map(len, self._current)) == list(map(len, self._names))
             and all(map(is_, chain.from_iterable(map(dict.values, self._current)), self._values))
-            and list(map(len, self._containers)) == self._container_sizes
+            and self._same_are_filled()
+            and list(map(len, self._filled)) == self._sizes
             and all(map(is_, self._contents_now(), self._contents))
         ):
             return []
@@ -297,11 +302,17 @@ class Attributes:
                 changed.append(module)
         return changed
 
+    def _same_are_filled(self) -> bool:
+        filled = list(filter(None, self._containers))
+        return len(filled) == len(self._filled) and all(map(is_, filled, self._filled))
+
     def _restored_containers(self) -> set[int]:
         """Put back what the containers held; returns the identities of those that held something else."""
         restored = set()
-        end, mapped = 0, sum(self._container_sizes)
-        for container, size in zip(self._containers, self._container_sizes, strict=True):
+        end, mapped = 0, sum(self._sizes)
+        sizes = dict(zip(map(id, self._filled), self._sizes, strict=True))
+        for container in self._containers:
+            size = sizes.get(id(container), 0)
             if not size and not container:
                 continue
             begin, end = end, end + size

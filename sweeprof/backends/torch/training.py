@@ -32,7 +32,7 @@ from sweeprof.backends.torch.model import (
     materialised,
     on_device,
 )
-from sweeprof.backends.torch.state import in_mode
+from sweeprof.backends.torch.state import in_mode, modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.operators import added
 from sweeprof.errors import Unsupported
@@ -204,7 +204,7 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
     if not parameters:
         raise Unsupported("no parameter requires a gradient")
     try:
-        with in_mode(module, is_training=True), torch.inference_mode(False), torch.enable_grad():
+        with in_mode(modules_of(module), is_training=True), torch.inference_mode(False), torch.enable_grad():
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
             given = config.optimizer
             optimizer = _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from sweeprof.backends.torch.counting import count_layers
 from sweeprof.backends.torch.model import build_on_meta
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.measuring.inputs import Inputs, TensorSpec
+from sweeprof.measuring.timing import without_collection
 from sweeprof.results.layers import LayerTable
 
 RUNS: list[str] = []
@@ -96,6 +98,39 @@ def test_weights_that_are_shared_count_once() -> None:
     assert next(row for row in table.rows if row.path == "3.first").params == 16
     shared = nn.Sequential(*([Block()] * 3), Block())
     counted(shared)
+
+
+def test_a_frozen_parameter_is_told_from_a_buffer() -> None:
+    class Scale(nn.Module):
+        scale: torch.Tensor
+
+        def __init__(self, values: torch.Tensor) -> None:
+            super().__init__()
+            if isinstance(values, nn.Parameter):
+                self.register_parameter("scale", values)
+            else:
+                self.register_buffer("scale", values)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale
+
+    class Scaled(nn.Sequential):
+        def __init__(self, values: torch.Tensor) -> None:
+            super().__init__(Scale(values))
+
+    table = counted(nn.Sequential(Scaled(nn.Parameter(torch.ones(8), requires_grad=False)), Scaled(torch.ones(8))))
+    scales = [row for row in table.rows if row.type == "Scale"]
+    assert [(row.params, row.buffers) for row in scales] == [(8, 0), (0, 8)]
+
+
+def test_a_model_is_freed_with_its_last_reference() -> None:
+    model = blocks(count=3)
+    counted(model)
+    reference = weakref.ref(model)
+    with without_collection():
+        count_layers(model, Inputs((TensorSpec((2, 8)),)))
+        del model
+        assert reference() is None
 
 
 def test_views_and_lists_among_results() -> None:

@@ -64,6 +64,9 @@ UNARY = (
 ).split()
 BINARY = "add sub mul div".split()
 COMPARISONS = "eq ne lt le gt ge".split()
+VIEWS = (
+    "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as".split()
+)
 
 
 def unary(draw: Draw, name: str) -> Call:
@@ -297,6 +300,45 @@ def contiguous(draw: Draw, name: str) -> Call:
     return (draw(tensors()),), keywords
 
 
+def reshape(draw: Draw, name: str) -> Call:
+    """Axes that are merged, divided, left out or exchanged; one of them may be what is left, and the sizes may be wrong."""
+    given = draw(tensors(st.lists(st.sampled_from([0, 1, 1, 2, 3, 4, 6]), max_size=4)))
+    parts: list[int] = []
+    for size in draw(st.one_of(st.just(given.shape), st.permutations(given.shape))):
+        inner = draw(st.sampled_from([1, 2, 3]))
+        parts += [size // inner, inner] if size and size % inner == 0 else [size]
+    shape = [1] * draw(st.integers(0, 1))
+    for part in parts:
+        if shape and draw(st.booleans()):
+            shape[-1] *= part
+        else:
+            shape.append(part)
+    if shape and draw(st.booleans()):
+        shape[draw(st.integers(0, len(shape) - 1))] = draw(st.sampled_from([-1, -1, -1, 5]))
+    return (given, shape), {}
+
+
+def view(draw: Draw, name: str) -> Call:
+    """With arguments that are valid, as those that reach the dispatcher."""
+    given = draw(tensors(st.lists(sizes, min_size=1, max_size=4)))
+    axis = st.integers(-given.dim(), given.dim() - 1)
+    arguments: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
+        "permute": st.tuples(st.permutations(range(given.dim()))),
+        "transpose": st.tuples(axis, axis),
+        "swapaxes": st.tuples(axis, axis),
+        "view": st.sampled_from([([-1, given.shape[-1]],), ([1, *given.shape],)]),
+        "unsqueeze": st.tuples(st.integers(-given.dim() - 1, given.dim())),
+        "squeeze": st.tuples(axis),
+        "select": st.tuples(axis, st.just(0)),
+        "expand": st.sampled_from([([2, *given.shape],), ([-1] * given.dim(),)]),
+        "flatten": st.tuples(st.integers(0, given.dim() - 1)),
+        "reshape_as": st.tuples(tensors([*reversed(given.shape)], torch.float32)),
+    }
+    if name == "view":  # other layouts may have no view of that shape
+        given = given.contiguous()
+    return (given, *draw(arguments[name])), {}
+
+
 def compared(draw: Draw, name: str) -> Call:
     return (draw(tensors()), draw(st.sampled_from([2, 0.5, True, 1j] if name in ("eq", "ne") else [2, 0.5]))), {}
 
@@ -354,6 +396,8 @@ CALLS: dict[str, Callable[[Draw, str], Call]] = {
     "aten::stack": stack,
     "aten::roll": roll,
     "aten::contiguous": contiguous,
+    "aten::reshape": reshape,
+    **{f"aten::{name}": view for name in VIEWS},
 }
 
 
@@ -390,6 +434,12 @@ def test_an_answer_is_what_the_real_operator_returns(name: str, data: st.DataObj
     with torch.inference_mode():
         result = real(name)(*arguments, **keywords)
     assert described(answer) == described(result)
+    if isinstance(arguments[0], torch.Tensor):
+        assert is_view_of(answer, shapes[0]) == is_view_of(result, arguments[0])
+
+
+def is_view_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(tensor.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 @pytest.mark.parametrize("name", ["aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear"])
@@ -455,6 +505,17 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::stack": ([ones(2, 3), ones(2, 3)], 1),
     "aten::roll": (ones(2, 3, 4), [1], [1]),
     "aten::contiguous": (ones(3, 2).t(),),
+    "aten::reshape": (ones(2, 6, 4), [-1, 3, 8]),
+    "aten::permute": (ones(2, 6, 4), [2, 0, 1]),
+    "aten::transpose.int": (ones(2, 6, 4), 1, 2),
+    "aten::swapaxes": (ones(2, 6, 4), 0, 2),
+    "aten::view": (ones(2, 6, 4), [12, -1]),
+    "aten::unsqueeze": (ones(2, 6, 4), 1),
+    "aten::squeeze.dim": (ones(2, 1, 4), 1),
+    "aten::select.int": (ones(2, 6, 4), 1, 3),
+    "aten::expand": (ones(2, 1, 4), [2, 6, -1]),
+    "aten::flatten.using_ints": (ones(2, 6, 4), 1),
+    "aten::reshape_as": (ones(2, 6, 4), ones(3, 4, 4)),
 }
 
 
@@ -490,3 +551,43 @@ def test_what_fits_both_layouts_is_concatenated_like_channels_last() -> None:
 def test_a_number_or_something_broadcast_is_answered(right: Any) -> None:
     answer = SHORTCUTS["aten::mul.Tensor"]((on_meta(ones(2, 3)), on_meta(right)), {})
     assert described(answer) == described(ones(2, 3) * right)
+
+
+@pytest.mark.parametrize("name", "conv2d max_pool2d avg_pool2d".split())
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_some_channels_of_one_image_are_answered(name: str, channels_last: bool) -> None:
+    """The first half, as of ShuffleNet; contiguous, but not with the strides of a new tensor."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    given, rest = ones(1, 8, 8, 8).contiguous(memory_format=layout)[:, :4], ORDINARY[f"aten::{name}"][1:]
+    answer = SHORTCUTS[f"aten::{name}"](tuple(map(on_meta, (given, *rest))), {})
+    assert (answer is None) == channels_last
+    if answer is not None:
+        assert described(answer) == described(real(f"aten::{name}")(given, *rest))
+
+
+@pytest.mark.parametrize("shape", [[8, 3], [2, 4, 3], [1, 4, 2, 1, 3, 1], [24]])
+def test_a_part_of_a_tensor_is_reshaped_as_a_view_from_where_it_begins(shape: list[int]) -> None:
+    part = torch.ones(3, 4, 2, 3)[1:2]
+    answer, result = (
+        SHORTCUTS["aten::reshape"]((part.to("meta").new_empty(3, 4, 2, 3)[1:2], shape), {}),
+        part.reshape(shape),
+    )
+    assert described(answer) == described(result)
+    assert answer.storage_offset() == result.storage_offset() == 24
+
+
+def ordered(*order: int) -> torch.Tensor:
+    """A tensor of shape (2, 3, 4, 5) whose axes lie in memory in that order."""
+    return torch.ones([(2, 3, 4, 5)[axis] for axis in order]).permute([order.index(axis) for axis in range(4)])
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 1, 0, 2), (1, 0, 3, 2)])
+@pytest.mark.parametrize(("shape", "is_answered"), [((5,), True), ((3, 1, 1), True), ((1, 1), True), ((4, 5), False)])
+def test_the_operand_that_is_broadcast_along_all_axes_but_one_leaves_the_layout_to_the_other(
+    shape: tuple[int, ...], is_answered: bool, order: tuple[int, ...]
+) -> None:
+    scale, given = ones(*shape), ordered(*order)
+    answer = SHORTCUTS["aten::mul.Tensor"]((on_meta(scale), on_meta(given)), {})
+    assert (answer is not None) == is_answered
+    if answer is not None:
+        assert answer.stride() == (scale * given).stride() == given.stride()
