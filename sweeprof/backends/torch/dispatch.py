@@ -83,6 +83,9 @@ class _Operator:
     is_composite: bool
     is_covered: bool
     allocates: bool
+    """True if its results have memory of their own."""
+    may_copy: bool
+    """True if its result is a view where that is possible, and else a copy."""
     written: tuple[tuple[int, str], ...]
     """Position and name of the arguments that it writes to."""
     takes_device: bool
@@ -162,7 +165,7 @@ class CountingMode(DispatchMode):
             output = func(*args, **kwargs)
         is_excluded = self._sites.is_excluded
         cost = None if self._is_silent or is_excluded else self._counted(operator, args, kwargs, output)
-        if operator.allocates:
+        if operator.allocates or (operator.may_copy and _is_copy(args, output)):
             self._live.saw(output)
         if self.recorder is not None and not self._is_silent:
             is_free = cost is None and operator.is_covered and not is_excluded
@@ -182,7 +185,7 @@ class CountingMode(DispatchMode):
         if output is not None:
             if not self._is_silent:
                 self._counted(operator, args, {}, output)
-            if operator.allocates:
+            if operator.allocates or (operator.may_copy and _is_copy(args, output)):
                 self._live.saw(output)
         return output
 
@@ -385,6 +388,16 @@ def apart_from_others() -> Iterator[None]:
         yield
 
 
+def _is_copy(args: Args, output: object) -> bool:
+    """True if a result is one tensor that shares no memory with the first argument."""
+    given = args[0]
+    if not isinstance(output, torch.Tensor) or not isinstance(given, torch.Tensor):
+        return False
+    if output.layout is not torch.strided or given.layout is not torch.strided:
+        return False
+    return output is not given and output.untyped_storage()._cdata != given.untyped_storage()._cdata
+
+
 @cache
 def known_operator(func: OpOverload) -> _Operator:
     """Return the properties of an overload, independent of user formulas."""
@@ -404,6 +417,7 @@ def known_operator(func: OpOverload) -> _Operator:
         is_composite=is_composite,
         is_covered=cost is not None or free,
         allocates=not func.is_view and not func._schema.is_mutable,
+        may_copy=func.is_view and func._can_decompose(),
         written=tuple(
             (index, argument.name)
             for index, argument in enumerate(func._schema.arguments)

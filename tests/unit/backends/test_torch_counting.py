@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from sweeprof.backends.torch.counting import count_built
+from sweeprof.backends.torch.counting import count_built, count_layers
 from sweeprof.backends.torch.state import unchanged
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import ROOT
@@ -502,3 +502,38 @@ def test_convolutions_of_any_shape(  # noqa: PLR0917
     spread, over = (math.prod(shape), outputs) if transposed else (result.numel(), inputs)
     assert table.macs == spread * over * kernel**dimensions
     assert table.rows[0].output_shapes == (tuple(result.shape),)
+
+
+class Reordered(nn.Module):
+    """Returns the result of a layer, (100, 64) and 25,600 bytes, and what a function makes of it."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self._function = function
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = self.layer(x)
+        return made, self._function(made)
+
+
+@pytest.mark.parametrize(
+    ("function", "copied"),
+    [
+        (lambda made: made.reshape(-1), 0),
+        (lambda made: made.t().reshape(-1), 25_600),
+        (lambda made: made.t().flatten(), 25_600),
+        (lambda made: made.contiguous(), 0),
+        (lambda made: made.t().contiguous(), 25_600),
+        (lambda made: made.to(torch.float32), 0),
+        (lambda made: made.to(torch.float64), 51_200),
+        (lambda made: made.chunk(2)[1], 0),
+    ],
+)
+def test_memory_of_a_result_that_is_a_view_or_a_copy(
+    function: Callable[[torch.Tensor], torch.Tensor], copied: int
+) -> None:
+    """In inference mode torch runs these as operators whose schema says that the result is a view."""
+    table = count_layers(Reordered(function).eval(), Inputs((TensorSpec((100, 64)),)))
+    assert table.liveness is not None
+    assert table.liveness.peak_bytes == 25_600 + copied
