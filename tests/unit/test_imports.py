@@ -53,6 +53,8 @@ READS_PROC = {
     "measuring/interference.py",
     # What a task gets on a cluster: the file system of the folder that is shared.
     "doctor/task.py",
+    # The children of this process, after every trial.
+    "run/fork_server.py",
 }
 
 
