@@ -95,8 +95,6 @@ class ForkServer:
             arguments += [f"{FURTHER}{theirs.fileno()}", *modules]
         child = Child(MODULE, arguments, child_environment(environment), log, [theirs.fileno() for _, theirs in pairs])
         self._begin(child, None)
-        self.further: list[ForkServer] = []
-        """Those that were forked from this one once it had imported; they do not end with it."""
         for ours, theirs in pairs:
             theirs.close()
             server = ForkServer.__new__(ForkServer)
@@ -105,6 +103,8 @@ class ForkServer:
 
     def _begin(self, process: Child | Grandchild, origin: ForkServer | None) -> None:
         self._process, self._origin = process, origin
+        self.further: list[ForkServer] = []
+        """Those that were forked from this one once it had imported; they do not end with it."""
         self._deadline = time.monotonic() + PRELOAD_S
         self._preload_s: float | None = None
 

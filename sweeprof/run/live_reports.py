@@ -26,7 +26,7 @@ from sweeprof.storage.folder import Folder
 SHARE = 0.02
 """Maximum share of the time that writing takes, and that sending takes."""
 FIRST = 2.5
-"""The first time may take so many times the share: of a sweep of a minute there is then something to read after a third of it."""
+"""The first time may take so many times the share: of a sweep of a minute there is then something to read after a quarter of it."""
 ENDS_SOON_S = 10.0
 """In the last seconds of a sweep nothing is written that the final reports replace at once."""
 WAKE_S = 5.0
