@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import select
@@ -342,6 +343,16 @@ def end_process(code: int = 0) -> NoReturn:
             with suppress(OSError):
                 os.write(2, f"error: the output could not be written: {error.strerror}\n".encode())
     os._exit(code)
+
+
+def collect_again() -> None:
+    """Let the collector of cycles run again, if it was stopped for imports, which set off full collections that free little.
+
+    What exists now is never collected: modules live as long as the process.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def inherited_connection() -> Connection:

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from sweeprof.config.override_syntax import redacted
 from sweeprof.errors import ExitCode, SweeprofError, UserError
+from sweeprof.processes import collect_again
 
 COMMANDS = {
     "report": "write every report of a sweep again, from its records",
@@ -54,6 +55,7 @@ def run_subcommand(name: str, arguments: Sequence[str]) -> int:
         options = parser.parse_args(arguments)
     else:  # DIR and uri=… of `sync` may have options between them
         options = parser.parse_intermixed_args(arguments)
+    collect_again()
     code: int = module.run(options)
     return code
 

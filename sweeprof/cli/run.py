@@ -89,11 +89,6 @@ Exit codes
 """
 
 
-def main() -> None:
-    """Run the command line and exit."""
-    sys.exit(run_command(sys.argv[1:]))
-
-
 def run_command(arguments: Sequence[str]) -> int:
     """Run ``sweeprof ARGUMENTS``; return the exit code."""
     guard_output()

@@ -216,6 +216,7 @@ def serve(
         further: connections of the fork servers that are forked from this one, and what they import in addition.
     """
     began = time.monotonic()
+    gc.disable()  # imports set off full collections, which take a fifth of their time and free little
     # An import may take minutes, in which nothing reads the socket.
     _send_when_closed(connection, signal.SIGKILL)
     for module in preload:
@@ -228,8 +229,9 @@ def serve(
     interference.remember()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     own = _children()
-    gc.collect()
-    gc.freeze()  # what is never collected is never written to, so children go on sharing its memory
+    # What is never collected is never written to, so children go on sharing its memory. Nothing is collected before either:
+    # children would make their objects where others were freed, and copy each of these pages.
+    gc.freeze()
     # From now on messages arrive, too. A fork server that was stopped continues when its shard ends, and then ends.
     _send_when_closed(connection, signal.SIGCONT)
     connection.send({"preload_s": time.monotonic() - began, "pid": os.getpid()})
@@ -298,6 +300,7 @@ def _send_when_closed(connection: Connection, number: signal.Signals) -> None:
 def _run_worker(request: Request, connection: Connection, server: int) -> None:
     """Run the trial in the forked child, and end it."""
     code = 1
+    gc.enable()
     atexit._clear()  # what the fork server's imports registered is not this process's to do
     try:
         os.setpgid(0, 0)

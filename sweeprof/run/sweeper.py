@@ -18,6 +18,7 @@ from sweeprof.config.overrides import Arguments
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Plan
 from sweeprof.plan.shards import CLUSTER
+from sweeprof.processes import collect_again
 from sweeprof.run import driver
 from sweeprof.run.dry_run import print_plan
 from sweeprof.run.launchers import set_defaults
@@ -40,6 +41,7 @@ def sweep(
         UserError: with every problem of the config.
         SystemExit: not everything was measured; Hydra passes it through as the exit code.
     """
+    collect_again()
     out = console(PIPED_WIDTH)
     live = error_console()
     output = Path(str(config.output)).absolute()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import logging
 import math
 import os
@@ -28,7 +29,7 @@ from typing import Any, TextIO, cast
 from sweeprof.errors import SweeprofError, UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
-from sweeprof.processes import Child, Connection, NoAnswer, die_with, end_process, inherited_connection
+from sweeprof.processes import Child, Connection, NoAnswer, collect_again, die_with, end_process, inherited_connection
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
@@ -299,13 +300,16 @@ def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object])
     config = message["config"]
     is_server = str(config.get("uri")).startswith(("http://", "https://"))
     with ExitStack() as lock:
-        if config["_target_"] in KNOWN:
-            with suppress(SweeprofError, OSError):
-                plan = Folder(Path(message["folder"])).read_plan()
-                lock.enter_context(host_lock(plan).taken(False))
-            import_module(config["_target_"].rpartition(".")[0]).import_library()
-        import scipy.special  # noqa: F401 – for the intervals of a comparison, which are sent after the last measurement
-
+        gc.disable()
+        try:
+            if config["_target_"] in KNOWN:
+                with suppress(SweeprofError, OSError):
+                    plan = Folder(Path(message["folder"])).read_plan()
+                    lock.enter_context(host_lock(plan).taken(False))
+                import_module(config["_target_"].rpartition(".")[0]).import_library()
+            import scipy.special  # noqa: F401 – for the intervals of a comparison, which are sent after the last measurement
+        finally:
+            collect_again()
         if is_server:
             lock.close()
         do(message)
