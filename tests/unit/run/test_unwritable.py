@@ -14,7 +14,7 @@ import pytest
 from support.plans import fake_plan, sweep_folder
 from support.samples import comparison
 from support.subcommands import subcommand
-from sweeprof.cli import run
+from sweeprof.cli.run import run_command
 from sweeprof.results.files import unwritable, write_json
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk or become another user")
@@ -92,9 +92,9 @@ def test_a_sweep_says_that_its_folder_cannot_be_written(
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # as the command sets it for the rest of its process
     # It would silence the loggers of later tests.
     monkeypatch.setattr("hydra._internal.hydra.configure_log", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["sweeprof", *said, *(fake or ["trust=true"]), "tracking=none"])
+    monkeypatch.setattr(sys, "argv", ["sweeprof"])  # which Hydra reads, and run_command completes
     with WAYS[way](place), pytest.raises(SystemExit) as ended:
-        run.main()
+        sys.exit(run_command([*said, *(fake or ["trust=true"]), "tracking=none"]))
     lines = _errors(capsys)
     if fake:
         (line,) = lines
