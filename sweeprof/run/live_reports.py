@@ -8,6 +8,7 @@ about to end.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ SHARE = 0.02
 """Maximum share of the time that writing takes, and that sending takes."""
 FIRST = 2.5
 """The first time may take so many times the share: of a sweep of a minute there is then something to read after a quarter of it."""
+EVERY_S = 10.0
+"""Reports are written no more often than that, though those of a small sweep would take less than the share."""
 ENDS_SOON_S = 10.0
 """In the last seconds of a sweep nothing is written that the final reports replace at once."""
 WAKE_S = 5.0
@@ -71,6 +74,7 @@ class LiveReports:
             if folder.is_done(Trial(id, self._first_pass)):
                 self._note_result(id)
         self._began = time.monotonic()
+        self._last_written = -math.inf
         self._ended, self._left = 0, left
         self._has_news = len(self._without_result) < len(self._axes)
 
@@ -91,14 +95,15 @@ class LiveReports:
     @property
     def is_due(self) -> bool:
         """True if there is something to write, time for it, and it will not be replaced at once."""
-        if not self._has_news or self._missing or not self._writing.allows_more():
+        now = time.monotonic()
+        if not self._has_news or self._missing or now - self._last_written < EVERY_S or not self._writing.allows_more():
             return False
-        trial_s = (time.monotonic() - self._began) / max(1, self._ended)
+        trial_s = (now - self._began) / max(1, self._ended)
         return self._left * trial_s >= ENDS_SOON_S
 
     def write(self) -> None:
         """Write the reports, and send them if that is due, too; errors are logged, the sweep goes on."""
-        self._has_news = False
+        self._has_news, self._last_written = False, time.monotonic()
         try:
             with self._writing.spent(), report_lock(self._folder.path):
                 comparison = comparison_of(self._folder, NOT_BEGUN, running=True, trust=True)

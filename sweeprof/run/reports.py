@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -40,6 +42,9 @@ MOST_INDENTED = 1000
 """Rows of a ``comparison.json`` that people may want to read."""
 MOST_LAYERS = 10_000
 """Rows of layer tables in the page; the tables of further combinations are only in their files."""
+
+OBSERVED = frozenset({"analysis", "layer_times", "operators", "allocations", "peaks", "training"})
+"""The passes with results of which a combination has files, or details in the page."""
 
 Format = Literal["samples", "parquet"]
 MOST_UNASKED = 1000
@@ -95,17 +100,57 @@ def write_reports(
 def _of_combinations(
     folder: Folder, names: Mapping[str, str]
 ) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
-    """Write the files of every combination; returns the content for the page, by name, and the number of omitted combinations."""
+    """Write the files of every combination; returns the content for the page, by name, and the number of omitted combinations.
+
+    What this process has written for the same results is not written again: a sweep that runs has its reports written often.
+    """
     seen: dict[str, Observed] = {}
     links: dict[str, dict[str, str]] = {}
+    before = _files_of_last.pop(folder.path, {})
+    _files_of_last.clear()
+    kept = _files_of_last[folder.path] = {}
     rows_left = MOST_LAYERS
     for id, name in names.items():
-        one = observed(folder, id)
-        written = write_artifacts(folder, id, one, name)
-        rows_left -= max(1, len(one.layers.rows) if one.layers is not None else 0)
+        files = before.pop(id, None)
+        if files is None or not files.are_of(folder, id, name):
+            files = _Files.written(folder, id, name)
+        layers = files.observed.layers
+        rows_left -= max(1, len(layers.rows) if layers is not None else 0)
         if rows_left >= 0 or not seen:
-            seen[name], links[name] = one, written
+            kept[id] = files
+            seen[name], links[name] = files.observed, files.links
     return seen, links, len(names) - len(seen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a combination as they were written, and what they were made of."""
+
+    title: str
+    records: list[Record]
+    observed: Observed
+    links: dict[str, str]
+
+    @classmethod
+    def written(cls, folder: Folder, id: str, title: str) -> _Files:
+        records = _observed_records(folder, id)
+        seen = _observed(records, _left_files(folder, id))
+        return cls(title, records, seen, write_artifacts(folder, id, seen, title))
+
+    def are_of(self, folder: Folder, id: str, title: str) -> bool:
+        """True if nothing has changed since they were written."""
+        now = _observed_records(folder, id)
+        return (
+            self.title == title
+            and len(now) == len(self.records)
+            and all(map(operator.is_, now, self.records))
+            and self.observed.files == _left_files(folder, id)
+            and all((folder.path / link).is_file() for link in self.links.values())
+        )
+
+
+_files_of_last: dict[Path, dict[str, _Files]] = {}
+"""Of the combinations in the last page that was written, by the sweep's folder and their ids."""
 
 
 def _names(comparison: Comparison) -> dict[str, str]:
@@ -223,17 +268,30 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 def observed(folder: Folder, combination_id: str) -> Observed:
     """Return the observations of a combination's passes; None for a pass that failed or was not run."""
-    records = folder.records_of(combination_id)
+    return _observed(_observed_records(folder, combination_id), _left_files(folder, combination_id))
+
+
+def _observed_records(folder: Folder, id: str) -> list[Record]:
+    """Return the records that a combination's files are made of."""
+    return [record for record in folder.records_of(id) if record.pass_name in OBSERVED]
+
+
+def _left_files(folder: Folder, id: str) -> tuple[str, ...]:
+    """Return the names of the files that the passes of a combination left."""
+    left = folder.path / "artifacts" / id
+    return tuple(sorted(path.name for path in left.iterdir() if path.is_file())) if left.is_dir() else ()
+
+
+def _observed(records: Sequence[Record], files: tuple[str, ...]) -> Observed:
     layers = _read(records, "analysis", LayerTable)
     times = _read(records, "layer_times", LayerTimes)
-    left = folder.path / "artifacts" / combination_id
     return Observed(
         layers=layers.with_times(times) if layers and times else layers,
         operators=_read(records, "operators", Operators),
         allocations=_read(records, "allocations", Allocations),
         peaks=_read(records, "peaks", Peaks),
         training=_read(records, "training", Training),
-        files=tuple(sorted(path.name for path in left.iterdir() if path.is_file())) if left.is_dir() else (),
+        files=files,
     )
 
 

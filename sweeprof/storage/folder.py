@@ -6,6 +6,8 @@ import dataclasses
 import os
 import re
 import stat
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +23,8 @@ from sweeprof.results.validation import validated
 
 DRIVER = "SWEEPROF_DRIVER"
 """Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
+KEPT_BYTES = 16 << 20
+"""Size of the files whose records are kept in memory, where they take several times as much."""
 MOST_REASON = 500
 """Characters of the reason for which a sweep is stopped."""
 _RECORD = re.compile(r"([^.]\w*)-r\d+\.json")
@@ -42,6 +46,45 @@ class _Decided:
 
     rounds: int
     reason: StopReason = "decided"
+
+
+class _ReadRecords:
+    """Records that this process has read, while their files stay the same: each report of a sweep reads all of them several times.
+
+    Safe to be used by several threads.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Path, tuple[tuple[int, ...], Record]] = OrderedDict()
+        """By path, those that were used last at the end: what tells one state of a file from another, and its record."""
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def record(self, path: Path) -> Record:
+        """Return the record in a file; raises like :func:`~sweeprof.passes.registry.checked_record`."""
+        status = path.stat()
+        state = (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+        with self._lock:
+            known = self._kept.get(path)
+            if known is not None and known[0] == state:
+                self._kept.move_to_end(path)
+                return known[1]
+        record = checked_record(path)
+        with self._lock:
+            self._forget(path)
+            self._kept[path] = state, record
+            self._bytes += status.st_size
+            while self._bytes > KEPT_BYTES:
+                self._forget(next(iter(self._kept)))
+        return record
+
+    def _forget(self, path: Path) -> None:
+        known = self._kept.pop(path, None)
+        if known is not None:
+            self._bytes -= known[0][0]
+
+
+_read = _ReadRecords()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +273,8 @@ class Folder:
     ) -> list[Record]:
         """Return the records of one combination, in the order of their paths; damaged files are left out.
 
+        Nobody may change them: as long as a file is the same, later calls may return the same record.
+
         Args:
             pass_name: None for those of all passes.
             damaged: gets why a file is left out, by the file's name.
@@ -242,7 +287,7 @@ class Folder:
             if match is None or pass_name not in (None, match[1]):
                 continue
             try:
-                found.append(checked_record(folder / name))
+                found.append(_read.record(folder / name))
             except (Damaged, OSError) as error:
                 if damaged is not None:
                     damaged[name] = str(error) if isinstance(error, Damaged) else str(error.strerror)
