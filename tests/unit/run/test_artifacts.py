@@ -130,3 +130,29 @@ def test_times_need_no_analysis_to_be_left_alone(tmp_path: Path) -> None:
     seen = observed(measured(tmp_path, "layer_times", "peaks"), "ca")
     assert (seen.layers, seen.peaks) == (None, PEAKS)
     assert not seen.is_detailed
+
+
+def test_files_that_would_be_the_same_are_not_written_again(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "sweep", "analysis", "operators")
+    first = report(folder)
+    layers, operator_table = folder.path / "layers" / "ca.html", folder.path / "operators" / "ca.csv"
+    before = [layers.stat().st_ino, operator_table.stat().st_ino]
+    assert report(folder) == first
+    assert [layers.stat().st_ino, operator_table.stat().st_ino] == before
+    operator_table.unlink()
+    assert report(folder) == first
+    assert operator_table.exists()
+
+    bigger = json.loads(json.dumps(lenet5(16).to_dict()))
+    Record("s1", "ca", "analysis", "ok", observations=bigger).write(folder.records)
+    text = layers.read_text(encoding="utf-8")
+    assert report(folder) != first
+    assert layers.read_text(encoding="utf-8") != text
+
+    (folder.records / "ca" / "operators-r0.json").unlink()
+    left = folder.path / "artifacts" / "ca" / "trace.json.gz"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"")
+    page = report(folder)
+    assert "artifacts/ca/trace.json.gz" in page
+    assert "operators/ca.csv" not in page

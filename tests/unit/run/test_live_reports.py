@@ -35,11 +35,16 @@ def plan_of(isolation: str = "inline", models: str = "ab", rounds: int = 2) -> P
     return fake_plan({name: {} for name in models}, isolation=isolation, rounds=rounds)
 
 
+def _write_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_reports, "SHARE", 1e9)
+    monkeypatch.setattr(live_reports, "ENDS_SOON_S", 0.0)
+    monkeypatch.setattr(live_reports, "EVERY_S", 0.0)
+
+
 def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_reports, "SHARE", 1e9)
-    monkeypatch.setattr(live_reports, "ENDS_SOON_S", 0.0)
+    _write_always(monkeypatch)
     folder = sweep_folder(tmp_path / "sweep", plan_of())
     seen: list[Comparison] = []
     with sent_to(seen.append):
@@ -67,14 +72,22 @@ def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(
 def test_the_first_report_does_not_wait_for_every_value_of_a_long_axis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_reports, "SHARE", 1e9)
-    monkeypatch.setattr(live_reports, "ENDS_SOON_S", 0.0)
+    _write_always(monkeypatch)
     folder = sweep_folder(tmp_path / "sweep", plan_of(models="abcdefg", rounds=1))
     seen: list[Comparison] = []
     with sent_to(seen.append):
         run_shard(folder, 0)
     assert seen[0].running is not None
     assert seen[0].running.done == 4
+
+
+def test_reports_are_not_written_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_always(monkeypatch)
+    monkeypatch.setattr(live_reports, "EVERY_S", 3600.0)
+    seen: list[Comparison] = []
+    with sent_to(seen.append):
+        run_shard(sweep_folder(tmp_path / "sweep", plan_of()), 0)
+    assert len(seen) == 1
 
 
 def test_a_sweep_that_is_about_to_end_leaves_the_reports_to_its_driver(
@@ -97,8 +110,7 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
 def test_what_cannot_be_written_does_not_end_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(live_reports, "SHARE", 1e9)
-    monkeypatch.setattr(live_reports, "ENDS_SOON_S", 0.0)
+    _write_always(monkeypatch)
     folder = sweep_folder(tmp_path / "sweep", plan_of())
 
     def fails(_: Comparison) -> None:
@@ -111,8 +123,7 @@ def test_what_cannot_be_written_does_not_end_the_sweep(
 
 
 def test_on_a_cluster_the_driver_writes_them_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_reports, "SHARE", 1e9)
-    monkeypatch.setattr(live_reports, "ENDS_SOON_S", 0.0)
+    _write_always(monkeypatch)
     monkeypatch.setattr(live_reports, "WAKE_S", 0.01)
     plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
     folder = sweep_folder(tmp_path / "sweep", plan)

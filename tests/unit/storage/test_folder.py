@@ -1,8 +1,9 @@
-"""Sweeps in the order of their creation, whatever the clock of the wall says."""
+"""Sweeps in the order of their creation, whatever the clock of the wall says; records as their files have them."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from support.plans import fake_plan
 from support.subcommands import subcommand
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import write_json
+from sweeprof.results.record import Record
 from sweeprof.run import driver
 from sweeprof.run.references import Place, located
 from sweeprof.storage.folder import Folder, created_at, sweeps
@@ -113,3 +115,41 @@ def test_two_sweeps_of_one_second_have_different_folders(tmp_path: Path) -> None
     ]
     assert [folder.path for folder in sweeps(tmp_path)] == made[::-1]
     assert Folder(made[0]).read_plan().created == "2026-10-25T00:45:00+00:00"
+
+
+def written(folder: Folder, reason: str, round: int = 0) -> Path:
+    return Record("s1", "ca", "timing", "failed", reason, round=round).write(folder.records)
+
+
+def test_a_record_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    path = written(folder, "first")
+    (record,) = folder.records_of("ca")
+    assert folder.records_of("ca")[0] is record
+    written(folder, "other")  # a text as long as the first
+    (changed,) = folder.records_of("ca")
+    assert changed.reason == "other"
+    content, then = path.read_bytes(), path.stat()
+    path.write_bytes(content.replace(b"other", b"third"))  # by a program that does not replace the file
+    os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert [record.reason for record in folder.records_of("ca")] == ["third"]
+    path.write_bytes(b"{")
+    damaged: dict[str, str] = {}
+    assert folder.records_of("ca", damaged=damaged) == []
+    assert list(damaged) == ["timing-r0.json"]
+    path.unlink()
+    assert folder.records_of("ca") == []
+
+
+def test_only_so_many_records_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path)
+    size = max(written(folder, "failed", number).stat().st_size for number in range(3))
+    monkeypatch.setattr("sweeprof.storage.folder.KEPT_BYTES", 2 * size)
+    first = folder.records_of("ca")
+    again = folder.records_of("ca")
+    assert again == first
+    assert not any(a is b for a, b in zip(again, first, strict=True))  # each had been forgotten when it was read next
+    assert folder.records_of("ca")[0] is not first[0]
+    monkeypatch.setattr("sweeprof.storage.folder.KEPT_BYTES", 3 * size)
+    kept = folder.records_of("ca")
+    assert all(a is b for a, b in zip(folder.records_of("ca"), kept, strict=True))
