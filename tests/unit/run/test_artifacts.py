@@ -13,6 +13,7 @@ import pytest
 from support.nets import lenet5
 from support.plans import fake_plan, sweep_folder
 from support.seen import PEAKS, allocations, layer_times, operators
+from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName, Record
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.reports import observed, write_reports
@@ -149,10 +150,19 @@ def test_files_that_would_be_the_same_are_not_written_again(tmp_path: Path) -> N
     assert report(folder) != first
     assert layers.read_text(encoding="utf-8") != text
 
-    (folder.records / "ca" / "operators-r0.json").unlink()
     left = folder.path / "artifacts" / "ca" / "trace.json.gz"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"")
-    page = report(folder)
-    assert "artifacts/ca/trace.json.gz" in page
-    assert "operators/ca.csv" not in page
+    assert "artifacts/ca/trace.json.gz" in report(folder)
+    (folder.records / "ca" / "operators-r0.json").unlink()
+    assert "operators/ca.csv" not in report(folder)
+
+
+def test_a_combination_is_named_by_the_axes_that_vary(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "sweep", "analysis")
+    report(folder)
+    layers = folder.path / "layers" / "ca.html"
+    assert "<title>model=a</title>" in layers.read_text(encoding="utf-8")
+    write_json(folder.plan, fake_plan({"a": {}}).to_dict())  # a search has more combinations with time
+    report(folder)
+    assert "<title>model=a backend=fake" in layers.read_text(encoding="utf-8")
