@@ -165,4 +165,4 @@ def test_a_combination_is_named_by_the_axes_that_vary(tmp_path: Path) -> None:
     assert "<title>model=a</title>" in layers.read_text(encoding="utf-8")
     write_json(folder.plan, fake_plan({"a": {}}).to_dict())  # a search has more combinations with time
     report(folder)
-    assert "<title>model=a backend=fake" in layers.read_text(encoding="utf-8")
+    assert "<title>model=a, backend=fake, " in layers.read_text(encoding="utf-8")
