@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sweeprof.backends.litert.files import TfliteFile, TfliteOperator, TfliteTensor, read
+from sweeprof.backends.litert.files import NAMESPACE, TfliteFile, TfliteOperator, TfliteTensor, read
 from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
 from sweeprof.counting import mapping
 from sweeprof.counting.file_graph import layer_row, liveness
-from sweeprof.counting.formulas import OperatorCost
-from sweeprof.counting.mapping import CountedOperators
+from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost
+from sweeprof.counting.mapping import CountedOperators, cost_by
 from sweeprof.counting.operators import NOTHING, REAL, added
 from sweeprof.counting.parameters import Variable, summed
 from sweeprof.results.layer_times import ROOT
@@ -26,7 +26,7 @@ VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 """Operators whose output has the memory of their input."""
 
 
-def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTable:
+def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Formulas = DEFAULTS) -> LayerTable:
     """The operators of the file for inputs of these shapes.
 
     Parameters are the constants that stand for real numbers, once each, as the file has them: after the converter has folded
@@ -39,17 +39,18 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTabl
     rows, uncovered, calls = [root], Counter[str](), Counter[str]()
     known: set[TfliteTensor] = set()
     for operator in graph.operators:
-        made = operator.result
-        if made.source is not None:
+        made = operator.outputs  # none where an operator only writes to a variable
+        if made and made[0].source is not None:
             continue
-        cost = cost_of(operator)
+        cost = cost_of(operator, formulas)
         if cost is None:
             uncovered[operator.op] += 1
         given = [tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant]
         counts = CountedOperators()
-        counts.add(operator.op, cost or NOTHING, given[0].elements if given else 0, made.elements)
+        elements = (tensors[0].elements if tensors else 0 for tensors in (given, made))
+        counts.add(operator.op, cost or NOTHING, *elements)
         weights = summed(_new_weights(operator, known))
-        row = layer_row(operator.path, operator.op, weights, counts, given, operator.outputs, is_leaf=True)
+        row = layer_row(operator.path, operator.op, weights, counts, given, made, is_leaf=True)
         row.call, row.parent = calls[operator.path], 0
         calls[operator.path] += 1
         rows.append(row)
@@ -116,15 +117,12 @@ _RULES: dict[str, TfliteRule] = {
 }
 
 
-def cost_of(call: TfliteOperator) -> OperatorCost | None:
+def cost_of(call: TfliteOperator, formulas: Formulas = DEFAULTS) -> OperatorCost | None:
     """Return the cost of one call with the activation that is fused into it; None where it is not known."""
-    name, activation = call.op, call.activation
-    if name in FREE:
-        return NOTHING
-    if name not in _RULES or (activation and activation not in _RULES):
-        return None
-    own = _RULES[name](call)
-    return added(own, _RULES[activation](call)) if activation else own
+    own = cost_by(call, formulas, NAMESPACE, _RULES, FREE)
+    if own is None or not call.activation:
+        return own
+    return added(own, _RULES[call.activation](call)) if call.activation in _RULES else None
 
 
 FREE = frozenset(
@@ -134,6 +132,7 @@ FREE = frozenset(
     EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_OR LOGICAL_NOT SELECT SELECT_V2 WHERE RANGE
     SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND SPACE_TO_DEPTH DEPTH_TO_SPACE REVERSE_V2 REVERSE_SEQUENCE ZEROS_LIKE ONE_HOT TOPK_V2
     EMBEDDING_LOOKUP RESIZE_NEAREST_NEIGHBOR MATRIX_DIAG MATRIX_SET_DIAG DYNAMIC_UPDATE_SLICE REDUCE_ALL REDUCE_ANY
+    CALL_ONCE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE
     """.split()
 )
 """Operators that move or compare, and compute nothing."""

@@ -36,6 +36,8 @@ class TfliteFile(MadeFile):
         return replace(self, path=existing(self.path, "TFLite file"))
 
 
+NAMESPACE = "litert"
+"""Of the names of its operators, for a user's formulas."""
 FLOATING = {"float64", "float32", "float16", "bfloat16"}
 FUSED = {0: "", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6", 4: "TANH", 5: "SIGN_BIT"}
 """``fusedActivationFunction`` of an operator's options."""
@@ -131,7 +133,7 @@ def _operator(operator: Any, codes: list[str], tensors: list[TfliteTensor]) -> T
     outputs = tuple(tensors[i] for i in _positions(operator.OutputsAsNumpy()))
     if op == "DEQUANTIZE" and inputs[0] is not None and inputs[0].is_constant:
         outputs[0].source, outputs[0].is_constant = inputs[0], True
-    return TfliteOperator(op, _path(op, inputs, outputs), inputs, outputs, _options(operator))
+    return TfliteOperator(op, _path(op, inputs, outputs), inputs, outputs, _options(operator), namespace=NAMESPACE)
 
 
 def _options(operator: Any) -> Mapping[str, Any]:

@@ -168,10 +168,10 @@ squared_difference: SquaredDifference
 
 
 def _attention(node: OpenvinoNode) -> OperatorCost:
-    """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none."""
+    """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none, and a causal one is no operand."""
     query, key, value = (node.operand(position).sizes for position in range(3))
     mask = node.input(3)
-    masks = int(bool(node.attributes.get("causal")) or (mask is not None and bool(mask.sizes)))
+    masks = 1 if mask is not None and mask.sizes else 0
     return operators.attention(prod(query[:-1]), key[-2], query[-1], value[-1], node.operand(0).numbers, masks=masks)
 
 
