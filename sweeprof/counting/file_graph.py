@@ -58,7 +58,7 @@ class GraphFacts:
     types: Mapping[str, str]
     """Class name by path of all modules, ``""`` for the root; empty if that is not known."""
     roles: Mapping[str, WeightRole]
-    """Role by weight; one that is the same tensor as another has none. Empty: they are guessed."""
+    """Role by weight; one that is the same tensor as another has none. Where the types are not known, neither are these."""
     sizes: Mapping[str, int]
     """Bytes by the weight of the unquantized model, of what a quantized one stores in its place."""
     views: Collection[str]
@@ -103,7 +103,7 @@ def module_table(
 
 def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights]:
     """Return weights by the path of their module: the one in the weight's name, else the first that reads it."""
-    roles = facts.roles or _guessed(graph, facts.batch_norms)
+    roles = facts.roles if facts.types else _guessed(graph, facts.batch_norms)
     readers: dict[CallTensor, str] = {}
     for operator in graph.operators:
         for value in operator.inputs:
@@ -113,7 +113,7 @@ def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights
     for weight in graph.weights:
         role = roles.get(weight.name)
         if role is not None:
-            path = weight.name.rpartition(".")[0] if facts.roles else readers.get(weight, ROOT)
+            path = weight.name.rpartition(".")[0] if facts.types else readers.get(weight, ROOT)
             found.setdefault(path or ROOT, []).append(_variable(weight, role, facts.sizes.get(weight.name)))
     return {path: summed(variables) for path, variables in found.items()}
 

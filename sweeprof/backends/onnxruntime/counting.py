@@ -435,11 +435,13 @@ def _instance_norm(node: OnnxNode) -> OperatorCost:
 
 
 def _fourier(node: OnnxNode) -> OperatorCost:
-    """The last axis has the real and the imaginary parts."""
-    sizes = node.result.sizes
-    axis = node.input(2)
-    points = sizes[int(axis.data if axis is not None else node.attributes.get("axis", -2))]
-    return operators.fourier(prod(sizes[:-1]), points, is_real=node.operand(0).sizes[-1] != 2)
+    """``(X, length, axis)``; the last axis has the real and the imaginary parts, and of a real one the half may be left out."""
+    given, made = node.operand(0).sizes, node.result.sizes
+    larger = given if prod(given[:-1]) >= prod(made[:-1]) else made
+    length, axis = node.input(1), node.input(2)
+    along = larger[int(axis.data if axis is not None else node.attributes.get("axis", -2))]
+    points = int(length.data) if length is not None and length.data is not None else along
+    return operators.fourier(prod(larger[:-1]) // max(1, along) * points, points, is_real=1 in (given[-1], made[-1]))
 
 
 COSTS: dict[str, OnnxRule] = {

@@ -173,6 +173,23 @@ def test_a_fourier_transform(tmp_path: Path) -> None:
     assert (table.macs, table.flops) == (0, round(5 * 2 * 64 * log2(64)))
 
 
+@pytest.mark.parametrize(
+    ("shape", "weights", "attributes"),
+    [
+        ((2, 64, 1), {}, {}),
+        ((2, 64, 1), {"": None, "axis": np.array(1)}, {"onesided": 1}),  # 33 of 64 points
+        ((2, 33, 2), {"length": np.array(64)}, {"onesided": 1, "inverse": 1}),
+        ((2, 48, 1), {"length": np.array(64)}, {"onesided": 1}),  # filled up with zeros
+    ],
+)
+def test_a_fourier_transform_of_real_numbers(
+    shape: Shape, weights: dict[str, Any], attributes: dict[str, int], tmp_path: Path
+) -> None:
+    """Half as much as of complex numbers, whether or not the half of it that follows from the other one is there."""
+    table = one(tmp_path, "DFT", [shape], weights, **attributes)
+    assert (table.flops, table.uncovered) == (round(2.5 * 2 * 64 * log2(64)), {})
+
+
 def test_nothing_is_both_counted_and_free() -> None:
     assert COSTS.keys() & FREE == set()
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
@@ -299,6 +316,13 @@ def test_the_roles_that_an_export_tells(tmp_path: Path) -> None:
         (ROOT, "Graph", 0, 0),
         ("head", "Linear", 15, 12),
     ]
+
+
+def test_an_export_without_weights_has_constants_and_no_parameters(tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["a", "", "scales"], ["y"], "resize")
+    path = saved(tmp_path, [node], {"a": (1, 2, 4, 4)}, {"scales": np.array([1, 1, 2, 2], np.float32)})
+    for file, params in ((Exported(path, types={"": "Upsample"}), 0), (Exported(path), 4)):
+        assert count_file(file, [(1, 2, 4, 4)], {}, DEFAULTS).params == params
 
 
 def test_peak_live_bytes_by_hand(tmp_path: Path) -> None:
