@@ -39,7 +39,7 @@ from sweeprof.backends.keras.symbolic_trace import (
     patching,
 )
 from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
-from sweeprof.counting.gradients import gradient
+from sweeprof.counting.gradients import estimated_training, gradient
 from sweeprof.counting.operators import INTEGER
 from sweeprof.counting.parameters import Variable, summed
 from sweeprof.errors import Unsupported
@@ -315,8 +315,6 @@ def _method(trace: SymbolicTrace) -> str:
 
 # Training
 
-BACKWARD_OVER_FORWARD = 2
-"""An estimated backward: a product each for the gradient of the weights and for that of the inputs."""
 _BLOCKS = frozenset({"stop_gradient", "argmax", "argmin", "one_hot", "round", "sign", "floor", "ceil"})
 """Operations that pass no gradient on."""
 _PASSES = frozenset({"add", "subtract"})
@@ -345,8 +343,7 @@ def count_training(
     missed = uncovered((*trace.calls, trace.outside))
     why = _why_estimated(trace)
     if why is not None:
-        twice = BACKWARD_OVER_FORWARD
-        return Training(macs, flops, twice * macs, twice * flops, None, why, missed)
+        return estimated_training(macs, flops, why, missed)
     backward = _Gradients(trace.ran, tensors_in((given.args, dict(given.kwargs))), tensors_in(outputs))
     return Training(
         macs,
