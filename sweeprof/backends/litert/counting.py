@@ -68,14 +68,25 @@ def _shapes_of_forward(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> d
 
 
 def _new_weights(operator: TfliteOperator, known: set[TfliteTensor]) -> list[Variable]:
-    """Parameters that this operator reads and none before it did."""
-    found = []
-    for tensor in operator.inputs:
+    """Parameters that this operator, or what it runs, reads and none before it did."""
+    found = [
+        variable for body in operator.bodies for inner in body.operators for variable in _new_weights(inner, known)
+    ]
+    for tensor in _lasting_inputs(operator):
         stored = None if tensor is None else tensor.source or tensor
         if stored is not None and stored.is_constant and stored.numbers is REAL and stored not in known:
             known.add(stored)
             found.append(Variable(stored, stored.elements, stored.itemsize, stored.dtype, True, False))
     return found
+
+
+def _lasting_inputs(operator: TfliteOperator) -> list[TfliteTensor | None]:
+    """Return the inputs of an operator; of a loop those that every turn is given, and not the first state of a network."""
+    if operator.op != "WHILE":
+        return list(operator.inputs)
+    body = operator.bodies[-1]
+    states = zip(operator.inputs, body.inputs, body.outputs, strict=True)
+    return [given for given, before, after in states if before is after]
 
 
 TfliteRule = Callable[[TfliteOperator], OperatorCost]

@@ -51,8 +51,12 @@ class TfliteTensor(CallTensor):
     """The constant that it is a copy of: weights of 16 bits are widened before they are used."""
 
 
+@dataclass(slots=True, eq=False)
 class TfliteOperator(OperatorCall[TfliteTensor]):
     """An operator of the file."""
+
+    bodies: tuple[TfliteGraph, ...] = ()
+    """The other graphs of the file that it may run: of a loop its condition and its body, of a condition its branches."""
 
     @property
     def activation(self) -> str:
@@ -64,7 +68,7 @@ TfliteGraph = FileGraph[TfliteOperator, TfliteTensor]
 
 
 def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> TfliteGraph:
-    """The main subgraph; others are the bodies of its loops and conditions.
+    """The main graph of a file.
 
     Args:
         path: of the file.
@@ -75,17 +79,24 @@ def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Tfli
     with Path(path).open("rb") as stream:
         content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)  # so that no weight is read
     model = schema.Model.GetRootAs(content)
-    main = model.Subgraphs(0)
     buffers = [model.Buffers(index) for index in range(model.BuffersLength())]
     stored = [bool(buffer.DataLength() or buffer.Size()) for buffer in buffers]
-    tensors = [_tensor(main.Tensors(index), stored) for index in range(main.TensorsLength())]
-    for index, shape in (shapes or {}).items():
-        if index < len(tensors):
-            tensors[index].shape = shape
     codes = [_name(model.OperatorCodes(index)) for index in range(model.OperatorCodesLength())]
-    operators = [_operator(main.Operators(index), codes, tensors) for index in range(main.OperatorsLength())]
-    inputs, outputs = _positions(main.InputsAsNumpy()), _positions(main.OutputsAsNumpy())
-    return FileGraph(tuple(operators), tuple(tensors[i] for i in inputs), tuple(tensors[i] for i in outputs))
+
+    def graph(position: int, known: Mapping[int, tuple[int, ...]]) -> TfliteGraph:
+        part = model.Subgraphs(position)
+        tensors = [_tensor(part.Tensors(index), stored) for index in range(part.TensorsLength())]
+        for index, shape in known.items():
+            if index < len(tensors):
+                tensors[index].shape = shape
+        operators = [_operator(part.Operators(index), codes, tensors) for index in range(part.OperatorsLength())]
+        for operator in operators:
+            inner = [body for name, body in operator.attributes.items() if name.endswith("SubgraphIndex")]
+            operator.bodies = tuple(graph(body, {}) for body in inner)
+        inputs, outputs = _positions(part.InputsAsNumpy()), _positions(part.OutputsAsNumpy())
+        return FileGraph(tuple(operators), tuple(tensors[i] for i in inputs), tuple(tensors[i] for i in outputs))
+
+    return graph(0, shapes or {})
 
 
 @cache

@@ -227,6 +227,19 @@ def test_what_is_not_known_is_listed(tmp_path: Path) -> None:
     assert table.coverage == 0
 
 
+@pytest.mark.parametrize(
+    ("layer", "params"), [(layers.LSTM, 4 * (8 * 6 + 6 * 6 + 6)), (layers.GRU, 3 * (8 * 6 + 6 * 6 + 2 * 6))]
+)
+def test_weights_within_a_loop(tmp_path: Path, layer: Any, params: int) -> None:
+    """A loop over the time steps has them in its body; the first state, which it is given, is no parameter."""
+    network = layer(6, bias_initializer="random_normal")
+    table = counted(tmp_path, keras.Sequential([keras.Input((5, 8)), network]), (3, 5, 8))
+    assert table.uncovered == {"WHILE": 1}
+    assert table.params == params + (1 if layer is layers.GRU else 0)  # the 1 of `1 - z` is a constant of the file
+    (loop,) = [row for row in table.rows if row.type == "WHILE"]
+    assert loop.params == table.params
+
+
 def test_a_file_that_keeps_a_state(tmp_path: Path) -> None:
     """Operators that write to a variable return nothing, as in models that are called for each part of a stream."""
 
