@@ -111,15 +111,21 @@ Channels = Literal["first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
-class MadeFile:
+class ModelFile:
+    """A model as a file."""
+
+    path: str
+    channels: Channels = "first"
+    """Where the model wants the channels of an image; datasets give them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFile(ModelFile):
     """A file that a converter makes in a folder of its own, where another file has what the first does not tell."""
 
     NAME: ClassVar[str]
     """Of the file in its folder."""
     FORMAT: ClassVar[str]
-    path: str
-    channels: Channels = "first"
-    """Where the model wants the channels of an image; datasets give them first."""
     outputs: Sequence[str] = ()
     """Names of the outputs, in the order of the file; empty: as the file has them."""
 

@@ -157,6 +157,11 @@ class CountedOperators:
     ops: int = 0
     operators: dict[str, OperatorCount] = field(default_factory=dict)
 
+    @property
+    def cost(self) -> OperatorCost:
+        """The costs of all of them together."""
+        return self.macs, self.flops, self.ops
+
     def add(self, name: str, cost: OperatorCost, inputs: int, outputs: int, times: int = 1) -> None:
         """Add an operator that ran so many times, with the elements of its first input and its first output."""
         macs, flops, ops = (times * figure for figure in cost)

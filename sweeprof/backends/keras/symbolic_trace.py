@@ -26,7 +26,6 @@ from keras import KerasTensor, ops
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.calls import (
     OF_A_CALL,
-    SymbolicTensors,
     described,
     dtype_of,
     itemsize,
@@ -48,6 +47,7 @@ from sweeprof.counting.formulas import (
 )
 from sweeprof.counting.liveness import OperatorRun, peak_of
 from sweeprof.counting.mapping import CountedOperators
+from sweeprof.counting.rows import NO_TENSORS, TensorShapes
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Bytes, Liveness, OperatorCount
 from sweeprof.tracebacks import first_line
@@ -81,8 +81,8 @@ class LayerCall:
     children: int = 0
     in_graph: bool = False
     """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
-    inputs: SymbolicTensors = field(default_factory=SymbolicTensors)
-    outputs: SymbolicTensors = field(default_factory=SymbolicTensors)
+    inputs: TensorShapes = NO_TENSORS
+    outputs: TensorShapes = NO_TENSORS
     counted: Cost | None = None
     """The cost by a formula of the layer's type, which replaces that of its operations."""
     counts: CountedOperators = field(default_factory=CountedOperators)

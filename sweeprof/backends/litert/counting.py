@@ -14,13 +14,14 @@ import numpy as np
 from sweeprof.backends.litert.files import NAMESPACE, TfliteFile, TfliteOperator, TfliteTensor, read
 from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
 from sweeprof.counting import mapping
-from sweeprof.counting.file_graph import layer_row, liveness
+from sweeprof.counting.file_graph import described, liveness
 from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost
-from sweeprof.counting.mapping import CountedOperators, cost_by
+from sweeprof.counting.mapping import cost_by
 from sweeprof.counting.operators import NOTHING, REAL, added
 from sweeprof.counting.parameters import Variable, summed
+from sweeprof.counting.rows import layer_row
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerTable, Weights
+from sweeprof.results.layers import LayerTable, OperatorCount, Weights
 
 VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 """Operators whose output has the memory of their input."""
@@ -35,7 +36,8 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Fo
     graph, method = read(file.path), "shapes"
     if [tensor.shape for tensor in graph.inputs] != [tuple(shape) for shape in shapes]:
         graph, method = read(file.path, _shapes_of_forward(file, shapes)), "real forward: the file leaves sizes open"
-    root = layer_row(ROOT, "tflite", Weights(), CountedOperators(), graph.inputs, graph.outputs, is_leaf=False)
+    inputs, outputs = described(graph.inputs), described(graph.outputs)
+    root = layer_row(ROOT, "tflite", Weights(), NOTHING, inputs, outputs, is_leaf=False)
     rows, uncovered, calls = [root], Counter[str](), Counter[str]()
     known: set[TfliteTensor] = set()
     for operator in graph.operators:
@@ -45,13 +47,13 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Fo
         cost = cost_of(operator, formulas)
         if cost is None:
             uncovered[operator.op] += 1
+            cost = NOTHING
         given = [tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant]
-        counts = CountedOperators()
-        elements = (tensors[0].elements if tensors else 0 for tensors in (given, made))
-        counts.add(operator.op, cost or NOTHING, *elements)
         weights = summed(_new_weights(operator, known))
-        row = layer_row(operator.path, operator.op, weights, counts, given, made, is_leaf=True)
+        row = layer_row(operator.path, operator.op, weights, cost, described(given), described(made), is_leaf=True)
         row.call, row.parent = calls[operator.path], 0
+        elements = (tensors[0].elements if tensors else 0 for tensors in (given, made))
+        row.operators = (OperatorCount(operator.op, 1, *cost, *elements),)
         calls[operator.path] += 1
         rows.append(row)
     return LayerTable(tuple(rows), dict(uncovered), method, len(graph.operators), liveness(graph, VIEWS))

@@ -451,7 +451,7 @@ COSTS: dict[str, OnnxRule] = {
     **mapping.named(mapping.resize, "Resize Upsample"),
     "GridSample": _grid_sample,
     "Gemm": mapping.matmul("transA", bias=2),
-    **mapping.named(mapping.matmul(), "MatMul MatMulInteger"),
+    **mapping.named(mapping.matmul(), "MatMul MatMulInteger QLinearMatMul"),
     "Conv": mapping.convolution(1),
     "ConvInteger": mapping.convolution(1, bias=4),
     "QLinearConv": mapping.convolution(1, weight=3, bias=8),

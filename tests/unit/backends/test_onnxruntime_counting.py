@@ -121,6 +121,19 @@ def test_products(
         assert table.ops == cost[2]
 
 
+def test_a_quantised_product(tmp_path: Path) -> None:
+    """Of files whose operators take scales and zero points; integer arithmetic is no FLOP."""
+    scale, zero, weight = np.float32(0.1), np.uint8(128), np.zeros((8, 5), np.uint8)
+    weights = {"as": scale, "az": zero, "w": weight, "ws": scale, "wz": zero, "ys": scale, "yz": zero}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["a", "as", "az"], ["b"], "quantised"),
+        helper.make_node("QLinearMatMul", ["b", *weights], ["y"], "product"),
+    ]
+    path = saved(tmp_path, nodes, {"a": (3, 8)}, weights)
+    table = counted(path, (3, 8))
+    assert (table.macs, table.flops, table.ops, table.uncovered) == (3 * 8 * 5, 0, 2 * 3 * 8 * 5 - 3 * 5, {})
+
+
 def test_textbook_operations_of_attention(tmp_path: Path) -> None:
     """Two products less their sums, a scaling, a softmax of 4·16 - 1 a row, and for each score a mask."""
     rows, keys, width = 2 * 4 * 16, 16, 8
