@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -111,23 +112,26 @@ bilinear: RESIZE_BILINEAR
 """
 
 
-_RULES: dict[str, TfliteRule] = {
-    **mapping.elementwise_rules(_ELEMENTWISE),
-    "FULLY_CONNECTED": mapping.matmul(inner=1, bias=2),  # weights (out, in): over every leading axis of the input
-    "BATCH_MATMUL": mapping.matmul("adjX"),
-    "CONV_2D": mapping.convolution(1),  # weights (out, height, width, in/groups)
-    "CONV_3D": mapping.convolution(0, -1),  # weights (depth, height, width, in, out)
-    "DEPTHWISE_CONV_2D": mapping.convolution(1, 3),  # weights (1, height, width, out)
-    # Inputs are (output shape, weights, values, bias); weights (out, height, width, in) or (depth, …, out, in).
-    **mapping.named(mapping.transposed_convolution(0, -1, 2, 3), "TRANSPOSE_CONV CONV_3D_TRANSPOSE"),
-    "AVERAGE_POOL_2D": mapping.average_pool("filterWidth", "filterHeight"),
-    "MAX_POOL_2D": mapping.max_pool,
-    "SOFTMAX": mapping.softmax(),
-    "LOG_SOFTMAX": mapping.log_softmax,
-    "GELU": mapping.gelu("approximate"),
-    **mapping.named(mapping.reduction("sum"), "SUM REDUCE_MAX REDUCE_MIN"),
-    "MEAN": mapping.reduction("mean"),
-}
+_RULES: dict[str, TfliteRule] = mapping.by_name(
+    {
+        **mapping.elementwise_rules(_ELEMENTWISE),
+        # Weights (out, in): over every leading axis of the input.
+        "FULLY_CONNECTED": partial(mapping.matmul, inner=1, bias=2),
+        "BATCH_MATMUL": partial(mapping.matmul, transposed="adjX"),
+        "CONV_2D": partial(mapping.convolution, first=1),  # weights (out, height, width, in/groups)
+        "CONV_3D": partial(mapping.convolution, first=0, end=-1),  # weights (depth, height, width, in, out)
+        "DEPTHWISE_CONV_2D": partial(mapping.convolution, first=1, end=3),  # weights (1, height, width, out)
+        # Inputs are (output shape, weights, values, bias); weights (out, height, width, in) or (depth, …, out, in).
+        "TRANSPOSE_CONV CONV_3D_TRANSPOSE": partial(mapping.transposed_convolution, first=0, end=-1, given=2, bias=3),
+        "AVERAGE_POOL_2D": partial(mapping.average_pool, window=("filterWidth", "filterHeight")),
+        "MAX_POOL_2D": mapping.max_pool,
+        "SOFTMAX": mapping.softmax,
+        "LOG_SOFTMAX": mapping.log_softmax,
+        "GELU": partial(mapping.gelu, "approximate"),
+        "SUM REDUCE_MAX REDUCE_MIN": partial(mapping.reduction, "sum"),
+        "MEAN": partial(mapping.reduction, "mean"),
+    }
+)
 
 
 def cost_of(call: TfliteOperator, formulas: Formulas = DEFAULTS) -> OperatorCost | None:
