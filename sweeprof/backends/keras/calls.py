@@ -128,6 +128,7 @@ def resembling_kernel(model: object) -> KernelName:
 _CONVOLUTIONS = (
     *(layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D),
     *(layers.SeparableConv1D, layers.SeparableConv2D),
+    *(layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose),
 )
 
 # Precision and layout
