@@ -16,6 +16,8 @@ from sweeprof.errors import UserError
 
 LENGTH = 500
 """Characters of a message in a reason; the traceback has all of it."""
+SHORT = 200
+"""Characters of an error's first line in a reason that is one of several."""
 LIBRARIES = (
     *("torch", "keras", "tensorflow", "tf_keras", "jax", "jaxlib", "flax", "numpy", "onnx", "onnxruntime"),
     *("ai_edge_litert", "openvino", "nncf", "hydra", "omegaconf"),
@@ -77,6 +79,13 @@ def message_of(error: BaseException) -> str:
             break
         message = f"{message} {line}"
     return message
+
+
+def first_line(error: BaseException) -> str:
+    """Type and first line of an error, for a reason that is shown beside others."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kind = type(error).__name__
+    return f"{kind}: {lines[0]}"[:SHORT] if lines else kind
 
 
 def location_of(error: BaseException) -> str | None:

@@ -168,10 +168,12 @@ class FakeBackend:
             (LayerRow(ROOT, "FakeModel", 0, 0, model.params, model.params, 4 * model.params, 0, macs, *shapes),)
         )
 
+    @contextmanager
     def training(
         self, model: FakeLoaded, batch: AnyArray, targets: object, config: TrainingConfig
-    ) -> AbstractContextManager[FakeTraining]:
-        return model.training(batch)
+    ) -> Iterator[FakeTraining]:
+        with model.stepping(batch) as step:
+            yield FakeTraining(step, model.native, self.take)
 
     def generating(
         self, model: FakeLoaded, batch: AnyArray, config: GenerationConfig
@@ -233,7 +235,7 @@ class FakeLoaded:
     """A fake model on its fake device."""
 
     def __init__(self, model: FakeModel, backend: FakeBackend) -> None:
-        self.native = self._model = model
+        self.native = model
         self._backend = backend
         first = () if model.first_step_s is None else (model.first_step_s,)
         self._durations = itertools.chain(first, repeated(model.step_s))
@@ -241,16 +243,10 @@ class FakeLoaded:
 
     @property
     def compiles(self) -> bool:
-        return self._model.compiles
+        return self.native.compiles
 
     def clock(self) -> FakeClock:
         return self._backend.clock
-
-    @contextmanager
-    def training(self, batch: AnyArray) -> Iterator[FakeTraining]:
-        """A training step on ``batch``."""
-        with self.stepping(batch) as step:
-            yield FakeTraining(step, self._model, self._backend.take)
 
     def put(self, inputs: Inputs) -> AnyArray:
         batch: AnyArray = inputs.args[0]
@@ -260,20 +256,20 @@ class FakeLoaded:
     @contextmanager
     def stepping(self, batch: AnyArray) -> Iterator[Callable[[], object]]:
         flat = batch.reshape(len(batch), -1)
-        weights = np.linspace(-1, 1, flat.shape[1] * self._model.classes).reshape(flat.shape[1], -1)
-        outputs = (flat @ weights + self._model.offset).astype(np.float32)
+        weights = np.linspace(-1, 1, flat.shape[1] * self.native.classes).reshape(flat.shape[1], -1)
+        outputs = (flat @ weights + self.native.offset).astype(np.float32)
 
         def step() -> AnyArray:
-            if next(self._steps) >= self._model.calm_steps:
-                happen(self._model.on_step)
-            self._backend.settings.update(self._model.changes)
-            self._backend.take(next(self._durations) + self._model.per_sample_s * len(batch))
+            if next(self._steps) >= self.native.calm_steps:
+                happen(self.native.on_step)
+            self._backend.settings.update(self.native.changes)
+            self._backend.take(next(self._durations) + self.native.per_sample_s * len(batch))
             return outputs
 
         yield step
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
-        seconds = self._model.transfer_s
+        seconds = self.native.transfer_s
         if seconds is None:
             return {}
         return {name: lambda: self._backend.clock.advance(seconds) for name in ("h2d", "d2h")}

@@ -80,27 +80,26 @@ class ChildFailure:
         return cls(stage, type(cause).__name__, message, location_of(cause), formatted(error))
 
     def raise_as(self, refusal: str) -> NoReturn:
-        """Raise what the builder raised; for a failure of another stage, Unsupported with ``refusal`` before the message."""
-        if self.kind == "MemoryError" or NO_MEMORY in self.message:
-            raise self._as_raised(MemoryError(self.message))
-        if self.kind == "Unsupported":
-            raise Unsupported(self.message)
-        if self.stage != "build":
-            raise Unsupported(f"{refusal}: {self.kind}: {self.message}")
-        self.reraise()
+        """Raise what the builder raised; for a failure of another stage, Unsupported with ``refusal`` before the message.
 
-    def reraise(self) -> NoReturn:
-        """Raise it as what it was; as :class:`BuildFailed` where its class is not known here."""
+        An error of the builder's is a :class:`BuildFailed` where its class is not known here.
+        """
         known = getattr(builtins, self.kind, None)
-        if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _STRUCTURED):
-            raise self._as_raised(known(self.message))
-        raise self._as_raised(BuildFailed(f"{self.kind}: {self.message}"))
-
-    def _as_raised(self, error: Exception) -> Exception:
+        error: Exception
+        if self.kind == "MemoryError" or NO_MEMORY in self.message:
+            error = MemoryError(self.message)
+        elif self.kind == "Unsupported":
+            raise Unsupported(self.message)
+        elif self.stage != "build":
+            raise Unsupported(f"{refusal}: {self.kind}: {self.message}")
+        elif isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _STRUCTURED):
+            error = known(self.message)
+        else:
+            error = BuildFailed(f"{self.kind}: {self.message}")
         located_at(error, self.location)
         if self.traceback:
             error.add_note(f"in the process that makes the model's file:\n{self.traceback}")
-        return error
+        raise error
 
 
 _STRUCTURED = (UnicodeError, BaseExceptionGroup)
@@ -111,15 +110,21 @@ Channels = Literal["first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
-class MadeFile:
+class ModelFile:
+    """A model as a file."""
+
+    path: str
+    channels: Channels = "first"
+    """Where the model wants the channels of an image; datasets give them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFile(ModelFile):
     """A file that a converter makes in a folder of its own, where another file has what the first does not tell."""
 
     NAME: ClassVar[str]
     """Of the file in its folder."""
     FORMAT: ClassVar[str]
-    path: str
-    channels: Channels = "first"
-    """Where the model wants the channels of an image; datasets give them first."""
     outputs: Sequence[str] = ()
     """Names of the outputs, in the order of the file; empty: as the file has them."""
 

@@ -6,7 +6,7 @@ A format's reader makes the graph, and a format's costs tell what each operator 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Literal
@@ -16,8 +16,9 @@ from sweeprof.counting.liveness import OperatorRun, peak_of
 from sweeprof.counting.mapping import CallTensor, CountedOperators, Operator, Tensor
 from sweeprof.counting.operators import INTEGER, NOTHING
 from sweeprof.counting.parameters import Variable, added, summed
+from sweeprof.counting.rows import TensorShapes, layer_row, together
 from sweeprof.results.layer_times import ROOT, above
-from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Liveness, Weights
+from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Weights
 
 WeightRole = Literal["parameter", "frozen", "buffer"]
 """What a weight is: a parameter that would learn, one that would not, or state that no optimizer sees."""
@@ -58,7 +59,7 @@ class GraphFacts:
     types: Mapping[str, str]
     """Class name by path of all modules, ``""`` for the root; empty if that is not known."""
     roles: Mapping[str, WeightRole]
-    """Role by weight; one that is the same tensor as another has none. Empty: they are guessed."""
+    """Role by weight; one that is the same tensor as another has none. Where the types are not known, neither are these."""
     sizes: Mapping[str, int]
     """Bytes by the weight of the unquantized model, of what a quantized one stores in its place."""
     views: Collection[str]
@@ -103,7 +104,7 @@ def module_table(
 
 def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights]:
     """Return weights by the path of their module: the one in the weight's name, else the first that reads it."""
-    roles = facts.roles or _guessed(graph, facts.batch_norms)
+    roles = facts.roles if facts.types else _guessed(graph, facts.batch_norms)
     readers: dict[CallTensor, str] = {}
     for operator in graph.operators:
         for value in operator.inputs:
@@ -113,7 +114,7 @@ def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights
     for weight in graph.weights:
         role = roles.get(weight.name)
         if role is not None:
-            path = weight.name.rpartition(".")[0] if facts.roles else readers.get(weight, ROOT)
+            path = weight.name.rpartition(".")[0] if facts.types else readers.get(weight, ROOT)
             found.setdefault(path or ROOT, []).append(_variable(weight, role, facts.sizes.get(weight.name)))
     return {path: summed(variables) for path, variables in found.items()}
 
@@ -139,56 +140,15 @@ def _variable(value: CallTensor, role: WeightRole, quantised_bytes: int | None) 
     return Variable(value, value.elements, itemsize, dtype, role == "parameter", role == "buffer")
 
 
-def layer_row(
-    path: str,
-    kind: str,
-    weights: Weights,
-    counts: CountedOperators,
-    given: Iterable[CallTensor],
-    made: Iterable[CallTensor],
-    *,
-    is_leaf: bool,
-) -> LayerRow:
-    """Return the row of the first call of a module.
-
-    Args:
-        path: of the module.
-        kind: its type.
-        weights: its own.
-        counts: of its own operators.
-        given: what it reads of others.
-        made: what it returns to others.
-        is_leaf: False if calls within it return its activations.
-    """
-    given, made = list(given), list(made)
-    output_bytes = _bytes(made)
-    return LayerRow(
-        path=path,
-        type=kind,
-        depth=0 if path == ROOT else path.count(".") + 1,
-        call=0,
-        params=weights.params,
-        trainable=weights.trainable,
-        params_bytes=weights.params_bytes,
-        buffers=weights.buffers,
-        macs=counts.macs,
-        input_shapes=tuple(tensor.shape for tensor in given if tensor.shape is not None),
-        output_shapes=tuple(tensor.shape for tensor in made if tensor.shape is not None),
-        flops=counts.flops,
-        ops=counts.ops,
-        act_bytes=output_bytes if is_leaf else 0,
-        input_bytes=_bytes(given),
-        output_bytes=output_bytes,
-        input_dtypes=tuple(tensor.dtype for tensor in given),
-        output_dtypes=tuple(tensor.dtype for tensor in made),
-        buffers_bytes=weights.buffers_bytes,
-        dtypes=weights.dtypes,
-        operators=tuple(counts.operators.values()),
-    )
-
-
-def _bytes(tensors: Sequence[CallTensor]) -> Bytes | None:
-    return None if any(tensor.shape is None for tensor in tensors) else sum(tensor.nbytes for tensor in tensors)
+def described(tensors: Iterable[CallTensor]) -> TensorShapes:
+    """Return what a row shows of some tensors; one whose shape is not known has none."""
+    parts = []
+    for tensor in tensors:
+        known = TensorShapes((), (tensor.dtype,), None)
+        if tensor.shape is not None:
+            known = TensorShapes((tensor.shape,), (tensor.dtype,), tensor.nbytes, tensor.elements)
+        parts.append(known)
+    return together(parts)
 
 
 NEVER_CALLED = ("ModuleList", "ModuleDict")
@@ -224,15 +184,11 @@ def module_rows(
     for path in position:
         kind = types.get("" if path == ROOT else path, "Graph" if path == ROOT else "")
         border = borders.get(path, _Border())
-        row = layer_row(
-            path,
-            kind,
-            weights.get(path, Weights()),
-            counts.get(path, CountedOperators()),
-            border.inputs.values(),
-            border.outputs.values(),
-            is_leaf=path not in parents,
-        )
+        inputs, outputs = described(border.inputs.values()), described(border.outputs.values())
+        counted = counts.get(path, CountedOperators())
+        own = weights.get(path, Weights())
+        row = layer_row(path, kind, own, counted.cost, inputs, outputs, is_leaf=path not in parents)
+        row.operators = tuple(counted.operators.values())
         row.subtree = added(below[path])
         if path in called and path != ROOT:
             row.parent = position[around(path)[-2]]

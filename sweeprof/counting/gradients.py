@@ -8,10 +8,12 @@ the gradient of each operator of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from sweeprof.counting.formulas import OperatorCost
+from sweeprof.results.layers import Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +77,20 @@ def attention_gradients(rows: int, keys: int, width: int, value_width: int) -> O
 def distance_gradients(pairs: int, width: int) -> OperatorCost:
     """Return the cost of the backward of distances: a difference, a product and an addition for each coordinate of each pair."""
     return 0, 3 * pairs * width, 3 * pairs * width
+
+
+BACKWARD_OVER_FORWARD = 2
+"""Of an estimate: a product each for the gradient of the weights and for that of the inputs."""
+
+
+def estimated_training(macs: int, flops: int, reason: str, uncovered: Mapping[str, int]) -> Training:
+    """Return a training step whose backward is estimated from the forward.
+
+    Args:
+        macs: of the forward.
+        flops: of the forward.
+        reason: why it is not counted.
+        uncovered: calls by operator without a formula.
+    """
+    backward = BACKWARD_OVER_FORWARD * macs, BACKWARD_OVER_FORWARD * flops
+    return Training(macs, flops, *backward, liveness=None, estimated=reason, uncovered=dict(uncovered))

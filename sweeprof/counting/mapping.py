@@ -7,9 +7,10 @@ attributes; what else an operator needs is in its backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Any, Generic, TypeVar
 
@@ -157,6 +158,11 @@ class CountedOperators:
     ops: int = 0
     operators: dict[str, OperatorCount] = field(default_factory=dict)
 
+    @property
+    def cost(self) -> OperatorCost:
+        """The costs of all of them together."""
+        return self.macs, self.flops, self.ops
+
     def add(self, name: str, cost: OperatorCost, inputs: int, outputs: int, times: int = 1) -> None:
         """Add an operator that ran so many times, with the elements of its first input and its first output."""
         macs, flops, ops = (times * figure for figure in cost)
@@ -171,13 +177,9 @@ class CountedOperators:
         return replace(self, operators={name: copy(count) for name, count in self.operators.items()})
 
 
-def elementwise(name: str) -> Rule:
-    """Return the rule of an elementwise operator, by the name of its definition."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        return operators.elementwise(name, call.result.elements, call.result.numbers)
-
-    return rule
+def elementwise(name: str, call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of an elementwise operator, by the name of its definition."""
+    return operators.elementwise(name, call.result.elements, call.result.numbers)
 
 
 def definitions(table: str) -> dict[str, str]:
@@ -188,12 +190,15 @@ def definitions(table: str) -> dict[str, str]:
 
 def elementwise_rules(table: str) -> dict[str, Rule]:
     """Return the rules of a table of elementwise operators, as :func:`definitions` reads it."""
-    return {name: elementwise(definition) for name, definition in definitions(table).items()}
+    return {name: partial(elementwise, definition) for name, definition in definitions(table).items()}
 
 
-def named(rule: Callable[[Operator], OperatorCost], names: str) -> dict[str, Callable[[Operator], OperatorCost]]:
-    """Return the same rule for several operators."""
-    return dict.fromkeys(names.split(), rule)
+RuleOf = TypeVar("RuleOf")
+
+
+def by_name(table: Mapping[str, RuleOf]) -> dict[str, RuleOf]:
+    """Return the rules by the names of the operators, of a table whose keys are one name, or several with spaces between them."""
+    return {name: rule for names, rule in table.items() for name in names.split()}
 
 
 # Products
@@ -204,97 +209,80 @@ def is_added(bias: CallTensor | None) -> bool:
     return bias is not None and (bias.data is None or bool(bias.data.any()))
 
 
-def matmul(transposed: str = "", inner: int = 0, bias: int | None = None) -> Rule:
-    """Return the rule of a matrix product.
+def matmul(call: OperatorCall[Any], *, transposed: str = "", inner: int = 0, bias: int | None = None) -> OperatorCost:
+    """Return the cost of a matrix product.
 
     Args:
+        call: of the operator.
         transposed: the attribute that is set if the axis that is summed over is the last but one.
         inner: position of the operand that has this axis.
         bias: position of the bias; None: there is none.
     """
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        sizes, made = call.operand(inner).sizes, call.result
-        length = sizes[-2 if call.attributes.get(transposed) and len(sizes) > 1 else -1]
-        return operators.matmul(
-            made.elements, length, made.numbers, bias=bias is not None and is_added(call.input(bias))
-        )
-
-    return rule
+    sizes, made = call.operand(inner).sizes, call.result
+    length = sizes[-2 if call.attributes.get(transposed) and len(sizes) > 1 else -1]
+    return operators.matmul(made.elements, length, made.numbers, bias=bias is not None and is_added(call.input(bias)))
 
 
-def convolution(first: int, end: int | None = None, weight: int = 1, bias: int = 2) -> Rule:
-    """Return the rule of a convolution, the window of which is the sizes ``first:end`` of its weight.
+def convolution(
+    call: OperatorCall[Any], *, first: int, end: int | None = None, weight: int = 1, bias: int = 2
+) -> OperatorCost:
+    """Return the cost of a convolution, the window of which is the sizes ``first:end`` of its weight.
 
     Args:
+        call: of the operator.
         first: of the weight's axes.
         end: of these.
         weight: its position.
         bias: that of the bias.
     """
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        window, made = prod(call.operand(weight).sizes[first:end]), call.result
-        return operators.convolution(made.elements, window, made.numbers, bias=is_added(call.input(bias)))
-
-    return rule
+    window, made = prod(call.operand(weight).sizes[first:end]), call.result
+    return operators.convolution(made.elements, window, made.numbers, bias=is_added(call.input(bias)))
 
 
-def transposed_convolution(first: int, end: int | None = None, given: int = 0, bias: int | None = 2) -> Rule:
-    """Return the rule of a transposed convolution, whose input is at ``given`` and whose weight is the second operand."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        inputs, window = call.operand(given).elements, prod(call.operand(1).sizes[first:end])
-        has_bias = bias is not None and is_added(call.input(bias))
-        made = call.result
-        return operators.transposed_convolution(inputs, window, made.elements, made.numbers, bias=has_bias)
-
-    return rule
+def transposed_convolution(
+    call: OperatorCall[Any], *, first: int, end: int | None = None, given: int = 0, bias: int | None = 2
+) -> OperatorCost:
+    """Return the cost of a transposed convolution, whose input is at ``given`` and whose weight is the second operand."""
+    inputs, window = call.operand(given).elements, prod(call.operand(1).sizes[first:end])
+    has_bias = bias is not None and is_added(call.input(bias))
+    made = call.result
+    return operators.transposed_convolution(inputs, window, made.elements, made.numbers, bias=has_bias)
 
 
-def einsum(attribute: str = "equation") -> Rule:
-    """Return the rule of an einsum, by the attribute that has its subscripts."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        shapes, made = [value.sizes for value in call.inputs if value is not None], call.result
-        return operators.einsum(call.text(attribute, ""), shapes, made.elements, made.numbers)
-
-    return rule
+def einsum(call: OperatorCall[Any], *, attribute: str = "equation") -> OperatorCost:
+    """Return the cost of an einsum, by the attribute that has its subscripts."""
+    shapes, made = [value.sizes for value in call.inputs if value is not None], call.result
+    return operators.einsum(call.text(attribute, ""), shapes, made.elements, made.numbers)
 
 
-def recurrent(cell: RecurrentCell | None, weight: int, bias: int | None = None) -> Rule:
-    """Return the rule of a recurrent network of ``X (…, I)``, and ``W (directions, gates · H, I)`` of one direction or two.
+def recurrent(
+    cell: RecurrentCell | None, call: OperatorCall[Any], *, weight: int, bias: int | None = None
+) -> OperatorCost:
+    """Return the cost of a recurrent network of ``X (…, I)``, and ``W (directions, gates · H, I)`` of one direction or two.
 
     Args:
         cell: which; None: the one of the only activation.
+        call: of the operator.
         weight: the position of ``W``; those of the products with the state come after it.
         bias: the position of the biases of both products, if there are any; None: both have one together.
     """
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        activation = next(iter(call.attributes.get("activations", ())), "tanh")
-        kind = cell or (RELU if activation in (b"Relu", "relu") else TANH)
-        given, sizes = call.operand(0), call.operand(weight).sizes
-        directions, hidden = sizes[0] if len(sizes) == 3 else 1, sizes[-2] // kind.gates
-        biases = 1 if bias is None else 2 if is_added(call.input(bias)) else 0
-        steps = directions * given.elements // given.sizes[-1]
-        peepholes = call.input(7) is not None
-        return operators.recurrent(kind, steps, sizes[-1], hidden, hidden, biases, peepholes=peepholes)
-
-    return rule
+    activation = next(iter(call.attributes.get("activations", ())), "tanh")
+    kind = cell or (RELU if activation in (b"Relu", "relu") else TANH)
+    given, sizes = call.operand(0), call.operand(weight).sizes
+    directions, hidden = sizes[0] if len(sizes) == 3 else 1, sizes[-2] // kind.gates
+    biases = 1 if bias is None else 2 if is_added(call.input(bias)) else 0
+    steps = directions * given.elements // given.sizes[-1]
+    peepholes = call.input(7) is not None
+    return operators.recurrent(kind, steps, sizes[-1], hidden, hidden, biases, peepholes=peepholes)
 
 
 # Elementwise operators with attributes
 
 
-def gelu(attribute: str) -> Rule:
-    """Return the rule of a GELU, by the attribute that tells whether it is approximated by tanh."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        is_tanh = call.text(attribute, "").lower() in ("tanh", "true")
-        return elementwise("gelu_tanh" if is_tanh else "gelu")(call)
-
-    return rule
+def gelu(attribute: str, call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of a GELU, by the attribute that tells whether it is approximated by tanh."""
+    is_tanh = call.text(attribute, "").lower() in ("tanh", "true")
+    return elementwise("gelu_tanh" if is_tanh else "gelu", call)
 
 
 def sum_of_tensors(call: OperatorCall[Any]) -> OperatorCost:
@@ -318,16 +306,10 @@ def resize(call: OperatorCall[Any]) -> OperatorCost:
 # Norms and softmax
 
 
-def batch_norm(training: str = "") -> Rule:
-    """Return the rule of a batch norm of ``(X, scale, …)``, by the attribute that is set if it computes the statistics."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        is_training = bool(call.attributes.get(training))
-        return operators.batch_norm(
-            call.operand(0).elements, call.operand(1).elements, affine=True, training=is_training
-        )
-
-    return rule
+def batch_norm(call: OperatorCall[Any], *, training: str = "") -> OperatorCost:
+    """Return the cost of a batch norm of ``(X, scale, …)``, by the attribute that is set if it computes the statistics."""
+    is_training = bool(call.attributes.get(training))
+    return operators.batch_norm(call.operand(0).elements, call.operand(1).elements, affine=True, training=is_training)
 
 
 def group_norm(call: OperatorCall[Any]) -> OperatorCost:
@@ -337,16 +319,12 @@ def group_norm(call: OperatorCall[Any]) -> OperatorCost:
     return operators.normalisation(given.elements, rows, weight=True, bias=True)
 
 
-def softmax(axis: int = -1) -> Rule:
-    """Return the rule of a softmax along the attribute ``axis``, an axis or several; without it along this one."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        given = call.operand(0)
-        if call.result.numbers is INTEGER:
-            return NOTHING
-        return operators.softmax(given.elements, length_along(given.sizes, call.attributes.get("axis", axis)))
-
-    return rule
+def softmax(call: OperatorCall[Any], *, axis: int = -1) -> OperatorCost:
+    """Return the cost of a softmax along the attribute ``axis``, an axis or several; without it along this one."""
+    given = call.operand(0)
+    if call.result.numbers is INTEGER:
+        return NOTHING
+    return operators.softmax(given.elements, length_along(given.sizes, call.attributes.get("axis", axis)))
 
 
 def length_along(sizes: tuple[int, ...], axes: int | Iterable[int] | None) -> int:
@@ -369,14 +347,10 @@ def logsumexp(call: OperatorCall[Any]) -> OperatorCost:
 # Pooling, reductions, scans and transforms
 
 
-def average_pool(*window: str) -> Rule:
-    """Return the rule of average pooling, by the attributes that have the window, or one size of it each."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        sizes = prod(prod(np.atleast_1d(call.attributes[name]).tolist()) for name in window)
-        return operators.average_pool(call.operand(0).elements, call.result.elements, sizes)
-
-    return rule
+def average_pool(call: OperatorCall[Any], *, window: Sequence[str]) -> OperatorCost:
+    """Return the cost of average pooling, by the attributes that have the window, or one size of it each."""
+    sizes = prod(prod(np.atleast_1d(call.attributes[name]).tolist()) for name in window)
+    return operators.average_pool(call.operand(0).elements, call.result.elements, sizes)
 
 
 def adaptive_average_pool(call: OperatorCall[Any]) -> OperatorCost:
@@ -394,17 +368,13 @@ def max_pool(call: OperatorCall[Any]) -> OperatorCost:
     return NOTHING if made.numbers is INTEGER else operators.max_pool(call.operand(0).elements, made.elements)
 
 
-def reduction(name: str) -> Rule:
-    """Return the rule of a reduction, by the name of its definition."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        given, made = call.operand(0), call.result
-        if made.numbers is INTEGER:
-            return NOTHING
-        parts = 2 if given.numbers is COMPLEX else 1
-        return operators.reduction(name, given.elements * parts, made.elements * parts)
-
-    return rule
+def reduction(name: str, call: OperatorCall[Any]) -> OperatorCost:
+    """Return the cost of a reduction, by the name of its definition."""
+    given, made = call.operand(0), call.result
+    if made.numbers is INTEGER:
+        return NOTHING
+    parts = 2 if given.numbers is COMPLEX else 1
+    return operators.reduction(name, given.elements * parts, made.elements * parts)
 
 
 def scan(call: OperatorCall[Any]) -> OperatorCost:
@@ -420,12 +390,8 @@ def scatter(call: OperatorCall[Any]) -> OperatorCost:
     return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
 
 
-def fourier(axes: int, *, is_real: bool) -> Rule:
-    """Return the rule of a Fourier transform along the last axes."""
-
-    def rule(call: OperatorCall[Any]) -> OperatorCost:
-        given, made = call.operand(0), call.result
-        larger = given if given.elements >= made.elements else made
-        return operators.fourier(larger.elements, prod(larger.sizes[-axes:]), is_real=is_real)
-
-    return rule
+def fourier(call: OperatorCall[Any], *, axes: int, is_real: bool) -> OperatorCost:
+    """Return the cost of a Fourier transform along the last axes."""
+    given, made = call.operand(0), call.result
+    larger = given if given.elements >= made.elements else made
+    return operators.fourier(larger.elements, prod(larger.sizes[-axes:]), is_real=is_real)

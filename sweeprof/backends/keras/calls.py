@@ -20,38 +20,14 @@ from sweeprof.backends.keras import private
 from sweeprof.backends.keras.costs import shape_of
 from sweeprof.backends.model_files import described as described_builder
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
+from sweeprof.counting.rows import TensorShapes, together
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import KernelName, resembling
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
-from sweeprof.results.layers import Shapes
 
 # Tensors
-
-
-@dataclass(frozen=True, slots=True)
-class SymbolicTensors:
-    """Shapes and data types of some tensors."""
-
-    shapes: Shapes = ()
-    dtypes: tuple[str, ...] = ()
-
-    @property
-    def elements(self) -> int:
-        """The number of elements of all tensors together."""
-        return sum(prod(shape) for shape in self.shapes)
-
-    @property
-    def nbytes(self) -> int | None:
-        """None where a data type has no size, as strings have none."""
-        total = 0
-        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
-            size = itemsize(dtype)
-            if size is None:
-                return None
-            total += prod(shape) * size
-        return total
 
 
 @lru_cache(maxsize=64)
@@ -68,10 +44,15 @@ def tensors_in(tree: object) -> list[keras.KerasTensor]:
     return [leaf for leaf in keras.tree.flatten(tree) if is_tensor(leaf)]
 
 
-def described(tree: object) -> SymbolicTensors:
+def described(tree: object) -> TensorShapes:
     """Return a description of every tensor in ``tree``."""
-    found = tensors_in(tree)
-    return SymbolicTensors(tuple(shape_of(tensor) for tensor in found), tuple(dtype_of(tensor) for tensor in found))
+    return together([_described(shape_of(tensor), dtype_of(tensor)) for tensor in tensors_in(tree)])
+
+
+@lru_cache(maxsize=4096)  # what one layer returns, the next one is given
+def _described(shape: tuple[int, ...], dtype: str) -> TensorShapes:
+    elements, size = prod(shape), itemsize(dtype)
+    return TensorShapes((shape,), (dtype,), None if size is None else elements * size, elements)
 
 
 def dtype_of(tensor: keras.KerasTensor) -> str:
@@ -147,6 +128,7 @@ def resembling_kernel(model: object) -> KernelName:
 _CONVOLUTIONS = (
     *(layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D),
     *(layers.SeparableConv1D, layers.SeparableConv2D),
+    *(layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose),
 )
 
 # Precision and layout

@@ -7,6 +7,7 @@ framework that Keras runs on. Biases are operations of their own here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -103,16 +104,16 @@ def _rectified(call: KerasCall) -> OperatorCost:
         name = "leaky_relu"
     elif settings.get("max_value") is not None or settings.get("threshold"):
         name = "hardtanh"
-    return mapping.elementwise(name)(call)
+    return mapping.elementwise(name, call)
 
 
 def _resize(call: KerasCall) -> OperatorCost:
-    return mapping.elementwise(call.attributes["interpolation"])(call)
+    return mapping.elementwise(call.attributes["interpolation"], call)
 
 
 ELEMENTWISE_RULES: dict[str, KerasRule] = {
     **mapping.elementwise_rules(_ELEMENTWISE),
-    "gelu": mapping.gelu("approximate"),
+    "gelu": partial(mapping.gelu, "approximate"),
     "relu": _rectified,
     "resize": _resize,
 }
@@ -187,7 +188,7 @@ def _average_pool(call: KerasCall) -> OperatorCost:
 
 def _average(call: KerasCall) -> OperatorCost:
     """A mean, with weights or without."""
-    return mapping.reduction("weighted_mean" if _has(call, 1, "weights") else "mean")(call)
+    return mapping.reduction("weighted_mean" if _has(call, 1, "weights") else "mean", call)
 
 
 def _trace(call: KerasCall) -> OperatorCost:
@@ -201,39 +202,42 @@ def _short_fourier(call: KerasCall) -> OperatorCost:
     return operators.short_time_fourier(frames, points, call.attributes["sequence_length"])
 
 
-COSTS: dict[str, KerasRule] = {
-    **ELEMENTWISE_RULES,
-    **mapping.named(_matmul, "matmul dot inner vdot"),
-    **mapping.named(_outer, "outer kron"),
-    "tensordot": _contracted,
-    "einsum": mapping.einsum("subscripts"),
-    "conv": mapping.convolution(0, -1),  # kernel (*space, in/groups, out)
-    "depthwise_conv": mapping.convolution(0, -2),  # kernel (*space, in, multiplier)
-    "conv_transpose": mapping.transposed_convolution(0, -1, bias=None),  # kernel (*space, out, in)
-    "dot_product_attention": _attention,
-    "c_dist": _distances,
-    "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "normalize": _normalize,
-    "softmax": mapping.softmax(),
-    "log_softmax": mapping.log_softmax,
-    "average_pool": _average_pool,
-    "adaptive_average_pool": mapping.adaptive_average_pool,
-    **mapping.named(mapping.max_pool, "max_pool adaptive_max_pool"),
-    **mapping.named(mapping.reduction("sum"), "sum prod max min amax amin nansum nanprod nanmax nanmin"),
-    **mapping.named(mapping.reduction("mean"), "mean nanmean cumsum cumprod nancumsum nancumprod"),
-    **mapping.named(mapping.reduction("mean"), "segment_sum segment_max segment_min segment_prod segment_reduction"),
-    **mapping.named(mapping.reduction("norm"), "norm ptp"),
-    **mapping.named(mapping.reduction("variance"), "var std nanvar nanstd moments"),
-    "average": _average,
-    "logsumexp": mapping.logsumexp,
-    "trace": _trace,
-    "fft": mapping.fourier(1, is_real=False),
-    **mapping.named(mapping.fourier(2, is_real=False), "fft2 ifft2"),
-    **mapping.named(mapping.fourier(1, is_real=True), "rfft irfft"),
-    "stft": _short_fourier,
-}
+COSTS: dict[str, KerasRule] = mapping.by_name(
+    {
+        **ELEMENTWISE_RULES,
+        "matmul dot inner vdot": _matmul,
+        "outer kron": _outer,
+        "tensordot": _contracted,
+        "einsum": partial(mapping.einsum, attribute="subscripts"),
+        # Kernels (*space, in/groups, out), (*space, in, multiplier) and (*space, out, in).
+        "conv": partial(mapping.convolution, first=0, end=-1),
+        "depthwise_conv": partial(mapping.convolution, first=0, end=-2),
+        "conv_transpose": partial(mapping.transposed_convolution, first=0, end=-1, bias=None),
+        "dot_product_attention": _attention,
+        "c_dist": _distances,
+        "batch_norm": _batch_norm,
+        "layer_norm": _layer_norm,
+        "rms_norm": _rms_norm,
+        "normalize": _normalize,
+        "softmax": mapping.softmax,
+        "log_softmax": mapping.log_softmax,
+        "average_pool": _average_pool,
+        "adaptive_average_pool": mapping.adaptive_average_pool,
+        "max_pool adaptive_max_pool": mapping.max_pool,
+        "sum prod max min amax amin nansum nanprod nanmax nanmin": partial(mapping.reduction, "sum"),
+        "mean nanmean cumsum cumprod nancumsum nancumprod": partial(mapping.reduction, "mean"),
+        "segment_sum segment_max segment_min segment_prod segment_reduction": partial(mapping.reduction, "mean"),
+        "norm ptp": partial(mapping.reduction, "norm"),
+        "var std nanvar nanstd moments": partial(mapping.reduction, "variance"),
+        "average": _average,
+        "logsumexp": mapping.logsumexp,
+        "trace": _trace,
+        "fft": partial(mapping.fourier, axes=1, is_real=False),
+        "fft2 ifft2": partial(mapping.fourier, axes=2, is_real=False),
+        "rfft irfft": partial(mapping.fourier, axes=1, is_real=True),
+        "stft": _short_fourier,
+    }
+)
 """Rule by the name of the operation's class in small letters, e.g. ``depthwise_conv``."""
 
 

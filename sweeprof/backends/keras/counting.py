@@ -39,12 +39,13 @@ from sweeprof.backends.keras.symbolic_trace import (
     patching,
 )
 from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
-from sweeprof.counting.gradients import gradient
+from sweeprof.counting.gradients import estimated_training, gradient
 from sweeprof.counting.operators import INTEGER
 from sweeprof.counting.parameters import Variable, summed
+from sweeprof.counting.rows import layer_row
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Training, Weights
 
 _STORED_SMALLER = frozenset({"int8", "int4", "gptq", "awq"})
@@ -192,37 +193,22 @@ def _uncalled(trace: SymbolicTrace, root: object, below: LayersBelow) -> list[tu
 
 
 def _row(call: LayerCall, own: Weights, subtree: Weights | None, index: int, parent: int | None) -> LayerRow:
-    macs, flops, ops = call.costs
     inputs, outputs, message = call.inputs, call.outputs, call.counted or Cost()
-    output_bytes = _bytes(call)
-    return LayerRow(
-        path=call.path,
-        type=type(call.layer).__name__ if isinstance(call.layer, keras.Layer) else "",
-        depth=0 if call.path in (ROOT, OUTSIDE) else call.path.count(".") + 1,
-        call=index,
-        params=own.params,
-        trainable=own.trainable,
-        params_bytes=own.params_bytes,
-        buffers=own.buffers,
-        macs=macs,
-        input_shapes=message.input_shapes or inputs.shapes,
-        output_shapes=message.output_shapes or outputs.shapes,
-        flops=flops,
-        ops=ops,
-        act_bytes=0 if call.children else output_bytes,
-        input_bytes=inputs.nbytes,
-        output_bytes=output_bytes,
-        input_dtypes=inputs.dtypes,
-        output_dtypes=outputs.dtypes,
-        buffers_bytes=own.buffers_bytes,
-        dtypes=own.dtypes,
-        subtree=subtree,
-        parent=parent,
-        operators=call.operator_counts,
-        kernel_size=_sizes(call.layer, "kernel_size", "pool_size"),
-        stride=_sizes(call.layer, "strides"),
-        groups=_groups(call.layer),
+    kind = type(call.layer).__name__ if isinstance(call.layer, keras.Layer) else ""
+    row = layer_row(
+        call.path,
+        kind,
+        own,
+        call.costs,
+        inputs._replace(shapes=message.input_shapes or inputs.shapes),
+        outputs._replace(shapes=message.output_shapes or outputs.shapes, nbytes=_bytes(call)),
+        is_leaf=not call.children,
     )
+    row.call, row.parent, row.subtree = index, parent, subtree
+    row.operators = call.operator_counts
+    row.kernel_size, row.stride = _sizes(call.layer, "kernel_size", "pool_size"), _sizes(call.layer, "strides")
+    row.groups = _groups(call.layer)
+    return row
 
 
 def _sizes(layer: object, *names: str) -> tuple[int, ...]:
@@ -315,8 +301,6 @@ def _method(trace: SymbolicTrace) -> str:
 
 # Training
 
-BACKWARD_OVER_FORWARD = 2
-"""An estimated backward: a product each for the gradient of the weights and for that of the inputs."""
 _BLOCKS = frozenset({"stop_gradient", "argmax", "argmin", "one_hot", "round", "sign", "floor", "ceil"})
 """Operations that pass no gradient on."""
 _PASSES = frozenset({"add", "subtract"})
@@ -345,8 +329,7 @@ def count_training(
     missed = uncovered((*trace.calls, trace.outside))
     why = _why_estimated(trace)
     if why is not None:
-        twice = BACKWARD_OVER_FORWARD
-        return Training(macs, flops, twice * macs, twice * flops, None, why, missed)
+        return estimated_training(macs, flops, why, missed)
     backward = _Gradients(trace.ran, tensors_in((given.args, dict(given.kwargs))), tensors_in(outputs))
     return Training(
         macs,

@@ -26,7 +26,6 @@ from keras import KerasTensor, ops
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.calls import (
     OF_A_CALL,
-    SymbolicTensors,
     described,
     dtype_of,
     itemsize,
@@ -48,8 +47,10 @@ from sweeprof.counting.formulas import (
 )
 from sweeprof.counting.liveness import OperatorRun, peak_of
 from sweeprof.counting.mapping import CountedOperators
+from sweeprof.counting.rows import NO_TENSORS, TensorShapes
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Bytes, Liveness, OperatorCount
+from sweeprof.tracebacks import first_line
 
 Fallback = Callable[["SymbolicTrace", Callable[..., object], Args, Kwargs], object]
 """Counts what cannot be called on symbolic tensors, in a framework's own graph; returns symbolic outputs."""
@@ -80,8 +81,8 @@ class LayerCall:
     children: int = 0
     in_graph: bool = False
     """True if a framework traces the call in its own graph, where layers are called on the graph's tensors."""
-    inputs: SymbolicTensors = field(default_factory=SymbolicTensors)
-    outputs: SymbolicTensors = field(default_factory=SymbolicTensors)
+    inputs: TensorShapes = NO_TENSORS
+    outputs: TensorShapes = NO_TENSORS
     counted: Cost | None = None
     """The cost by a formula of the layer's type, which replaces that of its operations."""
     counts: CountedOperators = field(default_factory=CountedOperators)
@@ -333,7 +334,7 @@ class SymbolicTrace:
             raise
         except Exception as error:  # a layer may raise anything when it meets a symbolic tensor
             start_over()
-            self.fallen_back.setdefault(self.current.path, _message_of(error))
+            self.fallen_back.setdefault(self.current.path, first_line(error))
             with self.paused():
                 outputs = compute(layer, *args, **kwargs)
             self.miss(type(layer).__name__, (args, kwargs), outputs)
@@ -358,7 +359,7 @@ class SymbolicTrace:
             raise
         except Exception as error:  # a layer may raise anything when it meets a symbolic tensor
             start_over()
-            return self._fallen_back(call, _message_of(error), compute, args, kwargs)
+            return self._fallen_back(call, first_line(error), compute, args, kwargs)
 
     def _fallen_back(
         self, call: LayerCall, reason: str, compute: Callable[..., object], args: Args, kwargs: Kwargs
@@ -449,12 +450,6 @@ def _named(kind: type) -> tuple[str, bool]:
     spaced = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", kind.__name__)
     name = re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
     return name.replace("re_lu", "relu"), kind.__module__.startswith(private.OWN_MODULES)
-
-
-def _message_of(error: Exception) -> str:
-    """Return the message of an error in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
 
 
 def _separable(

@@ -67,7 +67,7 @@ class LitertBackend(FileBackend):
         from sweeprof.backends.litert.counting import count_file
 
         shapes, named = shapes_of(inputs, axis)
-        return count_file(file, [*shapes, *named.values()])
+        return count_file(file, [*shapes, *named.values()], formulas)
 
 
 _QUANTIZATIONS: dict[tuple[str, str | None], Quantization] = {

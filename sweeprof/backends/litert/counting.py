@@ -8,25 +8,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from sweeprof.backends.litert.files import TfliteFile, TfliteOperator, TfliteTensor, read
+from sweeprof.backends.litert.files import NAMESPACE, TfliteFile, TfliteOperator, TfliteTensor, read
 from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
 from sweeprof.counting import mapping
-from sweeprof.counting.file_graph import layer_row, liveness
-from sweeprof.counting.formulas import OperatorCost
-from sweeprof.counting.mapping import CountedOperators
+from sweeprof.counting.file_graph import described, liveness
+from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost
+from sweeprof.counting.mapping import cost_by
 from sweeprof.counting.operators import NOTHING, REAL, added
 from sweeprof.counting.parameters import Variable, summed
+from sweeprof.counting.rows import layer_row
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerTable, Weights
+from sweeprof.results.layers import LayerTable, OperatorCount, Weights
 
 VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 """Operators whose output has the memory of their input."""
 
 
-def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTable:
+def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Formulas = DEFAULTS) -> LayerTable:
     """The operators of the file for inputs of these shapes.
 
     Parameters are the constants that stand for real numbers, once each, as the file has them: after the converter has folded
@@ -35,22 +37,24 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> LayerTabl
     graph, method = read(file.path), "shapes"
     if [tensor.shape for tensor in graph.inputs] != [tuple(shape) for shape in shapes]:
         graph, method = read(file.path, _shapes_of_forward(file, shapes)), "real forward: the file leaves sizes open"
-    root = layer_row(ROOT, "tflite", Weights(), CountedOperators(), graph.inputs, graph.outputs, is_leaf=False)
+    inputs, outputs = described(graph.inputs), described(graph.outputs)
+    root = layer_row(ROOT, "tflite", Weights(), NOTHING, inputs, outputs, is_leaf=False)
     rows, uncovered, calls = [root], Counter[str](), Counter[str]()
     known: set[TfliteTensor] = set()
     for operator in graph.operators:
-        made = operator.result
-        if made.source is not None:
+        made = operator.outputs  # none where an operator only writes to a variable
+        if made and made[0].source is not None:
             continue
-        cost = cost_of(operator)
+        cost = cost_of(operator, formulas)
         if cost is None:
             uncovered[operator.op] += 1
+            cost = NOTHING
         given = [tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant]
-        counts = CountedOperators()
-        counts.add(operator.op, cost or NOTHING, given[0].elements if given else 0, made.elements)
         weights = summed(_new_weights(operator, known))
-        row = layer_row(operator.path, operator.op, weights, counts, given, operator.outputs, is_leaf=True)
+        row = layer_row(operator.path, operator.op, weights, cost, described(given), described(made), is_leaf=True)
         row.call, row.parent = calls[operator.path], 0
+        elements = (tensors[0].elements if tensors else 0 for tensors in (given, made))
+        row.operators = (OperatorCount(operator.op, 1, *cost, *elements),)
         calls[operator.path] += 1
         rows.append(row)
     return LayerTable(tuple(rows), dict(uncovered), method, len(graph.operators), liveness(graph, VIEWS))
@@ -67,14 +71,25 @@ def _shapes_of_forward(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> d
 
 
 def _new_weights(operator: TfliteOperator, known: set[TfliteTensor]) -> list[Variable]:
-    """Parameters that this operator reads and none before it did."""
-    found = []
-    for tensor in operator.inputs:
+    """Parameters that this operator, or what it runs, reads and none before it did."""
+    found = [
+        variable for body in operator.bodies for inner in body.operators for variable in _new_weights(inner, known)
+    ]
+    for tensor in _lasting_inputs(operator):
         stored = None if tensor is None else tensor.source or tensor
         if stored is not None and stored.is_constant and stored.numbers is REAL and stored not in known:
             known.add(stored)
             found.append(Variable(stored, stored.elements, stored.itemsize, stored.dtype, True, False))
     return found
+
+
+def _lasting_inputs(operator: TfliteOperator) -> list[TfliteTensor | None]:
+    """Return the inputs of an operator; of a loop those that every turn is given, and not the first state of a network."""
+    if operator.op != "WHILE":
+        return list(operator.inputs)
+    body = operator.bodies[-1]
+    states = zip(operator.inputs, body.inputs, body.outputs, strict=True)
+    return [given for given, before, after in states if before is after]
 
 
 TfliteRule = Callable[[TfliteOperator], OperatorCost]
@@ -97,34 +112,34 @@ bilinear: RESIZE_BILINEAR
 """
 
 
-_RULES: dict[str, TfliteRule] = {
-    **mapping.elementwise_rules(_ELEMENTWISE),
-    "FULLY_CONNECTED": mapping.matmul(inner=1, bias=2),  # weights (out, in): over every leading axis of the input
-    "BATCH_MATMUL": mapping.matmul("adjX"),
-    "CONV_2D": mapping.convolution(1),  # weights (out, height, width, in/groups)
-    "CONV_3D": mapping.convolution(0, -1),  # weights (depth, height, width, in, out)
-    "DEPTHWISE_CONV_2D": mapping.convolution(1, 3),  # weights (1, height, width, out)
-    # Inputs are (output shape, weights, values, bias); weights (out, height, width, in) or (depth, …, out, in).
-    **mapping.named(mapping.transposed_convolution(0, -1, 2, 3), "TRANSPOSE_CONV CONV_3D_TRANSPOSE"),
-    "AVERAGE_POOL_2D": mapping.average_pool("filterWidth", "filterHeight"),
-    "MAX_POOL_2D": mapping.max_pool,
-    "SOFTMAX": mapping.softmax(),
-    "LOG_SOFTMAX": mapping.log_softmax,
-    "GELU": mapping.gelu("approximate"),
-    **mapping.named(mapping.reduction("sum"), "SUM REDUCE_MAX REDUCE_MIN"),
-    "MEAN": mapping.reduction("mean"),
-}
+_RULES: dict[str, TfliteRule] = mapping.by_name(
+    {
+        **mapping.elementwise_rules(_ELEMENTWISE),
+        # Weights (out, in): over every leading axis of the input.
+        "FULLY_CONNECTED": partial(mapping.matmul, inner=1, bias=2),
+        "BATCH_MATMUL": partial(mapping.matmul, transposed="adjX"),
+        "CONV_2D": partial(mapping.convolution, first=1),  # weights (out, height, width, in/groups)
+        "CONV_3D": partial(mapping.convolution, first=0, end=-1),  # weights (depth, height, width, in, out)
+        "DEPTHWISE_CONV_2D": partial(mapping.convolution, first=1, end=3),  # weights (1, height, width, out)
+        # Inputs are (output shape, weights, values, bias); weights (out, height, width, in) or (depth, …, out, in).
+        "TRANSPOSE_CONV CONV_3D_TRANSPOSE": partial(mapping.transposed_convolution, first=0, end=-1, given=2, bias=3),
+        "AVERAGE_POOL_2D": partial(mapping.average_pool, window=("filterWidth", "filterHeight")),
+        "MAX_POOL_2D": mapping.max_pool,
+        "SOFTMAX": mapping.softmax,
+        "LOG_SOFTMAX": mapping.log_softmax,
+        "GELU": partial(mapping.gelu, "approximate"),
+        "SUM REDUCE_MAX REDUCE_MIN": partial(mapping.reduction, "sum"),
+        "MEAN": partial(mapping.reduction, "mean"),
+    }
+)
 
 
-def cost_of(call: TfliteOperator) -> OperatorCost | None:
+def cost_of(call: TfliteOperator, formulas: Formulas = DEFAULTS) -> OperatorCost | None:
     """Return the cost of one call with the activation that is fused into it; None where it is not known."""
-    name, activation = call.op, call.activation
-    if name in FREE:
-        return NOTHING
-    if name not in _RULES or (activation and activation not in _RULES):
-        return None
-    own = _RULES[name](call)
-    return added(own, _RULES[activation](call)) if activation else own
+    own = cost_by(call, formulas, NAMESPACE, _RULES, FREE)
+    if own is None or not call.activation:
+        return own
+    return added(own, _RULES[call.activation](call)) if call.activation in _RULES else None
 
 
 FREE = frozenset(
@@ -134,6 +149,7 @@ FREE = frozenset(
     EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_OR LOGICAL_NOT SELECT SELECT_V2 WHERE RANGE
     SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND SPACE_TO_DEPTH DEPTH_TO_SPACE REVERSE_V2 REVERSE_SEQUENCE ZEROS_LIKE ONE_HOT TOPK_V2
     EMBEDDING_LOOKUP RESIZE_NEAREST_NEIGHBOR MATRIX_DIAG MATRIX_SET_DIAG DYNAMIC_UPDATE_SLICE REDUCE_ALL REDUCE_ANY
+    CALL_ONCE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE
     """.split()
 )
 """Operators that move or compare, and compute nothing."""

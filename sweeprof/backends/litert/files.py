@@ -36,6 +36,8 @@ class TfliteFile(MadeFile):
         return replace(self, path=existing(self.path, "TFLite file"))
 
 
+NAMESPACE = "litert"
+"""Of the names of its operators, for a user's formulas."""
 FLOATING = {"float64", "float32", "float16", "bfloat16"}
 FUSED = {0: "", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6", 4: "TANH", 5: "SIGN_BIT"}
 """``fusedActivationFunction`` of an operator's options."""
@@ -49,8 +51,12 @@ class TfliteTensor(CallTensor):
     """The constant that it is a copy of: weights of 16 bits are widened before they are used."""
 
 
+@dataclass(slots=True, eq=False)
 class TfliteOperator(OperatorCall[TfliteTensor]):
     """An operator of the file."""
+
+    bodies: tuple[TfliteGraph, ...] = ()
+    """The other graphs of the file that it may run: of a loop its condition and its body, of a condition its branches."""
 
     @property
     def activation(self) -> str:
@@ -62,7 +68,7 @@ TfliteGraph = FileGraph[TfliteOperator, TfliteTensor]
 
 
 def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> TfliteGraph:
-    """The main subgraph; others are the bodies of its loops and conditions.
+    """The main graph of a file.
 
     Args:
         path: of the file.
@@ -73,17 +79,24 @@ def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Tfli
     with Path(path).open("rb") as stream:
         content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)  # so that no weight is read
     model = schema.Model.GetRootAs(content)
-    main = model.Subgraphs(0)
     buffers = [model.Buffers(index) for index in range(model.BuffersLength())]
     stored = [bool(buffer.DataLength() or buffer.Size()) for buffer in buffers]
-    tensors = [_tensor(main.Tensors(index), stored) for index in range(main.TensorsLength())]
-    for index, shape in (shapes or {}).items():
-        if index < len(tensors):
-            tensors[index].shape = shape
     codes = [_name(model.OperatorCodes(index)) for index in range(model.OperatorCodesLength())]
-    operators = [_operator(main.Operators(index), codes, tensors) for index in range(main.OperatorsLength())]
-    inputs, outputs = _positions(main.InputsAsNumpy()), _positions(main.OutputsAsNumpy())
-    return FileGraph(tuple(operators), tuple(tensors[i] for i in inputs), tuple(tensors[i] for i in outputs))
+
+    def graph(position: int, known: Mapping[int, tuple[int, ...]]) -> TfliteGraph:
+        part = model.Subgraphs(position)
+        tensors = [_tensor(part.Tensors(index), stored) for index in range(part.TensorsLength())]
+        for index, shape in known.items():
+            if index < len(tensors):
+                tensors[index].shape = shape
+        operators = [_operator(part.Operators(index), codes, tensors) for index in range(part.OperatorsLength())]
+        for operator in operators:
+            inner = [body for name, body in operator.attributes.items() if name.endswith("SubgraphIndex")]
+            operator.bodies = tuple(graph(body, {}) for body in inner)
+        inputs, outputs = _positions(part.InputsAsNumpy()), _positions(part.OutputsAsNumpy())
+        return FileGraph(tuple(operators), tuple(tensors[i] for i in inputs), tuple(tensors[i] for i in outputs))
+
+    return graph(0, shapes or {})
 
 
 @cache
@@ -131,7 +144,7 @@ def _operator(operator: Any, codes: list[str], tensors: list[TfliteTensor]) -> T
     outputs = tuple(tensors[i] for i in _positions(operator.OutputsAsNumpy()))
     if op == "DEQUANTIZE" and inputs[0] is not None and inputs[0].is_constant:
         outputs[0].source, outputs[0].is_constant = inputs[0], True
-    return TfliteOperator(op, _path(op, inputs, outputs), inputs, outputs, _options(operator))
+    return TfliteOperator(op, _path(op, inputs, outputs), inputs, outputs, _options(operator), namespace=NAMESPACE)
 
 
 def _options(operator: Any) -> Mapping[str, Any]:

@@ -435,49 +435,53 @@ def _instance_norm(node: OnnxNode) -> OperatorCost:
 
 
 def _fourier(node: OnnxNode) -> OperatorCost:
-    """The last axis has the real and the imaginary parts."""
-    sizes = node.result.sizes
-    axis = node.input(2)
-    points = sizes[int(axis.data if axis is not None else node.attributes.get("axis", -2))]
-    return operators.fourier(prod(sizes[:-1]), points, is_real=node.operand(0).sizes[-1] != 2)
+    """``(X, length, axis)``; the last axis has the real and the imaginary parts, and of a real one the half may be left out."""
+    given, made = node.operand(0).sizes, node.result.sizes
+    larger = given if prod(given[:-1]) >= prod(made[:-1]) else made
+    length, axis = node.input(1), node.input(2)
+    along = larger[int(axis.data if axis is not None else node.attributes.get("axis", -2))]
+    points = int(length.data) if length is not None and length.data is not None else along
+    return operators.fourier(prod(larger[:-1]) // max(1, along) * points, points, is_real=1 in (given[-1], made[-1]))
 
 
-COSTS: dict[str, OnnxRule] = {
-    **mapping.elementwise_rules(_ELEMENTWISE),
-    "Gelu": mapping.gelu("approximate"),
-    **mapping.named(mapping.sum_of_tensors, "Sum Mean Max Min"),
-    **mapping.named(mapping.resize, "Resize Upsample"),
-    "GridSample": _grid_sample,
-    "Gemm": mapping.matmul("transA", bias=2),
-    **mapping.named(mapping.matmul(), "MatMul MatMulInteger"),
-    "Conv": mapping.convolution(1),
-    "ConvInteger": mapping.convolution(1, bias=4),
-    "QLinearConv": mapping.convolution(1, weight=3, bias=8),
-    "ConvTranspose": mapping.transposed_convolution(1),
-    "Einsum": mapping.einsum(),
-    "Attention": _attention,
-    "BatchNormalization": mapping.batch_norm("training_mode"),
-    "LayerNormalization": _layer_norm,
-    "RMSNormalization": _rms_norm,
-    "InstanceNormalization": _instance_norm,
-    "GroupNormalization": mapping.group_norm,
-    "Softmax": mapping.softmax(),
-    "LogSoftmax": mapping.log_softmax,
-    "AveragePool": mapping.average_pool("kernel_shape"),
-    **mapping.named(mapping.max_pool, "MaxPool GlobalMaxPool"),
-    **mapping.named(mapping.reduction("mean"), "GlobalAveragePool ReduceMean"),
-    **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
-    "ReduceL2": mapping.reduction("norm"),
-    **mapping.named(mapping.reduction("sum_of_squares"), "ReduceL1 ReduceSumSquare"),
-    "ReduceLogSum": mapping.reduction("log_sum"),
-    "ReduceLogSumExp": mapping.logsumexp,
-    **mapping.named(mapping.scan, "CumSum CumProd"),
-    **mapping.named(mapping.scatter, "ScatterElements ScatterND"),
-    "DFT": _fourier,
-    "RNN": mapping.recurrent(None, 1, bias=3),
-    "GRU": mapping.recurrent(GRU, 1, bias=3),
-    "LSTM": mapping.recurrent(LSTM, 1, bias=3),
-}
+COSTS: dict[str, OnnxRule] = mapping.by_name(
+    {
+        **mapping.elementwise_rules(_ELEMENTWISE),
+        "Gelu": partial(mapping.gelu, "approximate"),
+        "Sum Mean Max Min": mapping.sum_of_tensors,
+        "Resize Upsample": mapping.resize,
+        "GridSample": _grid_sample,
+        "Gemm": partial(mapping.matmul, transposed="transA", bias=2),
+        "MatMul MatMulInteger QLinearMatMul": mapping.matmul,
+        "Conv": partial(mapping.convolution, first=1),
+        "ConvInteger": partial(mapping.convolution, first=1, bias=4),
+        "QLinearConv": partial(mapping.convolution, first=1, weight=3, bias=8),
+        "ConvTranspose": partial(mapping.transposed_convolution, first=1),
+        "Einsum": mapping.einsum,
+        "Attention": _attention,
+        "BatchNormalization": partial(mapping.batch_norm, training="training_mode"),
+        "LayerNormalization": _layer_norm,
+        "RMSNormalization": _rms_norm,
+        "InstanceNormalization": _instance_norm,
+        "GroupNormalization": mapping.group_norm,
+        "Softmax": mapping.softmax,
+        "LogSoftmax": mapping.log_softmax,
+        "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
+        "MaxPool GlobalMaxPool": mapping.max_pool,
+        "GlobalAveragePool ReduceMean": partial(mapping.reduction, "mean"),
+        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(mapping.reduction, "sum"),
+        "ReduceL2": partial(mapping.reduction, "norm"),
+        "ReduceL1 ReduceSumSquare": partial(mapping.reduction, "sum_of_squares"),
+        "ReduceLogSum": partial(mapping.reduction, "log_sum"),
+        "ReduceLogSumExp": mapping.logsumexp,
+        "CumSum CumProd": mapping.scan,
+        "ScatterElements ScatterND": mapping.scatter,
+        "DFT": _fourier,
+        "RNN": partial(mapping.recurrent, None, weight=1, bias=3),
+        "GRU": partial(mapping.recurrent, GRU, weight=1, bias=3),
+        "LSTM": partial(mapping.recurrent, LSTM, weight=1, bias=3),
+    }
+)
 """Rule by the name of the operator."""
 FREE = frozenset(
     """

@@ -7,16 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from sweeprof.backends.model_files import Channels, GraphFile, existing
+from sweeprof.backends.model_files import GraphFile, ModelFile, existing
 
 
 @dataclass(frozen=True, slots=True)
-class OnnxFile:
+class OnnxFile(ModelFile):
     """A model as a file: ``model.onnx._target_=sweeprof.backends.onnxruntime.files.OnnxFile model.onnx.path=net.onnx``."""
-
-    path: str
-    channels: Channels = "first"
-    """Where the model wants the channels of an image; datasets give them first."""
 
     def known(self) -> Exported:
         """The same with all that is known beside the graph: nothing.

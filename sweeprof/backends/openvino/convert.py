@@ -27,6 +27,7 @@ from sweeprof.backends.model_files import (
     LONGEST,
     ChildFailure,
     Converter,
+    ModelFile,
     Samples,
     answer,
     batches_of,
@@ -35,7 +36,7 @@ from sweeprof.backends.model_files import (
     is_module,
     saved_keras,
 )
-from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, ModelFile, OpenvinoFile
+from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, OpenvinoFile
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
 from sweeprof.tracebacks import message_of

@@ -168,10 +168,10 @@ squared_difference: SquaredDifference
 
 
 def _attention(node: OpenvinoNode) -> OperatorCost:
-    """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none."""
+    """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none, and a causal one is no operand."""
     query, key, value = (node.operand(position).sizes for position in range(3))
     mask = node.input(3)
-    masks = int(bool(node.attributes.get("causal")) or (mask is not None and bool(mask.sizes)))
+    masks = 1 if mask is not None and mask.sizes else 0
     return operators.attention(prod(query[:-1]), key[-2], query[-1], value[-1], node.operand(0).numbers, masks=masks)
 
 
@@ -184,38 +184,40 @@ def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
     return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
 
 
-COSTS: dict[str, OpenvinoRule] = {
-    **mapping.elementwise_rules(_ELEMENTWISE),
-    "Gelu": mapping.gelu("approximation_mode"),
-    "MatMul": mapping.matmul("transpose_a"),
-    "Convolution": mapping.convolution(1),
-    "GroupConvolution": mapping.convolution(2),
-    "ConvolutionBackpropData": mapping.transposed_convolution(1, bias=None),
-    "GroupConvolutionBackpropData": mapping.transposed_convolution(2, bias=None),
-    "Einsum": mapping.einsum(),
-    "ScaledDotProductAttention": _attention,
-    "BatchNormInference": mapping.batch_norm(),
-    "MVN": _mean_variance_norm,
-    "GroupNormalization": mapping.group_norm,
-    "Softmax": mapping.softmax(1),
-    "LogSoftmax": mapping.log_softmax,
-    "AvgPool": mapping.average_pool("kernel"),
-    "AdaptiveAvgPool": mapping.adaptive_average_pool,
-    **mapping.named(mapping.max_pool, "MaxPool AdaptiveMaxPool"),
-    "ReduceMean": mapping.reduction("mean"),
-    **mapping.named(mapping.reduction("sum"), "ReduceSum ReduceMax ReduceMin ReduceProd"),
-    "ReduceL1": mapping.reduction("sum_of_squares"),
-    "ReduceL2": mapping.reduction("norm"),
-    "Interpolate": mapping.resize,
-    "CumSum": mapping.scan,
-    **mapping.named(mapping.scatter, "ScatterElementsUpdate ScatterNDUpdate"),
-    "LSTMSequence": mapping.recurrent(LSTM, 4),
-    "LSTMCell": mapping.recurrent(LSTM, 3),
-    "GRUSequence": mapping.recurrent(GRU, 3),
-    "GRUCell": mapping.recurrent(GRU, 2),
-    "RNNSequence": mapping.recurrent(None, 3),
-    "RNNCell": mapping.recurrent(None, 2),
-}
+COSTS: dict[str, OpenvinoRule] = mapping.by_name(
+    {
+        **mapping.elementwise_rules(_ELEMENTWISE),
+        "Gelu": partial(mapping.gelu, "approximation_mode"),
+        "MatMul": partial(mapping.matmul, transposed="transpose_a"),
+        "Convolution": partial(mapping.convolution, first=1),
+        "GroupConvolution": partial(mapping.convolution, first=2),
+        "ConvolutionBackpropData": partial(mapping.transposed_convolution, first=1, bias=None),
+        "GroupConvolutionBackpropData": partial(mapping.transposed_convolution, first=2, bias=None),
+        "Einsum": mapping.einsum,
+        "ScaledDotProductAttention": _attention,
+        "BatchNormInference": mapping.batch_norm,
+        "MVN": _mean_variance_norm,
+        "GroupNormalization": mapping.group_norm,
+        "Softmax": partial(mapping.softmax, axis=1),
+        "LogSoftmax": mapping.log_softmax,
+        "AvgPool": partial(mapping.average_pool, window=("kernel",)),
+        "AdaptiveAvgPool": mapping.adaptive_average_pool,
+        "MaxPool AdaptiveMaxPool": mapping.max_pool,
+        "ReduceMean": partial(mapping.reduction, "mean"),
+        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(mapping.reduction, "sum"),
+        "ReduceL1": partial(mapping.reduction, "sum_of_squares"),
+        "ReduceL2": partial(mapping.reduction, "norm"),
+        "Interpolate": mapping.resize,
+        "CumSum": mapping.scan,
+        "ScatterElementsUpdate ScatterNDUpdate": mapping.scatter,
+        "LSTMSequence": partial(mapping.recurrent, LSTM, weight=4),
+        "LSTMCell": partial(mapping.recurrent, LSTM, weight=3),
+        "GRUSequence": partial(mapping.recurrent, GRU, weight=3),
+        "GRUCell": partial(mapping.recurrent, GRU, weight=2),
+        "RNNSequence": partial(mapping.recurrent, None, weight=3),
+        "RNNCell": partial(mapping.recurrent, None, weight=2),
+    }
+)
 """Rule by the name of the operator."""
 
 FREE = frozenset(

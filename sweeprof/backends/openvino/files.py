@@ -5,30 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
-from sweeprof.backends.model_files import Channels, GraphFile
+from sweeprof.backends.model_files import GraphFile, ModelFile
 
 MODULE, WEIGHT = "__module.model", "self.model."
 """What the names of operators and of constants begin with in a converted file, before the path of a module, or of a weight."""
 
 
-@runtime_checkable
-class ModelFile(Protocol):
-    """What a builder returns for a model in a file."""
-
-    path: str
-    channels: Channels
-
-
 @dataclass(frozen=True, slots=True)
-class OpenvinoFile:
-    """A model as a file: ``model.openvino._target_=sweeprof.backends.openvino.files.OpenvinoFile model.openvino.path=net.xml``."""
+class OpenvinoFile(ModelFile):
+    """A model as a file: ``model.openvino._target_=sweeprof.backends.openvino.files.OpenvinoFile model.openvino.path=net.xml``.
 
-    path: str
-    """``.xml``, or any other format that OpenVINO reads (``.onnx``)."""
-    channels: Channels = "first"
-    """Where the model wants the channels of an image; datasets give them first."""
+    The file is an ``.xml``, or of any other format that OpenVINO reads (``.onnx``).
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,28 +56,34 @@ bicubic: ResizeBicubic
 """
 
 
-COSTS: dict[str, mapping.Rule] = {
-    **mapping.elementwise_rules(_ELEMENTWISE),
-    "AddN": mapping.sum_of_tensors,
-    **mapping.named(mapping.reduction("sum"), "Sum Prod Max Min"),
-    **mapping.named(mapping.reduction("mean"), "Mean Cumsum Cumprod"),
-    **mapping.named(mapping.reduction("norm"), "L2Loss EuclideanNorm"),
-    "Softmax": mapping.softmax(),
-    "LogSoftmax": mapping.log_softmax,
-    **mapping.named(mapping.average_pool("ksize"), "AvgPool AvgPool3D"),
-    **mapping.named(mapping.max_pool, "MaxPool MaxPoolV2 MaxPool3D"),
-    **mapping.named(mapping.batch_norm("is_training"), "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"),
-    **mapping.named(mapping.fourier(1, is_real=True), "RFFT IRFFT"),
-    **mapping.named(mapping.fourier(1, is_real=False), "FFT IFFT"),
-    **mapping.named(mapping.fourier(2, is_real=False), "FFT2D IFFT2D"),
-    **mapping.named(mapping.convolution(0, -1), "Conv2D Conv3D"),  # kernel (*space, in/groups, out)
-    "DepthwiseConv2dNative": mapping.convolution(0, -2),  # kernel (height, width, in, multiplier)
-    # Inputs are (output shape, kernel (*space, out, in), values).
-    **mapping.named(mapping.transposed_convolution(0, -1, 2, None), "Conv2DBackpropInput Conv3DBackpropInputV2"),
-    "MatMul": mapping.matmul("transpose_a"),
-    **mapping.named(mapping.matmul("adj_x"), "BatchMatMul BatchMatMulV2 BatchMatMulV3"),
-    "Einsum": mapping.einsum(),
-}
+COSTS: dict[str, mapping.Rule] = mapping.by_name(
+    {
+        **mapping.elementwise_rules(_ELEMENTWISE),
+        "AddN": mapping.sum_of_tensors,
+        "Sum Prod Max Min": partial(mapping.reduction, "sum"),
+        "Mean Cumsum Cumprod": partial(mapping.reduction, "mean"),
+        "L2Loss EuclideanNorm": partial(mapping.reduction, "norm"),
+        "Softmax": mapping.softmax,
+        "LogSoftmax": mapping.log_softmax,
+        "AvgPool AvgPool3D": partial(mapping.average_pool, window=("ksize",)),
+        "MaxPool MaxPoolV2 MaxPool3D": mapping.max_pool,
+        "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3": partial(mapping.batch_norm, training="is_training"),
+        "RFFT IRFFT": partial(mapping.fourier, axes=1, is_real=True),
+        "FFT IFFT": partial(mapping.fourier, axes=1, is_real=False),
+        "FFT2D IFFT2D": partial(mapping.fourier, axes=2, is_real=False),
+        # Kernel (*space, in/groups, out).
+        "Conv2D Conv3D": partial(mapping.convolution, first=0, end=-1),
+        # Kernel (height, width, in, multiplier).
+        "DepthwiseConv2dNative": partial(mapping.convolution, first=0, end=-2),
+        # Inputs are (output shape, kernel (*space, out, in), values).
+        "Conv2DBackpropInput Conv3DBackpropInputV2": partial(
+            mapping.transposed_convolution, first=0, end=-1, given=2, bias=None
+        ),
+        "MatMul": partial(mapping.matmul, transposed="transpose_a"),
+        "BatchMatMul BatchMatMulV2 BatchMatMulV3": partial(mapping.matmul, transposed="adj_x"),
+        "Einsum": mapping.einsum,
+    }
+)
 """Rule by type of operator."""
 ATTRIBUTES = ("adj_x", "equation", "is_training", "ksize", "transpose_a")
 """Those that rules read."""

@@ -265,6 +265,7 @@ def count_generation(
     if skips_logits:
         prefill = _without_logits(prefill)
     decode = _counted(model, (sequences, 1), cache, formulas)
+    cache_bytes = described(cache).nbytes
     return Generation(
         sequences=sequences,
         prefill_macs=prefill.macs + decode.macs,
@@ -273,7 +274,7 @@ def count_generation(
         decode_flops=decode.flops or 0,
         position=prompt + max(0, config.new_tokens - 2) // 2,
         weight_bytes=None,
-        cache_bytes=described(cache).nbytes,
+        cache_bytes=None if cache_bytes is None else int(cache_bytes),
         bytes_reason=BYTES,
         uncovered=dict(Counter(prefill.uncovered) + Counter(decode.uncovered)),
         method=prefill.method,

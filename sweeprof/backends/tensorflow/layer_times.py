@@ -25,7 +25,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
-from typing import Any, Protocol
+from typing import Any
 from unittest.mock import patch
 
 import keras
@@ -41,38 +41,28 @@ from sweeprof.measuring.layer_timing import LEFT, Cost, Event, Reader, Turn, in_
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes
-from sweeprof.results.protocol import Protocol as TimingProtocol
+from sweeprof.results.protocol import Protocol
 
 # Probes
 
 TensorPairs = list[tuple[tf.Tensor, tf.Tensor]]
 
 
-class Marks(Protocol):
-    """The interface that makes marks."""
+class Marks:
+    """Makes marks in what runs while it is made: operators one by one, or a graph that is traced."""
+
+    def __init__(self) -> None:
+        self.graph: Any = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
     def is_here(self) -> bool:
         """True if the running code is part of the step itself, not of a loop or branch within its graph."""
-
-    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[object, list[tf.Tensor]]:
-        """A mark that comes after ``tensors``, and the same tensors, which come after the mark."""
-
-
-class EagerMarks:
-    """Marks in a step that runs operator by operator."""
-
-    def is_here(self) -> bool:
-        return bool(tf.executing_eagerly())
-
-
-class GraphMarks:
-    """Marks in the graph that is being made."""
-
-    def __init__(self) -> None:
-        self.graph = tf.compat.v1.get_default_graph()
-
-    def is_here(self) -> bool:
+        if self.graph is None:
+            return bool(tf.executing_eagerly())
         return tf.compat.v1.get_default_graph() is self.graph
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[Any, list[tf.Tensor]]:
+        """A mark that comes after ``tensors``, and the same tensors, which come after the mark."""
+        raise NotImplementedError
 
 
 class LayerProbes:
@@ -241,7 +231,7 @@ UNORDERED = {"Placeholder", "Const", "VarHandleOp"}
 """Operators that do nothing when they run."""
 
 
-class Timestamps(GraphMarks):
+class Timestamps(Marks):
     """The timestamps of the graph that is being made, in the order in which they will be taken."""
 
     def __init__(self) -> None:
@@ -355,10 +345,11 @@ def timed_steps_of(task: StepPhases, is_eager: bool) -> EagerSteps | GraphSteps:
     return steps
 
 
-class HostMarks(EagerMarks):
+class HostMarks(Marks):
     """Marks on the host's clock; what was called has been done."""
 
     def __init__(self, with_backward: bool) -> None:
+        super().__init__()
         self._with_backward = with_backward
 
     def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[float, list[tf.Tensor]]:
@@ -498,7 +489,7 @@ class _EmptyLayers(keras.Layer):  # type: ignore[misc]
         return x
 
 
-def layer_times(model: TensorflowModel, work: Work, protocol: TimingProtocol) -> LayerTimes:
+def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
     """The layers' times of inference, or of training with a config; as many repeats as the protocol asks of a round.
 
     Raises:

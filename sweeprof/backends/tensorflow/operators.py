@@ -34,7 +34,7 @@ import tensorflow as tf
 
 from sweeprof.backends.keras.private import all_layers
 from sweeprof.backends.tensorflow import private
-from sweeprof.backends.tensorflow.layer_times import EagerMarks, GraphMarks, LayerProbes
+from sweeprof.backends.tensorflow.layer_times import LayerProbes, Marks
 from sweeprof.backends.tensorflow.model import (
     StepPhases,
     TensorflowModel,
@@ -216,10 +216,11 @@ PREFIXES = ("gradient_tape", "ArithmeticOptimizer", "ConstantFolding")
 """What it puts before the scope of an operator, whose backward, rewritten form or constant part another one is."""
 
 
-class HostTimestamps(EagerMarks):
+class HostTimestamps(Marks):
     """Marks are nanoseconds since the epoch."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.busy: list[tuple[int, int]] = []
         """When tensors were passed on, which takes an operator of its own."""
 
@@ -238,7 +239,7 @@ class HostTimestamps(EagerMarks):
         return place >= 0 and mark < self.busy[place][1]
 
 
-class GraphPositions(GraphMarks):
+class GraphPositions(Marks):
     """Marks are places in the order in which a graph's operators are made."""
 
     def now(self) -> int:
@@ -248,11 +249,8 @@ class GraphPositions(GraphMarks):
         return self.now(), [tf.identity(tensor) for tensor in tensors]
 
 
-class Untouched:
+class Untouched(Marks):
     """Marks are places in the first graph that is made; tensors are passed on as they are, and it is the one without marks."""
-
-    def __init__(self) -> None:
-        self.graph: tf.Graph | None = None
 
     @property
     def operators(self) -> Sequence[tf.Operation]:
@@ -263,7 +261,7 @@ class Untouched:
         if tf.executing_eagerly():
             return False
         self.graph = self.graph or tf.compat.v1.get_default_graph()
-        return tf.compat.v1.get_default_graph() is self.graph
+        return super().is_here()
 
     def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
         return len(self.operators), list(tensors)

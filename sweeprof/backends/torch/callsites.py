@@ -11,29 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from math import prod
-from typing import NamedTuple
 
 import torch
 
 from sweeprof.backends.torch.private import current_autograd_node, sequence_number
 from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
+from sweeprof.counting.rows import NO_TENSORS, TensorShapes, together
 from sweeprof.counting.selection import ModuleSelection
 from sweeprof.measuring.layer_timing import path_below
 from sweeprof.results.layer_times import OUTSIDE, ROOT
-from sweeprof.results.layers import Liveness, OperatorCount, Shapes
-
-
-class TensorShapes(NamedTuple):
-    """Shapes, data types and bytes of some tensors, without holding them."""
-
-    shapes: Shapes = ()
-    dtypes: tuple[str, ...] = ()
-    nbytes: int = 0
-    elements: int = 0
-
-
-_NOTHING = TensorShapes()
+from sweeprof.results.layers import Liveness, OperatorCount
 
 
 @dataclass(slots=True, eq=False)
@@ -50,8 +38,8 @@ class ModuleCall:
     """calls, MACs, FLOPs, ops, input elements, output elements by operator."""
     uncovered: dict[str, int] = field(default_factory=dict)
     """Calls by operator without a formula."""
-    inputs: TensorShapes = _NOTHING
-    outputs: TensorShapes = _NOTHING
+    inputs: TensorShapes = NO_TENSORS
+    outputs: TensorShapes = NO_TENSORS
     counted: Cost | None = None
     """The cost by a formula of the module's type, which replaces that of its operators."""
     source: ModuleCall | None = None
@@ -80,13 +68,7 @@ def described(tree: object) -> TensorShapes:
         tree = tree[0]
     if type(tree) is torch.Tensor:
         return _seen_of(tree.shape, tree.dtype)
-    alone = [_seen_of(tensor.shape, tensor.dtype) for tensor in tensors_in(tree)]
-    return TensorShapes(
-        tuple(one.shapes[0] for one in alone),
-        tuple(one.dtypes[0] for one in alone),
-        sum(one.nbytes for one in alone),
-        sum(one.elements for one in alone),
-    )
+    return together([_seen_of(tensor.shape, tensor.dtype) for tensor in tensors_in(tree)])
 
 
 @lru_cache(maxsize=4096)  # what one layer returns, the next one is given

@@ -17,6 +17,7 @@ import torch
 from sweeprof.backends.torch.private import OpOverload
 from sweeprof.counting import gradients, operators
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
+from sweeprof.counting.mapping import by_name, definitions
 from sweeprof.counting.operators import (
     COMPLEX,
     GRU,
@@ -119,10 +120,9 @@ def _for_each(rule: TorchRule, args: Args, kwargs: Kwargs, output: Sequence[torc
 
 
 def _elementwise_rules() -> dict[str, TorchRule]:
-    rules: dict[str, TorchRule] = {}
-    for line in _ELEMENTWISE.strip().split("\n"):
-        definition, _, names = line.partition(": ")
-        rules.update(dict.fromkeys(names.split(), partial(_elementwise, definition)))
+    rules: dict[str, TorchRule] = {
+        name: partial(_elementwise, kind) for name, kind in definitions(_ELEMENTWISE).items()
+    }
     return rules | {f"_foreach_{name}": partial(_for_each, rules[name]) for name in _FOREACH.split()}
 
 
@@ -818,8 +818,8 @@ HIGHER_ORDER_COSTS: dict[str, TorchRule] = {
 
 
 def _rules(namespace: str, table: Mapping[str, TorchRule]) -> dict[str, TorchRule]:
-    """Return the rules by qualified name, of a table whose keys are names with spaces between them."""
-    return {f"{namespace}::{name}": rule for names, rule in table.items() for name in names.split()}
+    """Return the rules by qualified name."""
+    return {f"{namespace}::{name}": rule for name, rule in by_name(table).items()}
 
 
 COSTS: dict[str, TorchRule] = {

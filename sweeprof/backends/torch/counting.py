@@ -60,6 +60,7 @@ from sweeprof.results.layer_times import OUTSIDE, ROOT, above
 from sweeprof.results.layers import LayerRow, LayerTable, Weights, repeated_row
 from sweeprof.results.operators import OwnCounts
 from sweeprof.text import stored
+from sweeprof.tracebacks import first_line
 
 StorageKey = tuple[int, int, int]
 
@@ -608,10 +609,7 @@ def _count(  # how the mode treats what has no values
 
 def message_of(error: Exception) -> str:
     """Return the message of an error in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, NotOnShapes):
-        return lines[0]
-    return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
+    return str(error) if isinstance(error, NotOnShapes) else first_line(error)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from sweeprof.backends.torch.private import (
     TorchDispatchMode,
     current_dispatch_modes,
     disable_current_modes,
+    rule_in_mode,
 )
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, Shortcut
 from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
@@ -403,7 +404,6 @@ def known_operator(func: OpOverload) -> _Operator:
     """Return the properties of an overload, independent of user formulas."""
     qualified = func._schema.name
     namespace, _, name = qualified.partition("::")
-    overload = func._overloadname
     names = (qualified, f"{qualified}_", qualified.removesuffix("_"))
     cost = next((COSTS[known] for known in names if known in COSTS), None)
     free = does_no_arithmetic(func)
@@ -413,7 +413,7 @@ def known_operator(func: OpOverload) -> _Operator:
     return _Operator(
         name=(name if namespace == "aten" else qualified).removesuffix("_") or name,
         cost=cost,
-        shortcut=_SHORTCUTS.get(qualified if overload == "default" else f"{qualified}.{overload}"),
+        shortcut=_SHORTCUTS.get(func.name()),  # type: ignore[no-untyped-call]
         is_composite=is_composite,
         is_covered=cost is not None or free,
         allocates=not func.is_view and not func._schema.is_mutable,
@@ -512,3 +512,17 @@ def _shape_of(item: object) -> Any:
     if isinstance(item, torch.Tensor) and not item.is_meta:
         return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device=_META)
     return _META if isinstance(item, torch.device) else item
+
+
+def _look_up_all() -> None:
+    """Look the most frequent operators up, here and in torch's own tables: once, and not in each process that is forked."""
+    for qualified in _SHORTCUTS:
+        name, _, overload = qualified.removeprefix("aten::").partition(".")
+        packet = getattr(torch.ops.aten, name, None)
+        if packet is not None:  # a release of torch may not have it yet
+            func = getattr(packet, overload or "default")
+            known_operator(func)
+            rule_in_mode(func, CountingMode)
+
+
+_look_up_all()  # takes about 5 ms

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import torch
+import torch._library.simple_registry
 import torch.nn.modules.module
 import torch.utils._python_dispatch
 
@@ -28,6 +29,7 @@ current_dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode
 dispatch_mode_count = torch._C._len_torch_dispatch_stack
 function_mode_count = torch._C._len_torch_function_stack
 function_transform = torch._C._functorch.peek_interpreter_stack
+rule_in_mode: Any = torch._library.simple_registry.find_torch_dispatch_rule
 is_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass_type
 
 # What autograd and autocast are doing.

@@ -10,7 +10,7 @@ equal call of it, or of a block like it. A call is reused if all of this holds, 
 * The call that was run read no value of a tensor, wrote to no tensor that has values, called modules of its own only, left its
   arguments as they were, and kept no tensor alive but those that it returned, which are new or parts of arguments.
 * After the forward, no module that a reused call ran has other attributes, no other object that a module holds has, and no random
-  number was drawn. Else the model is counted once more, without reuse.
+  number of Python or NumPy was drawn. Else the model is counted once more, without reuse.
 
 A function outside the modules' classes that has a memory of its own could still make a difference; ``reuse_counts=False``
 (``metrics.reuse_counts=false`` in a config) switches all of this off. A call in which a user's formula is called is not reused.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import dis
 import enum
 import random
+import sys
 import types
 import weakref
 from collections import Counter, OrderedDict
@@ -626,10 +627,13 @@ def _surroundings() -> tuple[object, ...]:
 
 
 def _random_states() -> tuple[object, ...]:
-    """Return the states of the generators of random numbers."""
-    import numpy as np
+    """Return the states of the generators of random numbers; NumPy's has none before something has imported it.
 
-    numpy_state: Any = np.random.get_state(legacy=False)
-    twister = numpy_state["state"]
-    numpy_numbers = twister["key"].tobytes(), twister["pos"], numpy_state["has_gauss"], numpy_state["gauss"]
-    return random.getstate(), torch.get_rng_state().numpy().tobytes(), numpy_numbers
+    Torch's is not among them: its numbers are tensors, and a call that reads the values of one is not reused.
+    """
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is None:
+        return random.getstate(), None
+    state = numpy_random.get_state(legacy=False)
+    twister = state["state"]
+    return random.getstate(), (twister["key"].tobytes(), twister["pos"], state["has_gauss"], state["gauss"])

@@ -34,6 +34,7 @@ from sweeprof.backends.torch.model import (
 )
 from sweeprof.backends.torch.state import in_mode, modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
+from sweeprof.counting.gradients import estimated_training
 from sweeprof.counting.operators import added
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -41,9 +42,6 @@ from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE, TrainingConfig, Work
 from sweeprof.results.layers import Training
 from sweeprof.results.operators import Phase
-
-BACKWARD_OVER_FORWARD = 2
-"""An estimated backward: a product each for the gradient of the weights and for that of the inputs."""
 
 
 class NeedsValues(Unsupported):
@@ -87,16 +85,8 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
     assert first is not None
     if table.uncounted is not None:
         raise NeedsValues(table.uncounted)
-    flops = table.flops or 0
-    return Training(
-        table.macs,
-        flops,
-        BACKWARD_OVER_FORWARD * table.macs,
-        BACKWARD_OVER_FORWARD * flops,
-        None,
-        f"the backward does not run on shapes: {message_of(first)}",
-        dict(table.uncovered),
-    )
+    reason = f"the backward does not run on shapes: {message_of(first)}"
+    return estimated_training(table.macs, table.flops or 0, reason, table.uncovered)
 
 
 def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int) -> Training:

@@ -15,6 +15,7 @@ from keras import layers
 
 import sweeprof
 from sweeprof.backends.torch.counting import count_built as count_torch
+from sweeprof.counting.formulas import Formulas
 from sweeprof.datasets.digits import Digits
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -224,6 +225,58 @@ def test_what_is_not_known_is_listed(tmp_path: Path) -> None:
     table = counted(tmp_path, tf.cumsum, (3, 7))
     assert table.uncovered == {"CUMSUM": 1}
     assert table.coverage == 0
+
+
+@pytest.mark.parametrize(
+    ("layer", "params"), [(layers.LSTM, 4 * (8 * 6 + 6 * 6 + 6)), (layers.GRU, 3 * (8 * 6 + 6 * 6 + 2 * 6))]
+)
+def test_weights_within_a_loop(tmp_path: Path, layer: Any, params: int) -> None:
+    """A loop over the time steps has them in its body; the first state, which it is given, is no parameter."""
+    network = layer(6, bias_initializer="random_normal")
+    table = counted(tmp_path, keras.Sequential([keras.Input((5, 8)), network]), (3, 5, 8))
+    assert table.uncovered == {"WHILE": 1}
+    assert table.params == params + (1 if layer is layers.GRU else 0)  # the 1 of `1 - z` is a constant of the file
+    (loop,) = [row for row in table.rows if row.type == "WHILE"]
+    assert loop.params == table.params
+
+
+def test_a_file_that_keeps_a_state(tmp_path: Path) -> None:
+    """Operators that write to a variable return nothing, as in models that are called for each part of a stream."""
+
+    class Sums(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.total = tf.Variable(tf.zeros((2, 4)))
+
+        @tf.function(input_signature=[tf.TensorSpec((2, 4))])  # type: ignore[untyped-decorator]
+        def __call__(self, x: tf.Tensor) -> tf.Tensor:
+            return 2.0 * self.total.assign_add(x)
+
+    model = Sums()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([model.__call__.get_concrete_function()], model)
+    converter.experimental_enable_resource_variables = True
+    path = tmp_path / "state.tflite"
+    path.write_bytes(converter.convert())
+    table = count_file(TfliteFile(str(path)), [(2, 4)])
+    assert "ASSIGN_VARIABLE" in [row.type for row in table.rows]
+    assert (table.flops, table.uncovered) == (2 * 2 * 4, {})
+
+
+def test_a_formula_for_an_operator(tmp_path: Path) -> None:
+    """It comes first, and the activation that is fused into the operator is added."""
+
+    def cost(inputs: Any, attributes: Any, outputs: Any) -> sweeprof.Cost:
+        return sweeprof.Cost(macs=attributes["strideH"] * outputs[0].elements, flops=0)
+
+    layer = layers.Conv2D(3, 3, 2, activation="relu", **BIASED)
+    file = written(tmp_path, keras.Sequential([keras.Input((9, 9, 4)), layer]), (1, 9, 9, 4))
+    table = count_file(file, [(1, 9, 9, 4)], Formulas({"litert::CONV_2D": cost}))
+    elements = 4 * 4 * 3
+    assert (table.macs, table.flops) == (2 * elements, elements)
+    cumulated = written(tmp_path, tf.cumsum, (3, 7))
+    formulas = Formulas({"litert::CUMSUM": lambda inputs, attributes, outputs: sweeprof.Cost(flops=inputs[0].elements)})
+    table = count_file(cumulated, [(3, 7)], formulas)
+    assert (table.flops, table.uncovered) == (3 * 7, {})
 
 
 def test_a_file_for_any_batch(tmp_path: Path) -> None:

@@ -121,6 +121,19 @@ def test_products(
         assert table.ops == cost[2]
 
 
+def test_a_quantised_product(tmp_path: Path) -> None:
+    """Of files whose operators take scales and zero points; integer arithmetic is no FLOP."""
+    scale, zero, weight = np.float32(0.1), np.uint8(128), np.zeros((8, 5), np.uint8)
+    weights = {"as": scale, "az": zero, "w": weight, "ws": scale, "wz": zero, "ys": scale, "yz": zero}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["a", "as", "az"], ["b"], "quantised"),
+        helper.make_node("QLinearMatMul", ["b", *weights], ["y"], "product"),
+    ]
+    path = saved(tmp_path, nodes, {"a": (3, 8)}, weights)
+    table = counted(path, (3, 8))
+    assert (table.macs, table.flops, table.ops, table.uncovered) == (3 * 8 * 5, 0, 2 * 3 * 8 * 5 - 3 * 5, {})
+
+
 def test_textbook_operations_of_attention(tmp_path: Path) -> None:
     """Two products less their sums, a scaling, a softmax of 4·16 - 1 a row, and for each score a mask."""
     rows, keys, width = 2 * 4 * 16, 16, 8
@@ -171,6 +184,23 @@ def test_what_is_no_product(op: str, weights: Any, attributes: Any, cost: tuple[
 def test_a_fourier_transform(tmp_path: Path) -> None:
     table = one(tmp_path, "DFT", [(2, 64, 2)], {"": None, "axis": np.array(1)})
     assert (table.macs, table.flops) == (0, round(5 * 2 * 64 * log2(64)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "attributes"),
+    [
+        ((2, 64, 1), {}, {}),
+        ((2, 64, 1), {"": None, "axis": np.array(1)}, {"onesided": 1}),  # 33 of 64 points
+        ((2, 33, 2), {"length": np.array(64)}, {"onesided": 1, "inverse": 1}),
+        ((2, 48, 1), {"length": np.array(64)}, {"onesided": 1}),  # filled up with zeros
+    ],
+)
+def test_a_fourier_transform_of_real_numbers(
+    shape: Shape, weights: dict[str, Any], attributes: dict[str, int], tmp_path: Path
+) -> None:
+    """Half as much as of complex numbers, whether or not the half of it that follows from the other one is there."""
+    table = one(tmp_path, "DFT", [shape], weights, **attributes)
+    assert (table.flops, table.uncovered) == (round(2.5 * 2 * 64 * log2(64)), {})
 
 
 def test_nothing_is_both_counted_and_free() -> None:
@@ -299,6 +329,13 @@ def test_the_roles_that_an_export_tells(tmp_path: Path) -> None:
         (ROOT, "Graph", 0, 0),
         ("head", "Linear", 15, 12),
     ]
+
+
+def test_an_export_without_weights_has_constants_and_no_parameters(tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["a", "", "scales"], ["y"], "resize")
+    path = saved(tmp_path, [node], {"a": (1, 2, 4, 4)}, {"scales": np.array([1, 1, 2, 2], np.float32)})
+    for file, params in ((Exported(path, types={"": "Upsample"}), 0), (Exported(path), 4)):
+        assert count_file(file, [(1, 2, 4, 4)], {}, DEFAULTS).params == params
 
 
 def test_peak_live_bytes_by_hand(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def operator(name: str) -> tuple[Any, Any]:
         "mean": lambda: ops.reduce_mean(x, np.array([2, 3])),
         "softmax": lambda: ops.softmax(x, 1),
         "norm": lambda: ops.mvn(x, np.array([3]), True, 1e-5, "INSIDE_SQRT"),
-        "attention": lambda: ops.scaled_dot_product_attention(x, x, x, causal=True),
+        "causal attention": lambda: ops.scaled_dot_product_attention(x, x, x, causal=True),
+        "masked attention": lambda: ops.scaled_dot_product_attention(x, x, x, array(8, 8)),
         "gelu": lambda: ops.gelu(x, "erf"),
         "integers": lambda: ops.add(ops.convert(x, np.int32), np.int32(2)),
     }
@@ -127,7 +128,8 @@ N = 2 * 6 * 8 * 8
         ("maximum", 0, N),
         ("mean", 0, N),
         ("norm", 0, 4 * N),
-        ("attention", 12 * 8 * 8 * 16, 2 * 12 * 8 * 8 * 16 + 3 * 12 * 8 * 8),
+        ("causal attention", 12 * 8 * 8 * 16, 2 * 12 * 8 * 8 * 16 + 2 * 12 * 8 * 8),
+        ("masked attention", 12 * 8 * 8 * 16, 2 * 12 * 8 * 8 * 16 + 3 * 12 * 8 * 8),
         ("integers", 0, 0),
     ],
 )
@@ -201,6 +203,11 @@ def test_inputs_by_name_and_several_outputs(tmp_path: Path) -> None:
     assert isinstance(outputs, dict)
     assert set(outputs) == {"difference", "twice"}  # what is no floating-point number is left out
     np.testing.assert_allclose(outputs["difference"], a - b, rtol=1e-6)
+
+
+def test_the_kernel_of_a_model_of_transposed_convolutions(tmp_path: Path) -> None:
+    model, _ = loaded(saved(tmp_path, *operator("transposed")), array(2, 6, 8, 8))
+    assert (model.products(), OpenvinoBackend().kernel(model, None).name) == ((1, 0), "convolution")
 
 
 def test_settings_are_in_effect(tmp_path: Path) -> None:

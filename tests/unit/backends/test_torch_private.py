@@ -59,7 +59,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
         "_parameters",
     ),
     "Node": ("_sequence_nr",),
-    "OpOverload": ("_can_decompose", "_overloadname", "_schema"),
+    "OpOverload": ("_can_decompose", "_schema"),
     "flex_attention": ("_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", "_validate_device"),
 }
 """Private attributes that the files read from objects of torch, by the kind of object."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+import textwrap
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -197,6 +201,10 @@ def _draws_a_tensor(block: Any, x: torch.Tensor) -> torch.Tensor:
     return x.exp() if float(torch.rand(1)) < 2 else x
 
 
+def _draws_with_numpy(block: Any, x: torch.Tensor) -> torch.Tensor:
+    return x.exp() if np.random.random() < 2 else x
+
+
 def _reads_a_weight(block: Any, x: torch.Tensor) -> torch.Tensor:
     return x.exp() if bool(block.norm.weight.sum() > 4) else x
 
@@ -223,6 +231,7 @@ def _keeps(block: Any, x: torch.Tensor) -> torch.Tensor:
         _counts_in_a_list,
         _draws,
         _draws_a_tensor,
+        _draws_with_numpy,
         _reads_a_weight,
         _changes_its_shape,
         _keeps,
@@ -233,6 +242,42 @@ def test_every_block_is_run_that_may_differ(extra: Callable[[Any, torch.Tensor],
     counted(blocks(extra))
     assert len(RUNS) >= 6
     HIDDEN.clear()
+
+
+IMPORTS_NUMPY = """
+    import sys
+    import torch
+    from sweeprof.backends.torch.counting import count_layers
+    from sweeprof.measuring.inputs import Inputs, TensorSpec
+
+    class Block(torch.nn.Module):
+        draws = False
+        runs = 0
+
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            type(self).runs += 1
+            if self.draws:
+                import numpy.random
+                numpy.random.random()
+            return self.layer(x)
+
+    for Block.draws in (False, True):
+        Block.runs = 0
+        count_layers(torch.nn.Sequential(*(Block() for _ in range(6))), Inputs((TensorSpec((2, 8)),)))
+        print(Block.runs, "numpy.random" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_numpy_random_is_not_imported_for_its_state() -> None:
+    """The first forward that imports it has drawn from it."""
+    program = [sys.executable, "-c", textwrap.dedent(IMPORTS_NUMPY)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["1 False", "7 True"]
 
 
 def test_blocks_with_an_attribute_that_differs_are_run() -> None:
