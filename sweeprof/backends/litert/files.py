@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from sweeprof.backends.model_files import Channels, MadeFile, existing
 from sweeprof.counting.file_graph import FileGraph
-from sweeprof.counting.mapping import CallTensor, OperatorCall
+from sweeprof.counting.mapping import CallTensor, OperatorCall, itemsize
 from sweeprof.counting.operators import INTEGER, REAL
 
 
@@ -126,16 +126,10 @@ def _tensor(tensor: Any, stored: list[bool]) -> TfliteTensor:
         tensor.Name().decode(),
         tuple(_positions(tensor.ShapeAsNumpy())),
         dtype,
-        _itemsize(dtype),
+        itemsize(dtype),
         REAL if is_real else INTEGER,
         stored[tensor.Buffer()],
     )
-
-
-def _itemsize(dtype: str) -> float:
-    """Return the bytes of an element; 0 for what has no size of its own, such as strings and handles."""
-    bits = re.search(r"\d+$", dtype)
-    return 1 if dtype == "bool" else int(bits[0]) / 8 if bits else 0
 
 
 def _operator(operator: Any, codes: list[str], tensors: list[TfliteTensor]) -> TfliteOperator:
