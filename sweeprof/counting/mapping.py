@@ -42,6 +42,12 @@ def itemsize(dtype: str) -> float:
     return bits / 8 if bits % 8 else bits // 8
 
 
+@lru_cache(maxsize=64)
+def numbers_of(dtype: str) -> Numbers:
+    """Return the kind of numbers of a data type, by its name."""
+    return COMPLEX if "complex" in dtype else REAL if "float" in dtype else INTEGER
+
+
 @dataclass(slots=True, eq=False)
 class CallTensor:
     """An operand or a result."""
