@@ -7,10 +7,11 @@ attributes; what else an operator needs is in its backend.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, Generic, TypeVar
 
@@ -31,6 +32,20 @@ from sweeprof.counting.operators import (
 )
 from sweeprof.counting.parameters import whole
 from sweeprof.results.layers import Bytes, OperatorCount
+
+
+@lru_cache(maxsize=64)
+def itemsize(dtype: str) -> float:
+    """Return the bytes of an element by the name of its data type: ``int4``, ``float8_e4m3fn``; 0 for texts and handles."""
+    found = re.search(r"\d+", dtype)
+    bits = 8 if dtype == "bool" else int(found[0]) if found else 0
+    return bits / 8 if bits % 8 else bits // 8
+
+
+@lru_cache(maxsize=64)
+def numbers_of(dtype: str) -> Numbers:
+    """Return the kind of numbers of a data type, by its name."""
+    return COMPLEX if "complex" in dtype else REAL if "float" in dtype else INTEGER
 
 
 @dataclass(slots=True, eq=False)

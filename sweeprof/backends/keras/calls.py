@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from sweeprof.backends.keras import private
 from sweeprof.backends.keras.costs import shape_of
 from sweeprof.backends.model_files import described as described_builder
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
+from sweeprof.counting.mapping import itemsize
 from sweeprof.counting.rows import TensorShapes, together
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import KernelName, resembling
@@ -28,13 +28,6 @@ from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
 
 # Tensors
-
-
-@lru_cache(maxsize=64)
-def itemsize(dtype: str) -> int | None:
-    """Bytes of an element, ``bfloat16`` and ``float8_e4m3fn`` among them; None for strings."""
-    bits = re.match(r"[a-z]+(\d+)", dtype)
-    return 1 if dtype == "bool" else int(bits[1]) // 8 if bits else None
 
 
 def tensors_in(tree: object) -> list[keras.KerasTensor]:
@@ -52,7 +45,7 @@ def described(tree: object) -> TensorShapes:
 @lru_cache(maxsize=4096)  # what one layer returns, the next one is given
 def _described(shape: tuple[int, ...], dtype: str) -> TensorShapes:
     elements, size = prod(shape), itemsize(dtype)
-    return TensorShapes((shape,), (dtype,), None if size is None else elements * size, elements)
+    return TensorShapes((shape,), (dtype,), elements * size if size else None, elements)
 
 
 def dtype_of(tensor: keras.KerasTensor) -> str:

@@ -15,7 +15,7 @@ from sweeprof.counting import mapping, operators
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 from sweeprof.counting.gradients import GRADIENTS, attention_gradients
 from sweeprof.counting.mapping import CallTensor, OperatorCall
-from sweeprof.counting.operators import COMPLEX, INTEGER, NOTHING, REAL, Numbers
+from sweeprof.counting.operators import INTEGER, NOTHING, Numbers
 
 if TYPE_CHECKING:
     import keras
@@ -38,8 +38,7 @@ def elements(value: object) -> int:
 
 def numbers_of(tensor: object) -> Numbers:
     """Return the kind of numbers of a tensor or variable."""
-    dtype = str(getattr(tensor, "dtype", ""))
-    return COMPLEX if dtype.startswith("complex") else REAL if dtype.startswith(("float", "bfloat")) else INTEGER
+    return mapping.numbers_of(str(getattr(tensor, "dtype", "")))
 
 
 def sized(value: Any) -> CallTensor:

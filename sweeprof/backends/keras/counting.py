@@ -14,7 +14,7 @@ from math import prod
 import keras
 
 from sweeprof.backends.keras import private
-from sweeprof.backends.keras.calls import as_called, dtype_of, itemsize, like, symbolic, symbolic_in, tensors_in
+from sweeprof.backends.keras.calls import as_called, dtype_of, like, symbolic, symbolic_in, tensors_in
 from sweeprof.backends.keras.costs import (
     ADDS_ROWS,
     ATTENTION,
@@ -40,6 +40,7 @@ from sweeprof.backends.keras.symbolic_trace import (
 )
 from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
 from sweeprof.counting.gradients import estimated_training, gradient
+from sweeprof.counting.mapping import itemsize
 from sweeprof.counting.operators import INTEGER
 from sweeprof.counting.parameters import Variable, summed
 from sweeprof.counting.rows import layer_row
@@ -115,14 +116,14 @@ def _variables(layer: keras.Layer, sizes: Mapping[str, float]) -> list[Variable]
 def _of_other(model: object) -> list[Variable]:
     """The variables of a model that is no Keras layer, where it tells them, as a function of a SavedModel does."""
     return [
-        Variable(id(v), prod(v.shape), itemsize(dtype_of(v)) or 0, dtype_of(v), v.trainable, not v.trainable)
+        Variable(id(v), prod(v.shape), itemsize(dtype_of(v)), dtype_of(v), v.trainable, not v.trainable)
         for v in getattr(model, "variables", ())
     ]
 
 
 def _described(variable: keras.Variable, sizes: Mapping[str, float], *, is_buffer: bool) -> Variable:
     dtype = private.stored_dtype(variable)
-    size = sizes.get(variable.name, itemsize(dtype) or 0)
+    size = sizes.get(variable.name, itemsize(dtype))
     return Variable(id(variable), prod(variable.shape), size, dtype, bool(variable.trainable), is_buffer)
 
 

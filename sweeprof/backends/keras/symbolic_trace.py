@@ -28,7 +28,6 @@ from sweeprof.backends.keras.calls import (
     OF_A_CALL,
     described,
     dtype_of,
-    itemsize,
     symbolic,
     symbolic_in,
     tensors_in,
@@ -46,7 +45,7 @@ from sweeprof.counting.formulas import (
     operator_cost,
 )
 from sweeprof.counting.liveness import OperatorRun, peak_of
-from sweeprof.counting.mapping import CountedOperators
+from sweeprof.counting.mapping import CountedOperators, itemsize
 from sweeprof.counting.rows import NO_TENSORS, TensorShapes
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Bytes, Liveness, OperatorCount
@@ -173,7 +172,7 @@ def live_bytes(ran: Sequence[OperationRun], inputs: list[KerasTensor], outputs: 
         """The bytes of the tensors that are not known yet, by identity; afterwards they are."""
         new = {id(tensor): tensor for tensor in tensors if id(tensor) not in known}
         known.update(new)
-        return {key: elements(tensor) * (itemsize(dtype_of(tensor)) or 0) for key, tensor in new.items()}
+        return {key: elements(tensor) * itemsize(dtype_of(tensor)) for key, tensor in new.items()}
 
     for run in ran:
         used, made = symbolic_in(run.used), symbolic_in(run.made)

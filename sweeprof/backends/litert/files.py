@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from sweeprof.backends.model_files import Channels, MadeFile, existing
 from sweeprof.counting.file_graph import FileGraph
-from sweeprof.counting.mapping import CallTensor, OperatorCall
-from sweeprof.counting.operators import INTEGER, REAL
+from sweeprof.counting.mapping import CallTensor, OperatorCall, itemsize, numbers_of
+from sweeprof.counting.operators import REAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,6 @@ class TfliteFile(MadeFile):
 
 NAMESPACE = "litert"
 """Of the names of its operators, for a user's formulas."""
-FLOATING = {"float64", "float32", "float16", "bfloat16"}
 FUSED = {0: "", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6", 4: "TANH", 5: "SIGN_BIT"}
 """``fusedActivationFunction`` of an operator's options."""
 
@@ -121,21 +120,15 @@ def _positions(vector: Any) -> list[int]:
 def _tensor(tensor: Any, stored: list[bool]) -> TfliteTensor:
     dtype = _names("TensorType")[tensor.Type()].lower()
     quantization = tensor.Quantization()
-    is_real = dtype in FLOATING or (quantization is not None and quantization.ScaleLength() > 0)
+    is_quantized = quantization is not None and quantization.ScaleLength() > 0
     return TfliteTensor(
         tensor.Name().decode(),
         tuple(_positions(tensor.ShapeAsNumpy())),
         dtype,
-        _itemsize(dtype),
-        REAL if is_real else INTEGER,
+        itemsize(dtype),
+        REAL if is_quantized else numbers_of(dtype),
         stored[tensor.Buffer()],
     )
-
-
-def _itemsize(dtype: str) -> float:
-    """Return the bytes of an element; 0 for what has no size of its own, such as strings and handles."""
-    bits = re.search(r"\d+$", dtype)
-    return 1 if dtype == "bool" else int(bits[0]) / 8 if bits else 0
 
 
 def _operator(operator: Any, codes: list[str], tensors: list[TfliteTensor]) -> TfliteOperator:

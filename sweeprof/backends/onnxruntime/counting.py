@@ -31,8 +31,8 @@ from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, is_added
-from sweeprof.counting.operators import COMPLEX, GRU, INTEGER, LSTM, REAL, Numbers
+from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, is_added, itemsize, numbers_of
+from sweeprof.counting.operators import GRU, INTEGER, LSTM, Numbers
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -42,13 +42,10 @@ OnnxGraph = FileGraph[OnnxNode, OnnxValue]
 
 
 @cache
-def element(kind: int) -> tuple[str, int, Numbers]:
+def element(kind: int) -> tuple[str, float, Numbers]:
     """Return the name, the bytes (0 for texts) and the kind of numbers of the elements of a tensor, by ``TensorProto.DataType``."""
-    if not kind:
-        return "", 0, INTEGER
-    dtype = helper.tensor_dtype_to_np_dtype(kind)
-    numbers = REAL if "float" in dtype.name else COMPLEX if "complex" in dtype.name else INTEGER
-    return dtype.name, 0 if dtype.name == "object" else int(dtype.itemsize), numbers
+    name = helper.tensor_dtype_to_np_dtype(kind).name if kind else ""
+    return name, itemsize(name), numbers_of(name)
 
 
 SCOPES = "pkg.torch.onnx.name_scopes"

@@ -8,6 +8,7 @@ Source of the operators: https://docs.openvino.ai/2026/documentation/openvino-ir
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -20,10 +21,10 @@ from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
 from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
+from sweeprof.counting.file_graph import QUANTISED, FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by
-from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING, REAL
+from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, numbers_of
+from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -31,7 +32,8 @@ OpenvinoNode = OperatorCall[CallTensor]
 OpenvinoGraph = FileGraph[OpenvinoNode, CallTensor]
 VIEWS = {"Reshape", "Squeeze", "Unsqueeze"}
 """Operators whose result is their input under another shape: no memory of its own."""
-DTYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "boolean": "bool"}
+KINDS = {"f": "float", "bf": "bfloat", "nf": "normal_float", "i": "int", "u": "uint"}
+"""What the names of data types begin with: ``f32`` is ``float32``, ``f8e4m3`` is ``float8_e4m3``."""
 SETTINGS_ELEMENTS = 64
 """Constants of integers up to this size may be settings of an operator, such as axes."""
 COMPRESSED = "_compressed"
@@ -76,12 +78,12 @@ def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
             shape = tuple(slot.get_shape()) if slot.get_partial_shape().is_static else None
             label, dtype = name if index == 0 else f"{name}:{index}", _dtype(slot)
             size = slot.get_element_type().bitwidth / 8
-            value = CallTensor(label, shape, dtype, size, REAL if "float" in dtype else INTEGER, is_constant=is_fixed)
+            value = CallTensor(label, shape, dtype, size, numbers_of(dtype), is_constant=is_fixed)
             values[_key(slot)] = value
             made.append(value)
         if kind == "Constant":
             made[0].name = name.removeprefix(WEIGHT).removesuffix(COMPRESSED)
-            if made[0].numbers is not INTEGER or made[0].dtype in EIGHT_BITS:
+            if made[0].numbers is not INTEGER or made[0].dtype in QUANTISED:
                 weights.append(made[0])
             elif made[0].elements <= SETTINGS_ELEMENTS:
                 made[0].data = np.asarray(node.data)
@@ -100,7 +102,11 @@ def _key(slot: Any) -> tuple[str, int]:
 
 def _dtype(slot: Any) -> str:
     name: str = slot.get_element_type().to_string()
-    return DTYPES.get(name, name.replace("i", "int", 1) if name.startswith("i") else name.replace("u", "uint", 1))
+    found = re.fullmatch(r"(bf|nf|[fiu])(\d+)(\w*)", name)
+    if found is None:
+        return "bool" if name == "boolean" else name
+    kind, bits, variant = found.groups()
+    return f"{KINDS[kind]}{bits}{'_' if variant else ''}{variant}"
 
 
 def path_of(name: str, file: Converted) -> str:

@@ -26,7 +26,6 @@ from sweeprof.backends.tensorflow import private
 from sweeprof.counting import mapping
 from sweeprof.counting.formulas import Args, Kwargs, operator_cost
 from sweeprof.counting.mapping import CallTensor, OperatorCall
-from sweeprof.counting.operators import COMPLEX, INTEGER, REAL
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.operators import OwnCounts
@@ -310,9 +309,8 @@ def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
 
 def sized(tensor: tf.Tensor) -> CallTensor:
     """Return the shape and data type of a tensor whose shape is known."""
-    kind = tensor.dtype
-    numbers = COMPLEX if kind.is_complex else REAL if kind.is_floating else INTEGER
-    return CallTensor("", tuple(tensor.shape.as_list()), kind.name, numbers=numbers)
+    dtype = tensor.dtype.name
+    return CallTensor("", tuple(tensor.shape.as_list()), dtype, numbers=mapping.numbers_of(dtype))
 
 
 def _computed(convolution: tf.Operation) -> CallTensor:

@@ -26,11 +26,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeprof.backends.keras.calls import as_called, described, dtype_of, itemsize, symbolic, tensors_in
+from sweeprof.backends.keras.calls import as_called, described, dtype_of, symbolic, tensors_in
 from sweeprof.backends.keras.costs import shape_of
 from sweeprof.backends.tensorflow.counting import count_layers
 from sweeprof.backends.tensorflow.model import TensorflowModel, graph_of
 from sweeprof.counting.formulas import Formulas
+from sweeprof.counting.mapping import itemsize
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -68,7 +69,7 @@ class KerasGeneration:
         shapes = self.sampler.cache
         if not shapes:
             raise Unsupported("the model has no cache")
-        return sum(prod(shape) * (itemsize(dtype) or 0) for shape, dtype in shapes)
+        return round(sum(prod(shape) * itemsize(dtype) for shape, dtype in shapes))
 
 
 class CompiledGeneration(KerasGeneration):

@@ -221,6 +221,12 @@ def test_attention_is_products(tmp_path: Path) -> None:
     assert table.uncovered == {}
 
 
+def test_choosing_boxes_computes_nothing(tmp_path: Path) -> None:
+    """As in a file of ONNX or OpenVINO."""
+    boxes = counted(tmp_path, lambda x: tf.image.non_max_suppression(x, x[:, 0], 2), (3, 4))
+    assert (boxes.flops, boxes.uncovered) == (0, {})
+
+
 def test_what_is_not_known_is_listed(tmp_path: Path) -> None:
     table = counted(tmp_path, tf.cumsum, (3, 7))
     assert table.uncovered == {"CUMSUM": 1}

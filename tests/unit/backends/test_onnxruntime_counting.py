@@ -307,6 +307,20 @@ def test_parameters_buffers_and_constants_of_a_file_that_does_not_tell(tmp_path:
     assert table.inclusive().rows[1].macs == 2 * 4 * 36 * 27
 
 
+def test_weights_of_four_bits_take_half_a_byte(tmp_path: Path) -> None:
+    """The file has two in a byte; numpy has each in a byte of its own."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scale"], ["k"], "/dense/DequantizeLinear"),
+        helper.make_node("MatMul", ["a", "k"], ["y"], "/dense/MatMul"),
+    ]
+    path = saved(tmp_path, nodes, {"a": (3, 8)}, {"scale": np.array(0.1, np.float32)})
+    model = onnx.load(path)
+    model.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, [8, 6], [1] * 48))
+    onnx.save(model, path)
+    table = counted(path, (3, 8))
+    assert (table.params, table.params_bytes, table.macs) == (48, 24, 3 * 8 * 6)
+
+
 def test_a_weight_that_is_read_twice_counts_once(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("MatMul", ["a", "w"], ["b"], "/first/MatMul"),

@@ -174,6 +174,20 @@ def test_constants_are_computed_before_the_steps(tmp_path: Path) -> None:
     assert (table.macs, table.flops, table.params, table.params_bytes) == (96, 192, 32, 32)
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype", "size"),
+    [("i4", "int4", 0.5), ("u4", "uint4", 0.5), ("nf4", "normal_float4", 0.5), ("f8e4m3", "float8_e4m3", 1)],
+)
+def test_weights_of_few_bits_are_parameters(kind: str, dtype: str, size: float, tmp_path: Path) -> None:
+    """As files of language models have them, with a scale for each column."""
+    x = slot(-1, 8)
+    stored = ops.constant(np.ones((8, 4), np.float32), dtype=getattr(openvino.Type, kind))
+    kernel = ops.multiply(ops.convert(stored, np.float32), ops.constant(np.full((1, 4), 0.1, np.float32)))
+    table = counted(saved(tmp_path, ops.matmul(x, kernel, False, False), x), (3, 8))
+    assert (table.macs, table.params, table.params_bytes) == (3 * 8 * 4, 32 + 4, 32 * size + 4 * 4)
+    assert table.rows[0].dtypes == {dtype: 32, "float32": 4}
+
+
 def test_a_last_batch_is_filled_up_and_another_shape_is_refused(tmp_path: Path) -> None:
     model, batch = loaded(product(tmp_path), given := array(4, 8))
     with model.stepping(batch) as step:
