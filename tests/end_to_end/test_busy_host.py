@@ -23,6 +23,7 @@ QUICK = {
     "protocol.min_s": 0.02,
     "protocol.max_s": 1,
     "metrics": "layers",
+    "backend.threads": None,  # an earlier test may have started TensorFlow, which takes them only before
 }
 MODELS = ("lenet5", "mlp", "digits_resnet")
 
