@@ -621,6 +621,7 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
     monkeypatch.setattr(live_reports, "SHARE", 1e9)
     monkeypatch.setattr(live_reports, "ENDS_SOON_S", 0.0)
+    monkeypatch.setattr(live_reports, "EVERY_S", 0.0)
     plan = fake_plan({name: {} for name in "ab"}, rounds=2)
     folder = sweep_folder(output / plan.name / "sweep", plan)
     tracker = MlflowTracker(None, output)
