@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import statistics
 import time
@@ -35,8 +36,12 @@ IMPORT_S: Mapping[str, float] = {"torch": 3.0, "tensorflow": 6.0, "fake": 0.3}
 OTHER_IMPORT_S = 2.0
 END_S = 2.0
 """Typical duration of writing the reports and sending them."""
+STARTED = 19
+"""Position after the name in ``/proc/PID/stat`` of when the process was started, in ticks since the system was booted."""
 LONGEST_START_S = 60.0
 """A process that is older did something else before."""
+LONGEST_WRITE_S = 2.0
+"""A file that is newer than its stamp by more was written again."""
 LONGEST_END_S = 120.0
 """A sweep that was sent later than this was sent by another command."""
 
@@ -63,6 +68,7 @@ def predicted_cost(plan: Plan, output: Path) -> Cost:
     Args:
         output: the folder of all sweeps.
     """
+    start_s = _start_s()
     able = [c for c in plan.combinations if c.unsupported is None]
     earlier = _Earlier()
     wanted = {c.id for c in able}
@@ -82,7 +88,7 @@ def predicted_cost(plan: Plan, output: Path) -> Cost:
     if plan.search is not None and able:  # it is not known which ones it measures
         share = plan.size / len(able)
         trials_s, trials, known = share * trials_s, round(share * trials), round(share * known)
-    return Cost(trials_s, _start_s() + earlier.once(able, plan.size), trials, known)
+    return Cost(trials_s, start_s + earlier.once(able, plan.size), trials, known)
 
 
 def rounds_of(combination: Combination, pass_name: PassName) -> int:
@@ -101,6 +107,12 @@ def asked_seconds(combination: Combination, pass_name: PassName) -> float:
 
 def _start_s() -> float:
     """Return the age of this process: a sweep begins with the same planning as a dry run."""
+    with suppress(
+        OSError
+    ):  # other systems have no such file; psutil adds the time of the boot, which is cut to a second
+        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[STARTED])
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return min(LONGEST_START_S, max(0.0, age_s))
     with suppress(psutil.Error):
         return min(LONGEST_START_S, max(0.0, time.time() - psutil.Process().create_time()))
     return 0.0
@@ -208,7 +220,7 @@ def _once_s(folder: Folder, plan: Plan, events: Sequence[Event]) -> float | None
         elif event.kind == "begin":
             began = waiting.pop(event.key, None)  # the wait before the imports has no other end
             waited_s += 0.0 if began is None else event.time - began
-    created = datetime.fromisoformat(plan.created).timestamp() + 0.5  # which is cut to a second
+    created = _moment(plan.created, folder.plan)
     measured_s = events[-1].time - max(created, events[0].time - LONGEST_END_S)
     once_s = measured_s - sum(trials) - waited_s + _end_s(folder, events[-1].time)
     return once_s if 0 <= once_s < LONGEST_END_S + measured_s else None
@@ -219,7 +231,20 @@ def _end_s(folder: Folder, last: float) -> float:
     with suppress(SweeprofError, OSError, ValueError):
         sent = read_tracking(folder).get("sent")
         if sent:
-            seconds = datetime.fromisoformat(sent).timestamp() + 0.5 - last
+            seconds = _moment(sent, folder.tracking) - last
             if 0 <= seconds < LONGEST_END_S:
                 return seconds
     return END_S
+
+
+def _moment(stamp: str, file: Path) -> float:
+    """Return the time of a stamp that is cut to a second, in seconds since the epoch: when the file that has it was written.
+
+    Where the file was written later, as in a copy of the folder, it is the middle of that second.
+    """
+    second = datetime.fromisoformat(stamp).timestamp()
+    with suppress(OSError):
+        written = file.stat().st_mtime
+        if second <= written < second + LONGEST_WRITE_S:
+            return written
+    return second + 0.5
