@@ -275,6 +275,16 @@ def oom_kills() -> int:
     return int(match[1]) if match else 0
 
 
+def process_age() -> float:
+    """Return how many seconds ago this process was started; 0 where the system does not tell."""
+    with suppress(OSError):  # psutil adds the time of the boot, which is cut to a second
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / TICKS
+    with suppress(psutil.Error):
+        return time.time() - psutil.Process().create_time()
+    return 0.0
+
+
 def _git(folder: Path) -> Json | None:
     """Revision of the user's code in ``folder``; None where there is no repository or no git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,11 +11,10 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-import psutil
-
 from sweeprof.errors import SweeprofError
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.plan import Combination, Plan
+from sweeprof.results.environment import process_age
 from sweeprof.results.files import read_json
 from sweeprof.results.record import FINE, PassName
 from sweeprof.run.tracking_file import read_tracking
@@ -36,8 +33,6 @@ IMPORT_S: Mapping[str, float] = {"torch": 3.0, "tensorflow": 6.0, "fake": 0.3}
 OTHER_IMPORT_S = 2.0
 END_S = 2.0
 """Typical duration of writing the reports and sending them."""
-STARTED = 19
-"""Position after the name in ``/proc/PID/stat`` of when the process was started, in ticks since the system was booted."""
 LONGEST_START_S = 60.0
 """A process that is older did something else before."""
 LONGEST_WRITE_S = 2.0
@@ -107,15 +102,7 @@ def asked_seconds(combination: Combination, pass_name: PassName) -> float:
 
 def _start_s() -> float:
     """Return the age of this process: a sweep begins with the same planning as a dry run."""
-    with suppress(
-        OSError
-    ):  # other systems have no such file; psutil adds the time of the boot, which is cut to a second
-        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[STARTED])
-        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-        return min(LONGEST_START_S, max(0.0, age_s))
-    with suppress(psutil.Error):
-        return min(LONGEST_START_S, max(0.0, time.time() - psutil.Process().create_time()))
-    return 0.0
+    return min(LONGEST_START_S, max(0.0, process_age()))
 
 
 def _on_this_host(output: Path) -> Iterator[Folder]:

@@ -7,13 +7,15 @@ import os
 import platform
 import socket
 import subprocess
+import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
 import psutil
 import pytest
 
-from sweeprof.results.environment import capture, load, oom_kills
+from sweeprof.results.environment import capture, load, oom_kills, process_age
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -104,3 +106,10 @@ def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_git(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert capture()["git"] is None
+
+
+def test_the_age_of_a_process() -> None:
+    began = time.monotonic()
+    program = "import time; from sweeprof.results.environment import process_age; time.sleep(0.5); print(process_age())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 0.5 <= float(done.stdout) <= time.monotonic() - began + 0.02  # a tick is a hundredth of a second
