@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sweeprof.results.environment import capture, load, oom_kills, process_age
+from sweeprof.results.environment import capture, load, oom_kills
 
 
 def git(folder: Path, *arguments: str) -> str:
