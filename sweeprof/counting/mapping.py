@@ -37,15 +37,21 @@ from sweeprof.results.layers import Bytes, OperatorCount
 @lru_cache(maxsize=64)
 def itemsize(dtype: str) -> float:
     """Return the bytes of an element by the name of its data type: ``int4``, ``float8_e4m3fn``; 0 for texts and handles."""
+    if dtype == "bool":
+        return 1
     found = re.search(r"\d+", dtype)
-    bits = 8 if dtype == "bool" else int(found[0]) if found else 0
+    if found is None:
+        return 0
+    bits = int(found[0])
     return bits / 8 if bits % 8 else bits // 8
 
 
 @lru_cache(maxsize=64)
 def numbers_of(dtype: str) -> Numbers:
     """Return the kind of numbers of a data type, by its name."""
-    return COMPLEX if "complex" in dtype else REAL if "float" in dtype else INTEGER
+    if "complex" in dtype:
+        return COMPLEX
+    return REAL if "float" in dtype else INTEGER
 
 
 @dataclass(slots=True, eq=False)

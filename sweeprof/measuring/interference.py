@@ -50,7 +50,7 @@ MADV_POPULATE_READ = 22
 _FILE_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r\S+ \S+ \S+ [1-9]\d* +/")
 
 _remembered: list[tuple[int, int]] = []
-"""Address and length of the resident ranges of mapped files, as the template saw them."""
+"""Address and length of the resident ranges of mapped files, as the fork server had them."""
 
 
 def remember() -> None:

@@ -279,7 +279,8 @@ def process_age() -> float:
     """Return how many seconds ago this process was started; 0 where the system does not tell."""
     with suppress(OSError):  # psutil adds the time of the boot, which is cut to a second
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / TICKS
+        started = int(fields[19])  # the 22nd field of proc(5), of which the first two end with the bracket
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started / TICKS
     with suppress(psutil.Error):
         return time.time() - psutil.Process().create_time()
     return 0.0

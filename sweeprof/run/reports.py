@@ -111,9 +111,11 @@ def _of_combinations(
     kept = _files_of_last[folder.path] = {}
     rows_left = MOST_LAYERS
     for id, name in names.items():
+        records, left = _observed_records(folder, id), _left_files(folder, id)
         files = before.pop(id, None)
-        if files is None or not files.are_of(folder, id, name):
-            files = _Files.written(folder, id, name)
+        if files is None or not files.are_of(folder, name, records, left):
+            one = _observed(records, left)
+            files = _Files(name, records, one, write_artifacts(folder, id, one, name))
         layers = files.observed.layers
         rows_left -= max(1, len(layers.rows) if layers is not None else 0)
         if rows_left >= 0 or not seen:
@@ -131,20 +133,13 @@ class _Files:
     observed: Observed
     links: dict[str, str]
 
-    @classmethod
-    def written(cls, folder: Folder, id: str, title: str) -> _Files:
-        records = _observed_records(folder, id)
-        seen = _observed(records, _left_files(folder, id))
-        return cls(title, records, seen, write_artifacts(folder, id, seen, title))
-
-    def are_of(self, folder: Folder, id: str, title: str) -> bool:
-        """True if nothing has changed since they were written."""
-        now = _observed_records(folder, id)
+    def are_of(self, folder: Folder, title: str, records: Sequence[Record], left: tuple[str, ...]) -> bool:
+        """True if they would be the same now; a record that has not changed is the same object (:meth:`Folder.records_of`)."""
         return (
             self.title == title
-            and len(now) == len(self.records)
-            and all(map(operator.is_, now, self.records))
-            and self.observed.files == _left_files(folder, id)
+            and len(records) == len(self.records)
+            and all(map(operator.is_, records, self.records))
+            and self.observed.files == left
             and all((folder.path / link).is_file() for link in self.links.values())
         )
 

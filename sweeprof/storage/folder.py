@@ -84,7 +84,7 @@ class _ReadRecords:
             self._bytes -= known[0][0]
 
 
-_read = _ReadRecords()
+_records = _ReadRecords()
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ class Folder:
             if match is None or pass_name not in (None, match[1]):
                 continue
             try:
-                found.append(_read.record(folder / name))
+                found.append(_records.record(folder / name))
             except (Damaged, OSError) as error:
                 if damaged is not None:
                     damaged[name] = str(error) if isinstance(error, Damaged) else str(error.strerror)
