@@ -1,1 +1,1 @@
-"""Keras on JAX. ``adapter`` is the backend; importing it starts no thread, so a template may."""
+"""Keras on JAX. ``adapter`` is the backend; importing it starts no thread, so a fork server may import it."""
