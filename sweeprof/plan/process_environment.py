@@ -9,7 +9,7 @@ EVERY_TRIAL = (
     "hydra.utils",
     *(f"sweeprof.metrics.{family}" for family in FAMILIES),
     "sweeprof.datasets.synthetic",
-    "sweeprof.zoo.loading",
+    *(f"sweeprof.zoo.{model}" for model in ("mlp", "lenet5", "digits_resnet")),
 )
 """Modules that every worker needs, or so many that each trial would import them again."""
 

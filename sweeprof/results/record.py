@@ -168,9 +168,10 @@ class Record(Displayed):
 
     def to_dict(self) -> Json:
         """Plain JSON data; the pass is spelled ``pass``."""
-        data = dataclasses.asdict(self)
+        # dataclasses.asdict would copy config, environment and observations, which takes longer than writing them.
+        data = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
         data["pass"] = data.pop("pass_name")
-        data["warnings"] = list(data["warnings"])
+        data["warnings"] = [dataclasses.asdict(warning) for warning in self.warnings]
         return data
 
     @classmethod

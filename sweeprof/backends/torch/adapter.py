@@ -86,7 +86,11 @@ class TorchBackend:
         torch.set_num_threads(self.threads)
         if torch.get_num_interop_threads() != 1:  # can be set once in a process
             torch.set_num_interop_threads(1)
-        torch.manual_seed(seed)
+        if known_accelerator() is None:
+            # torch.manual_seed keeps a traceback for every kind of device that is not there, which takes 2 ms.
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
 
     def settings_in_effect(self, model: TorchModel | None = None) -> Mapping[str, Any]:
         settings = {

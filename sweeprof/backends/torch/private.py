@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch._library.simple_registry
 import torch.nn.modules.module
+import torch.utils._device  # get_default_device imports it, in each process that was forked before
 import torch.utils._python_dispatch
 
 TESTED = ("2.13.0",)
