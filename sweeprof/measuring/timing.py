@@ -74,9 +74,10 @@ def doubts(
     if half >= 5 and median > 0:
         drift = statistics.median(samples[-half:]) / statistics.median(samples[:half]) - 1
         if abs(drift) > DRIFT_WARNING:
+            slower = f"{drift:.0%} slower" if drift > 0 else f"{-drift:.0%} faster"
             yield Warning(
                 "drift",
-                f"the second half of the samples is {drift:+.0%} off the first",
+                f"samples drifted: the second half is {slower} than the first",
                 "wait until the machine is idle, or measure more rounds in a sweep",
             )
     if median * loops < MIN_TICKS * resolution:
@@ -184,7 +185,7 @@ class WallClock:
 class Timing(Stored):
     """One round of timing; all times in seconds."""
 
-    NOT_STORED = ("rival",)
+    NOT_STORED = ("baseline",)
 
     first_step_s: float
     """The very first step of the process: tracing, compiling, allocation and lazy initialisation included."""
@@ -216,7 +217,7 @@ class Timing(Stored):
     """The work of a step; None where it is not known, or in records of an earlier version."""
     generation: TokenTimes | None = None
     """The times of the tokens; None in other modes."""
-    rival: Timing | None = field(default=None, repr=False)
+    baseline: Timing | None = field(default=None, repr=False)
     """The baseline's timing of the same interleaved run; a comparison sets it, and no record has it."""
 
     def __view__(self) -> View:
@@ -271,7 +272,7 @@ class Timing(Stored):
             expected = len(timing.samples) * timing.loops
             if len(timing.generation.seconds) != expected or not all(timing.generation.seconds):
                 raise damaged(len(timing.generation.seconds), f"{expected} generations", ["generation", "seconds"])
-        return replace(timing, round=round, warnings=(), rival=None)
+        return replace(timing, round=round, warnings=(), baseline=None)
 
 
 def measure(

@@ -180,7 +180,7 @@ def over_rounds(
     """
     estimate = _estimated(timing, convert, samples_of)
     paired: list[float] = []
-    if any(round.rival for round in timing):
+    if any(round.baseline for round in timing):
         paired = [convert(_paired(round, samples_of)) for round in timing]
     if _uncalibrated(timing) is not None:
         return replace(estimate, paired=tuple(paired))
@@ -236,7 +236,7 @@ def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> f
 
     A round without a pair, whose partner failed, is compared with nothing: its own median stands there.
     """
-    seconds, baseline = _by_turn(round, samples_of), _by_turn(round.rival, samples_of)
+    seconds, baseline = _by_turn(round, samples_of), _by_turn(round.baseline, samples_of)
     common = seconds.keys() & baseline.keys()
     if not common:
         return statistics.median(samples_of(round))

@@ -67,7 +67,7 @@ def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing,
     if not any(timing.duel for timing in rounds):
         return rounds
     baseline = {timing.duel.id: timing for timing in read_baseline() if timing.duel}
-    return tuple(replace(timing, rival=baseline.get(timing.duel.id)) if timing.duel else timing for timing in rounds)
+    return tuple(replace(timing, baseline=baseline.get(timing.duel.id)) if timing.duel else timing for timing in rounds)
 
 
 PASS = Pass(

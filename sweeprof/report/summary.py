@@ -78,21 +78,21 @@ def best_rows(comparison: Comparison) -> list[Best]:
     varying = comparison.varying_axes()
     for title, rows in rows_by_table(comparison).items():
         for metric, what, choose in _BEST:
-            rivals = _rivals([row for row in rows if row.has_values], metric)
-            values = [(value, row) for row in rivals if (value := value_of(row, metric)) is not None]
+            comparable = _comparable([row for row in rows if row.has_values], metric)
+            values = [(value, row) for row in comparable if (value := value_of(row, metric)) is not None]
             if len(values) < 2:
                 continue
             value, row = choose(values, key=lambda found: found[0])
-            modes = [rival.axes.get("mode") for rival in rivals]
+            modes = [row.axes.get("mode") for row in comparable]
             unmeasured = [other for other in rows if not other.has_values and other.axes.get("mode") in modes]
-            label = measured_of([*rivals, *unmeasured], [metric])
+            label = measured_of([*comparable, *unmeasured], [metric])
             place = ", ".join(part for part in (where(row, varying), label) if part)
             found.append(Best(title, what, scaled(value, row.cells[metric].measurement.unit), place))
     return found
 
 
-def _rivals(rows: Sequence[Row], metric: str) -> Sequence[Row]:
-    """Inference and training are no rivals, and training steps are none by their forward."""
+def _comparable(rows: Sequence[Row], metric: str) -> Sequence[Row]:
+    """Return the rows among which the best is chosen: inference apart from training, and training by its whole steps."""
     inference = [row for row in rows if not is_training(row)]
     if metric == "latency/forward":
         return inference or [row for row in rows if value_of(row, _STEP) is None]

@@ -68,7 +68,7 @@ class MlflowTracker:
         uri: of the tracking server or database; None for ``<output>/mlflow.db``.
         output: the folder of all sweeps; unless there is a server, its ``mlflow-artifacts`` takes the artifacts.
         history: whether the headlines of every combination go into its history, too.
-        writer: ``job`` where jobs of a cluster send what they measure before the head does, which is theirs to know.
+        writer: ``job`` where jobs of a cluster send what they measure before the driver does.
     """
 
     def __init__(self, uri: str | None, output: Path | str, history: bool = False, writer: str = "head") -> None:

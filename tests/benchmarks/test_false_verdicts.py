@@ -129,7 +129,7 @@ def _quartiles(values: list[float]) -> str:
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("interleave", ["rounds", "duel"])
 def test_a_slowdown_of_a_tenth_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interleave: str) -> None:
-    """44 blocks instead of 40 with protocol=rigorous, which is a duel; by rounds it is printed what those would have found."""
+    """44 blocks instead of 40 with protocol=rigorous, which is interleaved; by rounds it is printed what those would have found."""
     cells = []
     for number in range(SWEEPS):
         comparison = swept(

@@ -53,7 +53,7 @@ METHODS = {
 }
 TORCH = "torch's timer"
 ALLOWED = 0.5
-"""The duel's spread over that of torch's timer on one model after the other."""
+"""The spread of interleaved runs over that of torch's timer on one model after the other."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _id(pair: str, method: str, side: str) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
-    """Of a sweep whose processes find the models of the tests, and whose templates are kept from one repeat to the next."""
+    """Of a sweep whose processes find the models of the tests, and whose fork servers are kept from one repeat to the next."""
     tests, given = str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, given]))
     with WorkerPool("fork", tmp_path / "logs") as seats:
@@ -115,7 +115,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
 
 
 @pytest.mark.timeout(1200)
-def test_the_duel_halves_the_spread_of_the_ratio(folder: Folder) -> None:
+def test_interleaving_halves_the_spread_of_the_ratio(folder: Folder) -> None:
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     spent: dict[str, float] = defaultdict(float)
     for repeat in range(REPEATS):

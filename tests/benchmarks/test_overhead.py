@@ -40,7 +40,7 @@ def _fork_s(tmp_path: Path, backend: str) -> float:
 
 
 def _import_s(backend: str) -> float:
-    """From starting an interpreter until it has imported what the template imports, median of three."""
+    """From starting an interpreter until it has imported what the fork server imports, median of three."""
     config = composed(backend=backend, model="mlp")
     modules = ", ".join(preload(config, "timing"))
     times = []
@@ -85,7 +85,7 @@ def test_where_the_time_of_a_combination_goes(tmp_path: Path) -> None:
         print(f"{backend:<12}" + "".join(f"{spent[key] / 6:>10.3f}" for key in ("measured", "fork", "build", "rest")))
     inside = sum(record.wall_s for record in records)
     print(
-        f"outside the trials (start, plan, imports of templates, reports, MLflow): {(whole - inside) / 12:.2f} s per combination"
+        f"outside the trials (start, plan, imports of fork servers, reports, MLflow): {(whole - inside) / 12:.2f} s per combination"
     )
     spawned = sum(4 * 6 * _import_s(backend) for backend in per) / 12
     print(f"a new interpreter per trial would add {spawned:.1f} s per combination")

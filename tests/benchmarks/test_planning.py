@@ -1,4 +1,4 @@
-"""What planning ten thousand combinations costs the head: processor seconds and memory, for values and for config groups."""
+"""What planning ten thousand combinations costs the driver: processor seconds and memory, for values and for config groups."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Ten thousand combinations of the fake backend: how soon the plan is there and the first trial starts, what memory the head
-takes, and how long the reports of all of them take. Figures are printed; the head's memory and its growth are asserted.
+takes, and how long the reports of all of them take. Figures are printed; the driver's memory and its growth are asserted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUN_S = float(os.environ.get("SCALE_RUN_S", "60"))
 MIB = 1 << 20
 HEAD_MIB = 500
 GROWTH = 1.1
-"""How much the head may grow from the second quarter of the run to the last."""
+"""How much the driver may grow from the second quarter of the run to the last."""
 STEPS, SIZES = 100, COMBINATIONS // 100
 STEPPING = "model.fake.step_s=" + ",".join(f"{0.001 + i * 1e-5:.5f}" for i in range(STEPS))
 SETTINGS = (
@@ -66,7 +66,7 @@ def running(cwd: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def watched(process: subprocess.Popen[str], cwd: Path, began: float) -> tuple[float, float, list[Sample]]:
-    """Seconds until the plan is on disk and until the first trial has begun, and samples of the head from then on."""
+    """Seconds until the plan is on disk and until the first trial has begun, and samples of the driver from then on."""
     head = psutil.Process(process.pid)
     planned = _until(lambda: any(cwd.glob("outputs/*/*/plan.json")), process) - began
     started = _until(lambda: any(f.stat().st_size for f in cwd.glob("outputs/*/*/events/*.jsonl")), process) - began

@@ -1,8 +1,8 @@
 """What a combination costs beside its measured time: here, in a plain Hydra multirun that starts an interpreter for each job,
 and in optimum-benchmark, all in one run.
 
-Each tool runs a short and a longer sweep; what a further combination costs is the difference, so that what is paid once (the start,
-imports of the head, the first template, the tracker's database) is told apart. `docs/benchmarks.md` says how to install the peer.
+Each tool runs a short and a longer sweep; the difference is the cost of further combinations, without what is paid once: the start,
+the driver's imports, the first fork server, the tracker's database. `docs/benchmarks.md` says how to install the peer.
 """
 
 from __future__ import annotations
@@ -251,5 +251,5 @@ def test_where_the_overhead_of_a_sweep_goes(tmp_path: Path) -> None:
     print(f"\nonce: start, plan, tracker opens {first - began:.2f} s; reports, tracker {ended - last:.2f} s")
     print(
         f"per combination: fork {inside['fork']:.3f} s, build {inside['build']:.3f} s, config, looks and record {rest:.3f} s, "
-        f"lock, events and templates {turns:.3f} s; measured {inside['measure']:.3f} s"
+        f"lock, events and fork servers {turns:.3f} s; measured {inside['measure']:.3f} s"
     )

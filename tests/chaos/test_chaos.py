@@ -1,4 +1,4 @@
-"""Sweeps under random kills of every kind of process, gone on with until they are done: the table is that of a quiet sweep.
+"""Sweeps under random kills of every kind of process, resumed until they are complete: the table is that of a sweep without kills.
 
 ``CHAOS_SEEDS=20`` (``make chaos``) runs that many seeds; one is run otherwise.
 """
@@ -85,7 +85,7 @@ def table(folder: Path) -> pd.DataFrame:
 
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
-def test_the_final_table_is_that_of_a_quiet_sweep(tmp_path: Path, undisturbed: pd.DataFrame, seed: int) -> None:
+def test_the_final_table_is_that_of_a_sweep_without_kills(tmp_path: Path, undisturbed: pd.DataFrame, seed: int) -> None:
     chance = random.Random(seed)
     killed: Counter[str] = Counter()
     resuming = ["resume=last", *options(seed)]
@@ -119,7 +119,7 @@ def disturb(home: Path, process: subprocess.Popen[str], chance: random.Random, l
             with suppress(psutil.NoSuchProcess):
                 chance.choice(victims).kill()
                 killed[kind] += 1
-    if not last and process.poll() is None:  # or there would be nothing left to go on with
+    if not last and process.poll() is None:  # or there would be nothing left to resume
         wait_for_events(home, process, chance.randint(1, 8))
         time.sleep(chance.uniform(0, 0.1))
         process.kill()
@@ -131,7 +131,7 @@ def disturb(home: Path, process: subprocess.Popen[str], chance: random.Random, l
 
 
 def end_idle_workers(home: Path) -> None:
-    """End the workers of joblib that had no job yet when the head was killed: they wait five minutes for one, idle."""
+    """End the workers of joblib that had no job yet when the driver was killed: they wait five minutes for one, idle."""
     for process in of_kind(home, "shard"):
         with suppress(psutil.NoSuchProcess):
             if process.num_threads() == 1 and not process.children():

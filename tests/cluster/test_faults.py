@@ -1,4 +1,4 @@
-"""Whatever happens to jobs, on the real Slurm: each ends in the right status and is gone on with, nothing is measured twice."""
+"""Whatever happens to jobs, on the real Slurm: each ends in the right status and is resumed, nothing is measured twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELD = 3
 
 
 def held(sweep: Clustered, *numbers: int, others: Iterable[int] | None = None) -> subprocess.Popen[str]:
-    """Start with combinations that wait; return the head when they do so and others, by default all, are measured."""
+    """Start with combinations that wait; return the driver when they do so and others, by default all, are measured."""
     sweep.touch(*(f"hold-{number}" for number in numbers))
     head = sweep.start()
     free = set(range(sweep.count)) - set(numbers) if others is None else set(others)
@@ -65,7 +65,7 @@ def test_scancel_of_a_task_that_waits(sweep: Clustered) -> None:
     assert sweep.flaws() == []
 
 
-def test_the_head_is_killed_and_the_array_cancelled(sweep: Clustered) -> None:
+def test_the_driver_is_killed_and_the_array_cancelled(sweep: Clustered) -> None:
     head = held(sweep, 1, HELD)
     head.kill()
     head.communicate()
@@ -76,7 +76,7 @@ def test_the_head_is_killed_and_the_array_cancelled(sweep: Clustered) -> None:
     assert sweep.flaws() == []
 
 
-def test_the_head_is_killed_and_started_again_while_jobs_run(sweep: Clustered) -> None:
+def test_the_driver_is_killed_and_restarted_while_jobs_run(sweep: Clustered) -> None:
     head = held(sweep, HELD)
     head.kill()
     head.communicate()
@@ -88,7 +88,7 @@ def test_the_head_is_killed_and_started_again_while_jobs_run(sweep: Clustered) -
     assert len(sweep.jobs.all()) == 1  # nothing was submitted again
 
 
-def test_two_heads_are_one_too_many(sweep: Clustered) -> None:
+def test_a_second_driver_is_refused(sweep: Clustered) -> None:
     held(sweep, HELD)
     refused = sweep.resume()
     assert refused.code == 1
@@ -96,7 +96,7 @@ def test_two_heads_are_one_too_many(sweep: Clustered) -> None:
 
 
 @pytest.mark.parametrize("more", [["cluster=none"], ["shards=2"], ["batch_size=2"]])
-def test_jobs_at_work_are_not_gone_on_with_otherwise(sweep: Clustered, more: list[str]) -> None:
+def test_a_sweep_whose_jobs_run_is_not_resumed_in_another_way(sweep: Clustered, more: list[str]) -> None:
     head = held(sweep, HELD)
     head.kill()
     head.communicate()
@@ -123,7 +123,7 @@ def test_ctrl_c_cancels_the_array(sweep: Clustered) -> None:
 
 
 @pytest.mark.parametrize("how", ["requeue", "preemption"])
-def test_a_job_that_is_started_again_goes_on(sweep: Clustered, how: str) -> None:
+def test_a_requeued_job_resumes(sweep: Clustered, how: str) -> None:
     head = held(sweep, HELD)
     task = sweep.task_of(HELD)
     if how == "requeue":
@@ -159,7 +159,7 @@ def test_a_node_dies_and_the_job_may_not_be_requeued(sweep: Clustered) -> None:
     sweep.remove(f"hold-{HELD}")
     assert head.wait(120) == 0
     assert sweep.flaws() == []
-    assert sweep.task_of(HELD) != first  # submitted again, by the head
+    assert sweep.task_of(HELD) != first  # submitted again, by the driver
 
 
 def test_a_combination_that_takes_too_much_memory_loses_nothing_but_itself(sweep: Clustered) -> None:

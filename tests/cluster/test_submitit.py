@@ -63,7 +63,7 @@ def model(step_s):
 """
 
 
-def test_jobs_end_with_their_trial_when_the_head_is_interrupted(slurm: Lab, tmp_path: Path) -> None:
+def test_jobs_end_with_their_trial_when_the_driver_is_interrupted(slurm: Lab, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     steps = ("model.fake._target_=slow.model", "model.fake.step_s=" + ",".join(f"0.{i:03}" for i in range(1, 41)))
     only = ("metrics.select=[latency/forward]", "compare.baseline={batch_size: 1}")

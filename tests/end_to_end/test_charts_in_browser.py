@@ -242,7 +242,7 @@ def test_cells_of_the_heatmap_are_geometric_means(visit: Open) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_ratios_of_the_heatmap_follow_the_baseline_of_the_table(visit: Open, seed: int) -> None:
-    """Duels, rounds that are missing and other hosts included."""
+    """Interleaved runs, rounds that are missing and other hosts included."""
     sweep = drawn(seed)
     report = visit(sweep.comparison())
     choose(report, "heatmap", "shown as", "ratio to the baseline")

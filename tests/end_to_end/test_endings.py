@@ -185,7 +185,7 @@ def test_one_killed_worker_of_the_quickstart_costs_one_row(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_killed_head_leaves_no_process_and_whole_records(tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_no_process_and_complete_records(tmp_path: Path) -> None:
     process = start_command(tmp_path, *FAKE, "model.fake.on_step=hang")
     _wait_for(lambda: _worker(tmp_path), process)
     process.kill()

@@ -1,4 +1,4 @@
-"""A disk that is full, for real: one line that says what to do, no half file, and the sweep can be gone on with."""
+"""A disk that is full, for real: one line that says what to do, no half file, and the sweep can be resumed."""
 
 from __future__ import annotations
 

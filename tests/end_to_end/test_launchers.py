@@ -125,7 +125,7 @@ def test_a_job_that_is_killed_costs_at_most_the_trial_that_kills_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
-def test_nothing_outlives_the_head(tmp_path: Path, launcher: list[str], number: signal.Signals) -> None:
+def test_no_process_outlives_the_driver(tmp_path: Path, launcher: list[str], number: signal.Signals) -> None:
     process = start_command(tmp_path, *HANGS, *launcher)
     try:
         end = time.monotonic() + 150

@@ -1,4 +1,4 @@
-"""A sweep that was interrupted, for real, is gone on with to the table of an undisturbed one."""
+"""A real sweep that was interrupted is resumed and ends with the table of one that was not."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> An
 
 
 @pytest.mark.slow
-def test_after_a_killed_head_the_rest_is_measured_and_nothing_twice(called: Command, tmp_path: Path) -> None:
+def test_after_a_killed_driver_the_rest_is_measured_and_nothing_twice(called: Command, tmp_path: Path) -> None:
     (tmp_path / "quiet").mkdir()
     quiet = call_command(tmp_path / "quiet", *UNTRACKED, "batch_size=1,2,3")
     process = started(tmp_path, *UNTRACKED, "batch_size=1,2,3")
@@ -261,7 +261,7 @@ def test_what_a_power_loss_cut_is_measured_again(called: Command, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_under_joblib_shards_end_with_the_head(tmp_path: Path, number: signal.Signals) -> None:
+def test_under_joblib_shards_end_with_the_driver(tmp_path: Path, number: signal.Signals) -> None:
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2")
     # What a baseline pairs stays in one shard: each has trials that hang.
     arguments = (*UNTRACKED, METRICS, "batch_size=1,2", "model.fake.on_step=hang", "model.fake.step_s=0.001,0.002")

@@ -1,4 +1,4 @@
-"""Sweeps drawn by chance, with everything that decides a verdict: rounds that are missing, duels, other hosts, interruptions."""
+"""Random sweeps with everything that decides a verdict: missing rounds, interleaved runs, other hosts, interruptions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Drawn:
         axes = {row.combination_id: row.axes for row in self.rows}
         planned, bases = find_baselines(PLANNED, axes), find_baselines(baseline, axes)
         rows = [dataclasses.replace(row, baseline_id=bases[row.combination_id]) for row in self.rows]
-        # The pairs of a duel are with the planned baseline alone.
+        # The pairs of an interleaved run are with the planned baseline alone.
         kept = {
             id: {
                 name: one if bases[id] == planned[id] else dataclasses.replace(one, paired=())
@@ -56,7 +56,7 @@ class Drawn:
 
 
 def drawn(seed: int, models: int = 2, sizes: int = 3) -> Drawn:
-    """A sweep of nearly all of models × 3 backends × sizes; of seeds every third fights duels, every fourth was interrupted, and
+    """A sweep of nearly all of models × 3 backends × sizes; of seeds every third is interleaved, every fourth was interrupted, and
     every fourth moved to other hosts. Half of what failed has its values all the same."""
     chance = random.Random(seed)
     points = [

@@ -12,7 +12,7 @@ PageData = Mapping[str, Any]
 
 _TIMES = ("latency/iteration", "latency/forward", "generation/time_per_token", "throughput/samples_per_s")
 _PER_SAMPLE = "latency/per_sample"
-_RIVALS = (
+_AGAINST_TIME = (
     "generation/decode_throughput",
     *(
         "quality/accuracy",
@@ -77,10 +77,10 @@ def _pareto(data: PageData, pareto: Sequence[str]) -> dict[str, int] | None:
     # A larger batch always takes longer: then it is the time of a sample that is weighed.
     times = (_PER_SAMPLE, *_TIMES) if batched else _TIMES
     x = _first([*_named(metrics, "name", times), *sorted(differing)], differing.__contains__)
-    rivals = [*_named(metrics, "name", _RIVALS), *sorted(differing)]
+    against_time = [*_named(metrics, "name", _AGAINST_TIME), *sorted(differing)]
     fitting = differing - {x}
     common = {place for place in fitting if x is not None and 2 * _together(data, x, place) >= len(_values(data, x))}
-    y = _first(rivals, (common or fitting).__contains__)
+    y = _first(against_time, (common or fitting).__contains__)
     return None if x is None or y is None else {"x": x, "y": y}
 
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a server, a database or a head: in the end every run is there once, in the right state."""
+"""Whatever happens to a server, a database or a driver: in the end every run is there once, in the right state."""
 
 from __future__ import annotations
 
@@ -169,7 +169,9 @@ def test_a_server_that_is_there_only_at_the_end_gets_everything(
     assert_whole(server.url, folder)
 
 
-def test_after_a_killed_head_the_sweep_is_closed_when_it_is_gone_on_with(server: MlflowServer, tmp_path: Path) -> None:
+def test_after_a_killed_driver_the_run_is_closed_when_the_sweep_is_resumed(
+    server: MlflowServer, tmp_path: Path
+) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
 
     def is_there() -> bool:

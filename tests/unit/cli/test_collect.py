@@ -72,7 +72,7 @@ def test_a_controller_that_does_not_answer(
     assert "Unable to contact slurm controller" in capsys.readouterr().out
 
 
-def test_a_sweep_that_has_a_head(slurm: ScriptedSlurm, folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_that_has_a_driver(slurm: ScriptedSlurm, folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     with driver_lock(folder.path):
         assert main([str(folder.path)]) == 1
     assert "DIR" in (err := capsys.readouterr().err)

@@ -133,7 +133,7 @@ def test_a_tag_that_cannot_be_read_stops_everything(
     assert "error: tag:v1: " in capsys.readouterr().err
 
 
-def test_a_sweep_with_a_head_stays(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_with_a_driver_stays(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with driver_lock(day(output, 1)):
         assert prune(output, "--keep", "4") == 0
         assert f"kept     {day(output, 1)}  being measured\n" in capsys.readouterr().out

@@ -437,15 +437,15 @@ def test_a_complete_count_is_exact() -> None:
     assert (found.estimator, found.warnings) == ("exact", ())
 
 
-def duelled(combination_id: str, duel: str, seconds: float, round: int = 0) -> Record:
+def interleaved(combination_id: str, duel: str, seconds: float, round: int = 0) -> Record:
     timing = Timing(1.0, 0, 1, (seconds,) * 3, duel=InterleavedRun(duel, (), (0, 1, 2)))
     return replace(record("timing", timing, round), combination_id=combination_id)
 
 
-def test_pairs_are_formed_with_the_baselines_timing_of_the_same_duel() -> None:
-    """Whatever round that was: after an interruption the second duel of a round is another one."""
-    base = [duelled("a", "d0", 1.0), duelled("a", "d1", 2.0, 1), duelled("a", "another", 4.0, 2)]
-    own = [duelled("b", "d0", 0.5), duelled("b", "d1", 3.0, 1), duelled("b", "d2", 8.0, 2)]
+def test_pairs_are_formed_with_the_baselines_timing_of_the_same_interleaved_run() -> None:
+    """Whatever round that was: after an interruption the second interleaved run of a round is another one."""
+    base = [interleaved("a", "d0", 1.0), interleaved("a", "d1", 2.0, 1), interleaved("a", "another", 4.0, 2)]
+    own = [interleaved("b", "d0", 0.5), interleaved("b", "d1", 3.0, 1), interleaved("b", "d2", 8.0, 2)]
     found = evaluated("latency/forward", own, base)
     assert found.rounds == found.paired == (0.5, 3.0, 8.0)
     assert evaluated("latency/forward", base, base).paired == ()

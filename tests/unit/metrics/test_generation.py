@@ -118,8 +118,8 @@ def test_rounds_give_an_interval_and_pairs_and_ratios_to_the_kernel() -> None:
         samples = tuple(factor * s for s in GENERATED.samples)
         return Timing(1.0, 0, 1, samples, round=number, duel=run, kernel=kernel, generation=TokenTimes(8, 4, seconds))
 
-    one = replace(round_of(0, 2.0), rival=round_of(0, 1.0))
-    two = replace(round_of(1, 2.0), rival=round_of(1, 1.0))
+    one = replace(round_of(0, 2.0), baseline=round_of(0, 1.0))
+    two = replace(round_of(1, 2.0), baseline=round_of(1, 1.0))
     found = value(generation.time_to_first_token, one, two)
     assert isinstance(found, Estimate)
     assert found.value == pytest.approx(10.0)

@@ -160,14 +160,16 @@ def test_the_set_of_times_has_a_value_for_every_model() -> None:
             assert isinstance(metric({"timing": (timing,), "batch_size": 1}), Estimate), name
 
 
-def duelled(samples: tuple[float, ...], turns: tuple[int, ...], rival: Timing | None = None, **more: Any) -> Timing:
-    return Timing(1.0, 0, 1, samples, duel=InterleavedRun("d", ("cx",), turns), rival=rival, **more)
+def interleaved(
+    samples: tuple[float, ...], turns: tuple[int, ...], baseline: Timing | None = None, **more: Any
+) -> Timing:
+    return Timing(1.0, 0, 1, samples, duel=InterleavedRun("d", ("cx",), turns), baseline=baseline, **more)
 
 
-def test_a_duel_gives_the_median_of_the_pairs_times_the_baselines_median() -> None:
+def test_an_interleaved_run_gives_the_median_of_the_pairs_times_the_baselines_median() -> None:
     """Pairs are of one turn, whatever else was taken; the ratio of the medians (0.5) is another one."""
-    base = duelled((2.0, 4.0, 8.0), (0, 1, 2))
-    own = duelled((3.0, 2.0, 8.0, 1.0), (0, 1, 2, 3), base)  # 3/2, 2/4, 8/8
+    base = interleaved((2.0, 4.0, 8.0), (0, 1, 2))
+    own = interleaved((3.0, 2.0, 8.0, 1.0), (0, 1, 2, 3), base)  # 3/2, 2/4, 8/8
     found = value(latency.forward, own)
     assert isinstance(found, Estimate)
     assert found.paired == (4.0 * 1.0,)
@@ -178,19 +180,21 @@ def test_a_duel_gives_the_median_of_the_pairs_times_the_baselines_median() -> No
 
 
 def test_pairs_of_a_phase_are_the_phases() -> None:
-    base = duelled((9.0, 9.0), (0, 1), phases={"forward": (4.0, 8.0)})
-    own = duelled((9.0, 9.0), (0, 1), base, phases={"forward": (1.0, 2.0)})
+    base = interleaved((9.0, 9.0), (0, 1), phases={"forward": (4.0, 8.0)})
+    own = interleaved((9.0, 9.0), (0, 1), base, phases={"forward": (1.0, 2.0)})
     found = value(latency.forward, own)
     assert isinstance(found, Estimate)
     assert found.paired == (6.0 * 0.25,)
 
 
 def test_a_round_without_a_pair_keeps_its_own_median() -> None:
-    base = duelled((2.0,), (0,))
-    found = value(latency.forward, duelled((3.0,), (0,), base), duelled((5.0,), (1,), base), duelled((7.0,), (0,)))
+    base = interleaved((2.0,), (0,))
+    found = value(
+        latency.forward, interleaved((3.0,), (0,), base), interleaved((5.0,), (1,), base), interleaved((7.0,), (0,))
+    )
     assert isinstance(found, Estimate)
     assert found.paired == (3.0, 5.0, 7.0)
-    alone = value(latency.forward, duelled((7.0,), (0,)))
+    alone = value(latency.forward, interleaved((7.0,), (0,)))
     assert isinstance(alone, Estimate)
     assert alone.paired == ()
 

@@ -106,9 +106,9 @@ def test_a_repeated_combination_is_excluded() -> None:
 
 
 def trials(combinations: list[Combination], passes: Sequence[PassName], seed: int) -> list[Trial]:
-    """The trials of a plan without duels."""
+    """The trials of a plan without interleaved runs."""
     found = trial_groups(combinations, passes, seed, {})
-    assert all(len(bout) == 1 for bout in found)
+    assert all(len(group) == 1 for group in found)
     return [trial for (trial,) in found]
 
 
@@ -190,7 +190,7 @@ def test_what_is_unsupported_is_not_tried() -> None:
     assert {t.combination_id for t in order} == {"c1"}
 
 
-def test_a_duel_has_what_shares_a_baseline_in_one_bout() -> None:
+def test_what_shares_a_baseline_is_interleaved_in_one_trial_group() -> None:
     duel = {**CONFIG, "protocol": {**CONFIG["protocol"], "rounds": 3, "interleave": "duel"}}
     combinations = [
         Combination(f"c{backend}{size}", {"backend": backend, "batch_size": size}, duel, "")
@@ -198,9 +198,11 @@ def test_a_duel_has_what_shares_a_baseline_in_one_bout() -> None:
         for size in (1, 8)
     ]
     found = trial_groups(combinations, ["timing"], 0, {"backend": "torch"})
-    assert [len(bout) for bout in found] == [3] * 6
-    assert all(len({t.combination_id[-1] for t in bout}) == 1 and len({t.round for t in bout}) == 1 for bout in found)
-    assert len({tuple(t.combination_id for t in bout) for bout in found if bout[0].combination_id[-1] == "1"}) > 1
+    assert [len(group) for group in found] == [3] * 6
+    assert all(
+        len({t.combination_id[-1] for t in group}) == 1 and len({t.round for t in group}) == 1 for group in found
+    )
+    assert len({tuple(t.combination_id for t in group) for group in found if group[0].combination_id[-1] == "1"}) > 1
 
 
 grid = st.fixed_dictionaries(

@@ -209,7 +209,7 @@ def test_drift_at_its_threshold(second: float, expected: list[str]) -> None:
 
 def test_drift_says_its_direction() -> None:
     warnings = {w.code: w for w in of_samples(*[1.0] * 5, *[2.0] * 5).warnings}
-    assert warnings["drift"].text == "the second half of the samples is +100% off the first"
+    assert warnings["drift"].text == "samples drifted: the second half is 100% slower than the first"
 
 
 def test_few_samples_show_no_drift() -> None:

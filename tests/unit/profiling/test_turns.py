@@ -93,7 +93,7 @@ def test_a_sample_has_the_number_of_its_turn() -> None:
     assert table.heard == [1.0, "going", "going", "met"]
 
 
-def test_samples_of_a_duel_all_last_about_as_long() -> None:
+def test_interleaved_samples_all_last_about_as_long() -> None:
     table, script = Table([0], sample_s=1.0), Scripted([0.125])
     timing = measure(script.step, Protocol(**{**BARE, "sample_s": 0.25}), script.clock, table)
     assert table.heard[0] == 0.25
@@ -165,7 +165,7 @@ def test_a_backend_without_a_kernel_says_so() -> None:
     ]
 
 
-def test_a_record_keeps_the_duel_and_the_kernel_and_no_rival() -> None:
+def test_a_record_keeps_the_interleaved_run_and_the_kernel() -> None:
     timing = Timing(
         1.0,
         2,
@@ -174,8 +174,8 @@ def test_a_record_keeps_the_duel_and_the_kernel_and_no_rival() -> None:
         duel=InterleavedRun("d1", ("ca", "cb"), (0, 2)),
         kernel=KernelTimes("convolution", 4, (0.5, 1.0)),
     )
-    data = json.loads(json.dumps(replace(timing, rival=timing).to_dict()))
-    assert "rival" not in data
+    data = json.loads(json.dumps(replace(timing, baseline=timing).to_dict()))
+    assert "baseline" not in data
     assert Timing.from_dict(data) == timing
 
 

@@ -48,8 +48,8 @@ def test_a_front_that_the_sweep_asks_for_is_the_one_that_is_shown() -> None:
     assert first(alike)["pareto"]["y"] == "quality/accuracy"
 
 
-@pytest.mark.parametrize(("known", "rival"), [(2, "params/total"), (6, "quality/accuracy")])
-def test_what_is_weighed_against_time_is_known_for_half_of_the_combinations(known: int, rival: str) -> None:
+@pytest.mark.parametrize(("known", "against_time"), [(2, "params/total"), (6, "quality/accuracy")])
+def test_what_is_weighed_against_time_is_known_for_half_of_the_combinations(known: int, against_time: str) -> None:
     metrics: dict[str, tuple[str, Any]] = {
         "latency/forward": ("s", "lower"),
         "quality/accuracy": ("ratio", "higher"),
@@ -59,7 +59,7 @@ def test_what_is_weighed_against_time_is_known_for_half_of_the_combinations(know
     for own in values[:known]:
         own["quality/accuracy"] = 1 - own["latency/forward"]
     sample = build([{"model": f"m{n}"} for n in range(12)], metrics, values)
-    assert first(sample)["pareto"] == {"x": "latency/forward", "y": rival}
+    assert first(sample)["pareto"] == {"x": "latency/forward", "y": against_time}
 
 
 @pytest.mark.parametrize(

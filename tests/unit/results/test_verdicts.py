@@ -33,7 +33,7 @@ def scaled(factor: float) -> tuple[float, ...]:
     return tuple(factor * value for value in BASE)
 
 
-def test_of_a_duel_the_pairs_of_samples_are_compared() -> None:
+def test_of_an_interleaved_run_the_pairs_of_samples_are_compared() -> None:
     noisy = (1.3, 0.8, 1.1, 0.9, 1.2)
     cell = compare_cell(timed(noisy, paired=scaled(1.1)), timed(BASE), 0.05)
     assert (cell.verdict, cell.used) == ("worse", "paired")
@@ -41,7 +41,7 @@ def test_of_a_duel_the_pairs_of_samples_are_compared() -> None:
     assert compare_cell(timed(noisy), timed(BASE), 0.05).verdict == "unclear"
 
 
-def test_a_duel_with_another_sweep_is_none() -> None:
+def test_samples_of_two_sweeps_are_not_interleaved() -> None:
     cell = compare_cell(timed(scaled(1.1), paired=scaled(1.5)), timed(BASE), 0.05, APART)
     assert (cell.used, cell.verdict) == ("rounds", "worse")
 

@@ -1,4 +1,4 @@
-"""A real template: whatever ends a trial, the shard learns of it and no process is left."""
+"""A real fork server: whatever ends a trial, the shard learns of it and no process is left."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ PRELOAD = ["sweeprof.backends.fake"]
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """A template for the tests that leave it alive."""
-    made = ForkServer(PRELOAD, {}, tmp_path_factory.mktemp("template") / "fork-server.log")
+    """A fork server for the tests that leave it alive."""
+    made = ForkServer(PRELOAD, {}, tmp_path_factory.mktemp("server") / "fork-server.log")
     yield made
     made.close()
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[ForkServer]:
-    """A template for the tests that kill it."""
+    """A fork server for the tests that kill it."""
     made = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log")
     yield made
     made.close()
@@ -206,13 +206,13 @@ def test_a_memory_limit_is_met_and_stays_in_its_trial(shared: ForkServer, tmp_pa
     assert record_of(roomy).status == "ok"
 
 
-def test_a_killed_template_is_a_workers_error(own: ForkServer, tmp_path: Path) -> None:
+def test_a_killed_fork_server_is_a_workers_error(own: ForkServer, tmp_path: Path) -> None:
     os.kill(own.pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match=r"(fork server process was killed by SIGKILL|fork_server is gone)"):
         own.run(request_of(tmp_path))
 
 
-def test_a_template_killed_during_a_trial_takes_it_along(own: ForkServer, tmp_path: Path) -> None:
+def test_a_fork_server_killed_during_a_trial_takes_it_along(own: ForkServer, tmp_path: Path) -> None:
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -498,7 +498,7 @@ def test_a_pool_forks_the_fork_server_of_a_pass_that_imports_more_from_that_of_a
     assert wait_until(lambda: is_gone(first.pid) and is_gone(further.pid))
 
 
-def test_closing_an_idle_template_leaves_no_process(tmp_path: Path) -> None:
+def test_closing_an_idle_fork_server_leaves_no_process(tmp_path: Path) -> None:
     fork_server = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log")
     fork_server.close()
     assert is_gone(fork_server.pid)
@@ -525,7 +525,7 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(os.environ) == before
 
 
-def test_a_template_that_died_while_it_waited_costs_no_trial(tmp_path: Path) -> None:
+def test_a_fork_server_that_died_while_it_waited_costs_no_trial(tmp_path: Path) -> None:
     with Fork(tmp_path / "logs") as fork:
         assert fork.run(request_of(tmp_path)) == ProcessExit(0)
         (fork_server,) = fork._idle.values()

@@ -42,7 +42,7 @@ def test_nodes_of_several_kinds_are_all_told() -> None:
     assert of_cluster(HEAD, seen)["cpu"]["model"] == "EPYC; Xeon"
 
 
-def test_where_nothing_was_measured_only_the_head_is_known() -> None:
+def test_where_nothing_was_measured_only_the_driver_is_known() -> None:
     assert of_cluster(HEAD, {}) == HEAD
 
 

@@ -152,7 +152,7 @@ def timing(record: Record) -> Timing:
 
 
 @pytest.mark.parametrize("place", ["fork", "spawn", "inline"])
-def test_every_round_is_a_duel(tmp_path: Path, place: str) -> None:
+def test_every_round_is_an_interleaved_run(tmp_path: Path, place: str) -> None:
     rounds = 2 if place == "fork" else 1
     models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, "b": {"step_s": [0.25, 0.125]}}
     found = run(tmp_path, duel_plan(models, place, rounds))
@@ -223,7 +223,7 @@ def test_who_is_left_alone_is_timed_alone(tmp_path: Path) -> None:
     assert found["slow1"].status == "skipped"
 
 
-def test_a_bout_without_one_of_its_records_is_run_again_as_a_whole(tmp_path: Path) -> None:
+def test_a_trial_group_without_one_of_its_records_is_run_again_as_a_whole(tmp_path: Path) -> None:
     plan = duel_plan({"a": {}, "b": {}}, rounds=2)
     first = run(tmp_path, plan)
     (tmp_path / "sweep" / "records" / "cb" / "timing-r1.json").unlink()
@@ -278,7 +278,7 @@ def test_a_participant_or_its_fork_server_that_is_stopped_times_out_and_the_othe
 
 
 @pytest.mark.parametrize("stage", ["_admit", "_take_turns"])
-def test_a_duel_that_is_interrupted_leaves_no_record_and_no_process(
+def test_an_interrupted_interleaved_run_leaves_no_record_and_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     def interrupted(self: Any, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is gone on with, and how a new plan differs from the old one."""
+"""What is resumed, and how a new plan differs from the old one."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_the_newest_sweep(tmp_path: Path) -> None:
     assert [folder.path.name for folder in sweeps(tmp_path, "a")] == [stamps[1], stamps[2], stamps[0], stamps[3]]
 
 
-def test_a_folder_has_one_head(tmp_path: Path) -> None:
+def test_a_folder_has_one_driver(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert not has_driver(folder.path)
     with driver_lock(folder.path):
@@ -207,7 +207,9 @@ def test_last_stays_the_sweep_that_it_was_when_a_sweep_began(tmp_path: Path) -> 
         replace_plan(folder, plan, new)
 
 
-def test_what_a_dead_head_started_does_not_work_under_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_dead_driver_started_does_not_work_under_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with driver_lock(tmp_path):
         mine = os.environ[DRIVER]
     with driver_lock(tmp_path):

@@ -207,7 +207,7 @@ def test_a_record_says_when_it_ran_and_what_else_did_while_it_measured(tmp_path:
     assert "others" not in found["cok/quality-0"].environment
 
 
-def test_with_a_broken_template_that_trial_alone_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_broken_fork_server_that_trial_alone_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     real = fork_server.ForkServer.run
 

@@ -1,4 +1,4 @@
-"""MLflow as the head starts it, with a home of its own, and an empty database, made once as that takes seconds.
+"""MLflow as the driver starts it, with a home of its own, and an empty database, made once as that takes seconds.
 
 MLflow is imported in fixtures and tests only: its telemetry looks at the environment when it is imported.
 """

@@ -97,7 +97,7 @@ def test_an_older_sweep_that_comes_later_has_its_place(output: Path, client: Mlf
 
 
 @pytest.mark.parametrize("day", [20, 21])
-def test_a_sweep_that_was_gone_on_with_changes_its_own_point(output: Path, client: MlflowClient, day: int) -> None:
+def test_a_resumed_sweep_changes_its_own_point(output: Path, client: MlflowClient, day: int) -> None:
     for number in (20, 21):
         send(output, night(number))
     send(output, night(day, 0.007))
@@ -182,7 +182,7 @@ def test_a_history_that_another_sweep_begins_at_the_same_moment_ends_as_one_run(
     assert line(client, run) == [(20, 1.0)]
 
 
-def test_a_history_that_was_begun_and_not_written_is_gone_on_with(output: Path, client: MlflowClient) -> None:
+def test_a_history_that_was_begun_and_not_written_is_resumed(output: Path, client: MlflowClient) -> None:
     send(output, night(20, rows=night(20).rows[1:]))
     experiment = client.get_experiment_by_name("quickstart history")
     assert experiment is not None

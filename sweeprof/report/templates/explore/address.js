@@ -20,7 +20,7 @@ const spelled = () => {
   return text && ADDRESS + text;
 };
 
-// What an address says, as far as this report knows what it speaks of.
+// Parses the state in the page's address; names that this report does not have are left out.
 const read = (address) => {
   const found = initial(), given = new URLSearchParams(address.startsWith(ADDRESS) ? address.slice(ADDRESS.length) : "");
   if (given.has("column")) found.columns = given.getAll("column").map(columnOf).filter((column) => column !== null);

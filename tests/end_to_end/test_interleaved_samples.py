@@ -1,4 +1,4 @@
-"""A duel and a calibration kernel through the real command, on scripted clocks: every figure is exact."""
+"""Interleaved samples and a calibration kernel through the real command, on scripted clocks: every figure is exact."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "pro
 
 
 @pytest.mark.slow
-def test_duel_and_calibration(sweeprof: Command) -> None:
-    """Batch sizes 1 and 2, each with a baseline and two slower ones: two bouts a round; steps of the two kinds alternate."""
+def test_interleaved_samples_and_calibration(sweeprof: Command) -> None:
+    """Batch sizes 1 and 2, each with a baseline and two slower ones: two trial groups a round; steps of the two kinds alternate."""
     ran = sweeprof(
         *FAKE,
         "name=d",
-        "protocol=duel",
+        "protocol=interleaved",
         "protocol.kernel=matmul",
         "metrics=calibrated",
         "+model.fake.kernel_s=0.004",
@@ -37,15 +37,15 @@ def test_duel_and_calibration(sweeprof: Command) -> None:
     timings = {r.combination_id: [] for r in records}  # type: dict[str, list[Timing]]
     for record in records:
         timings[record.combination_id].append(Timing.from_dict(record.observations or {}, record.round))
-    duels: dict[str, list[Timing]] = {}
+    runs: dict[str, list[Timing]] = {}
     for timing in (one for several in timings.values() for one in several):
         assert timing.duel is not None
         assert timing.kernel is not None
         assert timing.kernel.name == "matmul"
-        duels.setdefault(timing.duel.id, []).append(timing)
-    assert len(duels) == 2 * 3
-    assert {len(members) for members in duels.values()} == {3}
-    assert all(len({timing.duel.turns for timing in members if timing.duel}) == 1 for members in duels.values())
+        runs.setdefault(timing.duel.id, []).append(timing)
+    assert len(runs) == 2 * 3
+    assert {len(members) for members in runs.values()} == {3}
+    assert all(len({timing.duel.turns for timing in members if timing.duel}) == 1 for members in runs.values())
     rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
     for row in rows:
         slowdown = row["axes"]["backend.slowdown"]
