@@ -139,7 +139,7 @@ def nearest(word: str, options: Sequence[str], likeness: float = 0.6) -> str | N
 
 
 def _slips(word: str, other: str) -> int:
-    """How many letters to insert, delete, replace, or exchange with their neighbour, to make ``other`` of ``word``."""
+    """Return the number of letters to insert, delete, replace or swap with their neighbour to turn ``word`` into ``other``."""
     rows = [list(range(len(other) + 1))]
     for i, letter in enumerate(word, 1):
         row = [i]

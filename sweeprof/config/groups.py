@@ -50,7 +50,7 @@ class Groups:
         return self._listed[group, kind]
 
     def key(self, name: str) -> str:
-        """How the group is named in an override."""
+        """Return the group's name in an override."""
         return name if name in self.chosen else f"+{name}"
 
 

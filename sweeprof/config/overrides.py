@@ -117,7 +117,7 @@ def _swept(parser: OverridesParser, key: str, override: Override) -> list[object
 
 
 def _length(numbers: RangeSweep) -> int:
-    """How many values a range has; nothing is listed."""
+    """Return the number of values of a range, without listing them."""
     assert numbers.start is not None
     assert numbers.stop is not None
     if not numbers.step or not all(map(math.isfinite, (numbers.start, numbers.stop, numbers.step))):

@@ -120,7 +120,7 @@ class Auto:
 
     @property
     def units_per_sample(self) -> float:
-        """How many of them a sample has."""
+        """Number of units of a sample."""
         return self._described.units_per_sample
 
     def split(self, name: SplitName) -> Split:

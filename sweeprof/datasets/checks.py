@@ -165,7 +165,7 @@ def _array_problem(values: object) -> str | None:
 
 
 def _declaration_problems(dataset: Dataset, name: SplitName, inputs: Any) -> Iterator[str]:
-    """Where the samples differ from what the dataset says of them."""
+    """Yield the differences between the samples and what the dataset declares."""
     arrays = list(named_leaves(inputs).values())
     axis: Any = getattr(dataset, "channel_axis", None)
     most_axes = max(len(array.shape) for array in arrays) + isinstance(inputs, list)

@@ -74,7 +74,7 @@ class Energy(Stored):
 
     @property
     def joules_per_step(self) -> float:
-        """What the steps took beyond the idle machine."""
+        """Joules per step beyond those of the idle machine."""
         return (self.watts - self.idle_watts) * self.seconds / self.steps
 
 

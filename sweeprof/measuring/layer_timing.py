@@ -232,7 +232,7 @@ class _Recomputed:
 
 
 def path_below(names: list[str], parent: str) -> str:
-    """Of the names of one module that by which its caller holds it: the nearest below it, if there is one."""
+    """Return the name by which its caller holds a module that has several: the nearest one below the caller, if there is one."""
     if len(names) == 1:
         return names[0]
     inner = names if parent == ROOT else [name for name in names if name.startswith(f"{parent}.")]

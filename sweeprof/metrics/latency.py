@@ -369,7 +369,7 @@ def realtime_factor(
 
 
 def forwards_per_s(sampling_rate: float, hop: float, frame: float | None = None) -> float:
-    """How many forwards a second of signal needs: frames of ``frame`` samples, each ``hop`` after the one before.
+    """Return the number of forwards per second of signal: frames of ``frame`` samples, each ``hop`` after the one before.
 
     Args:
         frame: None for one as long as a hop.
@@ -384,7 +384,7 @@ def forwards_per_s(sampling_rate: float, hop: float, frame: float | None = None)
 
 
 def times_realtime(seconds: float, sampling_rate: float, hop: float, frame: float | None = None) -> float:
-    """How many times faster than the signal a model is whose forward takes ``seconds``: 16 for 2 ms, 16 kHz and hops of 512.
+    """Return how many times faster than the signal a model is whose forward takes ``seconds``: 16 for 2 ms, 16 kHz and hops of 512.
 
     Its inverse is the share of the time that the model is busy: 0.0625.
     """

@@ -146,7 +146,7 @@ NOT_CALLED = Missing("no step called a function that was watched")
 
 @metric(name="lines/slowest_share", unit="ratio", better="lower")
 def slowest_share(lines: Lines) -> Estimate | Missing:
-    """Of the line that took longest, its calls included: its share of the time of its function."""
+    """Share of a function's time that its slowest line took, the calls of the line included."""
     largest = _largest(lines, lambda line: line.seconds)
     if largest is None:
         return NOT_CALLED

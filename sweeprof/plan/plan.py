@@ -188,7 +188,7 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """How many combinations are measured at most."""
+        """The largest number of combinations that are measured."""
         count = len(self.combinations)
         return count if self.search is None else min(count, self.search.trials)
 

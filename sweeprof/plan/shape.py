@@ -36,7 +36,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """How many points the product has."""
+        """Number of points of the product."""
         return math.prod([*map(len, self.axes.values()), *(len(next(iter(entry.values()))) for entry in self.tied)])
 
     def values(self) -> Axes:
@@ -57,7 +57,7 @@ class Grid:
             yield {key: value for part in parts for key, value in part.items()}
 
     def narrowed_size(self, given: Mapping[str, Sequence[object]]) -> tuple[int, str]:
-        """How many points :meth:`narrowed` would have, and how that comes about by axis; nothing is expanded."""
+        """Return the number of points of :meth:`narrowed` and its factors by axis, without expanding them."""
         counts = [len(next(iter(_chosen(entry, given).values()))) for entry in self.tied]
         names = ["+".join(entry) for entry in self.tied]
         axes = {**self.axes, **{key: v for key, v in given.items() if not any(key in entry for entry in self.tied)}}

@@ -156,7 +156,7 @@ class Section:
         return Resolver(self.groups.loader, self.config, self._fixed, finish)
 
     def sizes(self) -> list[tuple[int, str]]:
-        """How many combinations each of its grids has before rules leave any out, and how that comes about by axis."""
+        """Return the number of combinations of each grid before rules exclude any, and its factors by axis."""
         found, _ = self._read
         given = self._given(found.values())
         return [grid.narrowed_size(given) for grid in found.grids]

@@ -77,7 +77,7 @@ def numa_nodes(root: Path = ROOT) -> int | None:
 
 
 def clock_source(root: Path = ROOT) -> str | None:
-    """Where the system's clock comes from."""
+    """Return the source of the system's clock."""
     return text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
@@ -112,7 +112,7 @@ def memory_limit(root: Path = ROOT) -> int | None:
 
 
 def throttled_periods(root: Path = ROOT) -> int | None:
-    """How many periods the control group's quota has held its processes back."""
+    """Return in how many periods the control group's quota has throttled its processes."""
     seen = []
     for folder in _groups("cpu", root):
         match = re.search(r"^nr_throttled (\d+)$", text(folder / "cpu.stat") or "", re.MULTILINE)
@@ -122,7 +122,7 @@ def throttled_periods(root: Path = ROOT) -> int | None:
 
 
 def overheated(root: Path = ROOT) -> int | None:
-    """How often cores have slowed down because they were hot; None where the processor does not count."""
+    """Return how often cores have slowed down because they were hot; None where the processor does not count."""
     files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
     counts = [int(count) for count in map(text, files) if count is not None and count.isdigit()]
     return sum(counts) if counts else None
@@ -270,7 +270,7 @@ def load() -> list[float]:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started; 0 where it does not tell."""
+    """Return the number of processes that the kernel has killed for lack of memory since it started; 0 if unknown."""
     match = re.search(r"^oom_kill (\d+)$", text(Path("/proc/vmstat")) or "", re.MULTILINE)
     return int(match[1]) if match else 0
 

@@ -23,7 +23,7 @@ TORCH_ORDER = ("weight", "bias", "running_mean", "running_var")
 
 
 def weight_file(name: str) -> Path:
-    """Where the weights of the model ``name`` are."""
+    """Return the path of the weights of the model ``name``."""
     return WEIGHTS / f"{name}.safetensors"
 
 

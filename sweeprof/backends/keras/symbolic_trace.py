@@ -554,7 +554,7 @@ def _changes(trace: SymbolicTrace) -> Iterator[Change]:
 
 
 def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
-    """What Keras does around every call, without what a trace does not need: a profile shows it at the top."""
+    """Yield replacements for what Keras does around every call, without the parts that a trace does not need."""
 
     def new_operation(cls: type, *args: object, **kwargs: object) -> object:
         """Without a record of the arguments, from which an operation could be saved."""

@@ -165,7 +165,10 @@ def _is_added(kwargs: Kwargs) -> bool:
 
 
 def _product_of(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor, *, bias: bool) -> OperatorCost:
-    """Of a sparse operand only the stored elements are multiplied: by each column of a right one, by each row of a left one."""
+    """Return the cost of a matrix product.
+
+    Of a sparse operand only the stored elements are multiplied: by each column of a right one, by each row of a left one.
+    """
     outputs, numbers = output.numel(), numbers_of(output)
     if left.layout != torch.strided:
         macs = _stored(left) * (right.shape[-1] if right.dim() > 1 else 1)

@@ -344,7 +344,7 @@ class CountingMode(DispatchMode):
         return func(*args, **_mapped(kwargs, self._off_meta)) if output.numel() <= most else output
 
     def _off_meta(self, item: object) -> object:
-        """Where constants are in place of the meta device; anything else as it is."""
+        """Return the device of constants instead of the meta device; any other argument as it is."""
         return self._host if isinstance(item, torch.device) and item == _META else item
 
     def _written(self, func: OpOverload, targets: list[torch.Tensor], args: Args, kwargs: Kwargs) -> Any:

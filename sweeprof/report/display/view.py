@@ -71,7 +71,7 @@ class ViewTable:
 
     @property
     def omitted(self) -> str:
-        """How many rows are not shown; empty if all are."""
+        """Text with the number of rows that are not shown; empty if all are."""
         count = (len(self.rows) if self.total is None else self.total) - len(self.shown)
         return f"and {count:,} more {'row' if count == 1 else 'rows'}" if count else ""
 
