@@ -52,7 +52,7 @@ def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
 
 
 def _windows(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
-    """Return the result of a convolution or pooling, contiguous unless strides suggest channels-last; None if neither is certain."""
+    """Return the result of a convolution or pooling: contiguous, unless strides suggest channels-last; None if it is unclear."""
     made = like(given, shape)
     if made is None and given.dim() == 4 and not _suggests_channels_last(given.shape, given.stride()):
         return new(shape, given.dtype)
