@@ -20,7 +20,7 @@ from sweeprof.cli import completion
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, doubled
 from sweeprof.config.reference import help_lines
-from sweeprof.config.renames import with_present_name
+from sweeprof.config.renames import with_present_name, without_earlier
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
 from sweeprof.paths import conf_folder
@@ -295,9 +295,10 @@ def help_text() -> str:
     """Return the text of ``sweeprof --help``."""
     conf = conf_folder()
     groups = (*GROUPS, "sweep")
-    lines = [
-        f"  {group:<9} {' '.join(sorted(path.stem for path in (conf / group).glob('*.yaml')))}" for group in groups
-    ]
+    lines = []
+    for group in groups:
+        choices = sorted(path.stem for path in (conf / group).glob("*.yaml"))
+        lines.append(f"  {group:<9} {' '.join(without_earlier(group, choices))}")
     commands = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
     return HELP.format(
         version=__version__,

@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from sweeprof.config.backend_settings import is_setting, unknown_setting
 from sweeprof.config.groups import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
+from sweeprof.config.renames import without_earlier
 from sweeprof.config.schema import is_merged, is_open
 from sweeprof.config.validation import config_problems, lacks_default_tracker
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
@@ -157,6 +158,8 @@ def empty_shape(path: Path, shape_keys: Collection[str]) -> Problem | None:
     return None
 
 
+PUBLISHED = "A published model has a name: model=timm model.name=resnet18; also of torchvision, transformers and Keras."
+"""What an unknown model may be."""
 EXTRAS = ("joblib", "ray", "submitit_local", "submitit_slurm")
 """Launchers that extras of sweeprof install, each with its first word as the extra's name."""
 
@@ -273,9 +276,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
             return
         own = [path.stem for path in (extra / key).glob("*.yaml")] if extra else []
         known = [*groups.options(key), *own]
-        yield from (
-            choice_problem(key, value, NOUNS.get(key, key), known) for value in _values(override) if value not in known
-        )
+        yield from (_choice_problem(key, value, known) for value in _values(override) if value not in known)
     elif "/" in key:
         parent, _, name = key.rpartition("/")
         if key in groups:
@@ -297,6 +298,14 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
             yield unknown_setting(key, ",".join(_values(override)), targets)
     elif not is_open(f"{key}."):
         yield from _inner_problems(key, override.value(), base)
+
+
+def _choice_problem(group: str, value: str, known: Sequence[str]) -> Problem:
+    """Return the problem of a choice that a config group does not have."""
+    problem = choice_problem(group, value, NOUNS.get(group, group), without_earlier(group, known))
+    if group == "model" and problem.nearest is None:
+        return replace(problem, allowed=f"{problem.allowed} {PUBLISHED}")
+    return problem
 
 
 def _plain_values(override: Override) -> list[object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -12,6 +12,11 @@ from sweeprof.config.schema import EARLIER_INTERLEAVE, RENAMED
 
 EARLIER_PROTOCOL = "duel"
 """The file ``conf/protocol/interleaved.yaml`` in the last release."""
+
+
+def without_earlier(group: str, choices: Iterable[str]) -> list[str]:
+    """Return the choices of a config group without those that have another name now, to be listed."""
+    return [choice for choice in choices if (group, choice) != ("protocol", EARLIER_PROTOCOL)]
 
 
 def with_present_name(override: str) -> tuple[str, str | None]:

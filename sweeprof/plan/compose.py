@@ -29,7 +29,7 @@ from sweeprof.config.groups import (
 )
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, redacted, spelled
 from sweeprof.config.overrides import Arguments
-from sweeprof.config.renames import rename_keys
+from sweeprof.config.renames import rename_keys, without_earlier
 from sweeprof.config.schema import (
     CLOSED_PARTS,
     GROUPS,
@@ -457,7 +457,8 @@ class Composer:
                 )
             if key in section.groups:
                 known = section.groups.options(key)
-                yield from (choice_problem(key, v, NOUNS.get(key, key), known) for v in values if v not in known)
+                shown = without_earlier(key, known)
+                yield from (choice_problem(key, v, NOUNS.get(key, key), shown) for v in values if v not in known)
             elif self._is_unknown(key):
                 known_keys = [k for k in leaf_keys(self.config) if k.partition(".")[0] not in SHAPE_KEYS]
                 yield key_problem(key, ",".join(map(str, values)), [*known_keys, *section.shape.variants])
