@@ -47,6 +47,9 @@ class Inputs:
         The elements of a tuple are positional arguments, the entries of a mapping keyword arguments. A tuple of ints,
         ``(1, 3, 224, 224)``, is the shape of one tensor to be generated, also among the arguments. Anything else, such as a list
         or a named tuple, is one argument. If a tuple or a mapping is one argument, use ``Inputs(args=(it,))``.
+
+        Raises:
+            UserError: a size of a shape is negative.
         """
         if isinstance(arguments, cls):
             return arguments
@@ -144,4 +147,8 @@ def _is_shape(value: object) -> TypeGuard[tuple[int, ...]]:
 
 
 def _specified(value: object) -> object:
-    return TensorSpec(value) if _is_shape(value) else value
+    if not _is_shape(value):
+        return value
+    if min(value) < 0:
+        raise UserError([Problem("inputs", value, "is not a shape: a size is negative.")])
+    return TensorSpec(value)

@@ -28,7 +28,7 @@ from sweeprof.backends import (
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.selection import ModuleSelection
 from sweeprof.datasets.sample import NOT_COUNTED
-from sweeprof.errors import DatasetError, Uncounted, UserError, choice_problem
+from sweeprof.errors import DatasetError, Problem, Uncounted, UserError, choice_problem
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import FusedStep, GenerationStep, Participant, TrainingStep
@@ -140,12 +140,21 @@ class Session(ABC):
         return isinstance(self.backend, SelectsModules) and self.backend.selects_modules
 
     def check(self) -> None:
-        """Raise :class:`UserError` for a setting that is not one of those allowed."""
+        """Raise :class:`UserError` for settings that are not among those allowed."""
+        problems = []
         if self.strict not in get_args(Strict):
             noun = "way to handle operators without a formula"
-            raise UserError([choice_problem("strict", self.strict, noun, get_args(Strict))])
+            problems.append(choice_problem("strict", self.strict, noun, get_args(Strict)))
         if self.mode not in get_args(Mode):
-            raise UserError([choice_problem("mode", self.mode, "kind of step", get_args(Mode))])
+            problems.append(choice_problem("mode", self.mode, "kind of step", get_args(Mode)))
+        protocol: object = self.protocol  # the caller's, whatever that is
+        if isinstance(protocol, Protocol):
+            problems += protocol.problems()
+        else:
+            example = "is not a sweeprof.Protocol, such as sweeprof.Protocol(min_s=0.2)."
+            problems.append(Problem("protocol", protocol, example))
+        if problems:
+            raise UserError(problems)
 
     def run(self, pass_name: PassName) -> PassResult:
         """Run a pass and return its result.

@@ -434,6 +434,8 @@ class Profiler(Displayed):
     def _names(self, metrics: str | Sequence[Entry] | None) -> list[tuple[str, Options]]:
         if metrics is None:
             return [(name, {}) for name in self.metrics]
+        if not isinstance(metrics, Iterable):
+            raise UserError([Problem("metrics", metrics, "is not the name of a metric set, or a list of metrics.")])
         entries = metric_set(metrics, self.session.mode) if isinstance(metrics, str) else metrics
         names: list[tuple[str, Options]] = []
         for entry in entries:

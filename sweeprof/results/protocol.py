@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+from sweeprof.errors import Problem, choice_problem
+
+Interleave = Literal["rounds", "samples", "duel"]
+CalibrationKernel = Literal["auto", "convolution", "matmul"]
+Decide = Literal["baseline", "pairs", "best"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +34,37 @@ class Protocol:
     """… unless it takes this long, which gives a warning."""
     target_spread: float | None = None
     """Also continue until IQR/median is below this or has settled."""
-    interleave: Literal["rounds", "samples", "duel"] = "rounds"
+    interleave: Interleave = "rounds"
     """How combinations that are compared alternate: by rounds, or by samples in processes that exist at the same time.
     ``duel`` is ``samples`` in earlier plans and records."""
-    kernel: Literal["auto", "convolution", "matmul"] | None = None
+    kernel: CalibrationKernel | None = None
     """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""
-    decide: Literal["baseline", "pairs", "best"] | None = None
+    decide: Decide | None = None
     """Which comparisons must be decided before a combination gets no further rounds: with its ``baseline``; of all ``pairs`` that
     differ only in the baseline's axes; of the ``best`` of them with the others. ``rounds`` is then the largest number of rounds.
     None: all combinations get all rounds."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the problems of values that the config would refuse too."""
+        for name, least in (("rounds", 1), ("warmup_steps", 0), ("min_samples", 1)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                yield Problem(f"protocol.{name}", value, f"is not a whole number of at least {least}.")
+        for name in ("warmup_s", "sample_s", "min_s", "max_s"):
+            value = getattr(self, name)
+            if not _is_number(value) or value < 0:
+                yield Problem(f"protocol.{name}", value, "is not a duration: a number of seconds, at least 0.")
+        for name in ("threshold", "target_spread"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0 < value < 1):
+                yield Problem(f"protocol.{name}", value, "is not a number between 0 and 1, or None.")
+        if self.interleave not in get_args(Interleave):
+            yield choice_problem("protocol.interleave", self.interleave, "way to interleave", ("rounds", "samples"))
+        if self.kernel is not None and self.kernel not in get_args(CalibrationKernel):
+            yield choice_problem("protocol.kernel", self.kernel, "calibration kernel", get_args(CalibrationKernel))
+        if self.decide is not None and self.decide not in get_args(Decide):
+            yield choice_problem("protocol.decide", self.decide, "comparison", get_args(Decide))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

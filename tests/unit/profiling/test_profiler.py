@@ -701,6 +701,18 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
             r"options: 'quality/topk' is not a metric",
         ),
         (lambda: profiler(strict="wrn"), r"strict: 'wrn' is not a way .* Did you mean 'warn'"),
+        (lambda: profiler(strict="wrn", mode="infer"), r"mode: 'infer' is not a kind of step"),
+        (lambda: profiler(protocol="fast"), r"protocol: 'fast' is not a sweeprof\.Protocol"),
+        (
+            lambda: profiler(protocol=sweeprof.Protocol(rounds=0)),
+            r"protocol\.rounds: 0 is not a whole number of at least 1",
+        ),
+        (
+            lambda: profiler(protocol=sweeprof.Protocol(min_s=math.nan, kernel="conv")),  # type: ignore[arg-type]
+            r"(?s)protocol\.min_s: nan is not a duration.*protocol\.kernel: 'conv' is not a .* Did you mean 'convolution'",
+        ),
+        (lambda: made.compute_all(5), r"metrics: 5 is not the name of a metric set, or a list of metrics"),  # type: ignore[arg-type]
+        (lambda: sweeprof.profile(mlp(), (-1, 4)), r"inputs: \(-1, 4\) is not a shape: a size is negative"),
         (lambda: profiler(backend="trch"), r"backend: 'trch' is not a backend.* Did you mean 'torch'"),
         (lambda: sweeprof.Profiler(object()), r"model: 'object' is not a model of a framework that sweeprof knows"),
         (lambda: made.compute_all(["compute/macs", "compute/macs"]), r"'compute/macs' is selected twice"),
