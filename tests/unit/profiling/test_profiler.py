@@ -53,7 +53,7 @@ def mlp() -> nn.Sequential:
 
 
 def profiler(model: nn.Module | None = None, *, inputs: Any = (3, 4), **given: Any) -> sweeprof.Profiler:
-    return sweeprof.Profiler(model or mlp(), inputs=inputs, protocol=QUICK, **given)
+    return sweeprof.Profiler(model or mlp(), inputs=inputs, **{"protocol": QUICK, **given})
 
 
 def values(found: Any) -> dict[str, Any]:
