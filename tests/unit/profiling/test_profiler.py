@@ -708,8 +708,8 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
             r"protocol\.rounds: 0 is not a whole number of at least 1",
         ),
         (
-            lambda: profiler(protocol=sweeprof.Protocol(min_s=math.nan, kernel="conv")),  # type: ignore[arg-type]
-            r"(?s)protocol\.min_s: nan is not a duration.*protocol\.kernel: 'conv' is not a .* Did you mean 'convolution'",
+            lambda: profiler(protocol=sweeprof.Protocol(min_s=math.nan, kernel="convolutio")),  # type: ignore[arg-type]
+            r"(?s)protocol\.min_s: nan is not a duration.*protocol\.kernel: 'convolutio' is not a .* Did you mean 'convolution'",
         ),
         (lambda: made.compute_all(5), r"metrics: 5 is not the name of a metric set, or a list of metrics"),  # type: ignore[arg-type]
         (lambda: sweeprof.profile(mlp(), (-1, 4)), r"inputs: \(-1, 4\) is not a shape: a size is negative"),
