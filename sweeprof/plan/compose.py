@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -133,7 +134,7 @@ class Composer:
             raise UserError(
                 [Problem("sweep", named, f"names several sweeps; to run them together, write +sweep=[{named}].")]
             )
-        if problems := list(self._part_problems()):
+        if problems := [*self._list_problems(), *self._part_problems()]:
             raise UserError([*problems, *self._key_problems()])
         for section in self.sections:
             section.targets = lambda: self._backend_targets
@@ -400,6 +401,22 @@ class Composer:
             found.append(Problem("axes", given.value(), "is empty; it must be {axis: [values]}."))
         return found
 
+    def _list_problems(self) -> Iterator[Problem]:
+        """Return the problems of choices that are lists: Hydra would merge the files, so that the last one counts."""
+        for group in GROUPS:
+            override = self.arguments.fixed.get(group)
+            choice = None if override is None else override.value()
+            if override is None or not isinstance(choice, list) or len(choice) == 1:
+                continue
+            if group == "metrics":
+                message = f"is a list of metric sets; choose one. {_ONE_METRIC_SET}"
+            elif group in IDENTITY:
+                values = override.get_value_string().strip("[]")
+                message = f"is a list, and a choice is one name; to measure each, write {group}={values}."
+            else:
+                message = "is a list, and a choice is one name."
+            yield Problem(group, override.get_value_string(), message)
+
     def _part_problems(self) -> Iterator[Problem]:
         """Return the problems of parts of the config that are not mappings, such as ``tracking: none`` in a sweep file."""
         for key in sorted(PARTS):
@@ -445,6 +462,13 @@ class Composer:
             return False
         return OmegaConf.select(self.config, key, default=_ABSENT) is _ABSENT
 
+    def _is_measured_twice(self, metric_sets: Sequence[object]) -> bool:
+        """True if two metric sets are measured in the same mode."""
+        folders = source_folders(self.config)
+        files = [file for name in metric_sets if (file := config_file(folders, "metrics", str(name))) is not None]
+        modes = [yaml.safe_load(file.read_text(encoding="utf-8")).get("mode") for file in files]
+        return len(set(modes)) < len(modes)
+
     def _axis_problems(self, section: Section) -> Iterator[Problem]:
         for key, values in section.keys.items():
             if key.startswith("hydra/") or (
@@ -455,6 +479,9 @@ class Composer:
                     values,
                     "cannot be an axis, because it does not change what is measured; set it once, beside `axes`.",
                 )
+            if key == "metrics" and self._is_measured_twice(values):
+                message = f"cannot be an axis: every combination has the metrics of all sets. {_ONE_METRIC_SET}"
+                yield Problem("metrics", ",".join(map(str, values)), message)
             if key in section.groups:
                 known = section.groups.options(key)
                 shown = without_earlier(key, known)
@@ -469,6 +496,7 @@ class Composer:
         return ["python", "-m", "sweeprof", *(word for folder in folders for word in ("--config-dir", folder))]
 
 
+_ONE_METRIC_SET = "metrics=full has all metrics, and metrics.select=[latency/forward,compute/macs] those that it names."
 _ABSENT = object()
 
 

@@ -12,6 +12,21 @@ from support.command import Command, Ran
 
 CASES = {
     "unknown model": (["model=lenet6"], ["model: 'lenet6' is not a model. Did you mean 'lenet5'? Known: "]),
+    "a list of metric sets": (
+        ["metrics=[latency,static]", "tracking=[none,mlflow]"],
+        [
+            "metrics: '[latency,static]' is a list of metric sets; choose one. metrics=full has all metrics",
+            "tracking: '[none,mlflow]' is a list, and a choice is one name.",
+        ],
+    ),
+    "a list of models": (
+        ["model=[mlp,lenet5]"],
+        ["is a list, and a choice is one name; to measure each, write model=mlp,lenet5."],
+    ),
+    "metric sets as an axis": (
+        ["metrics=latency,static,training"],
+        ["metrics: 'latency,static,training' cannot be an axis: every combination has the metrics of all sets."],
+    ),
     "a published model without its source": (
         ["model=resnet18"],
         ["model: 'resnet18' is not a model. Known: ", "A published model has a name: model=timm model.name=resnet18"],
