@@ -161,11 +161,16 @@ def _described(holder: Holder) -> Json:
 
 
 def oversubscription(plan: Plan, processors: int | None = None) -> Warning | None:
-    """Return the warning for a plan whose ``jobs`` use more threads than there are CPUs; ``processors``: those of this process."""
+    """Return the warning for a plan whose trials use more threads than there are CPUs; ``processors``: those of this process."""
     available = processors or len(os.sched_getaffinity(0))
     threads = max((int(c.config["backend"].get("threads") or 1) for c in plan.combinations), default=1)
+    if plan.cluster:  # its nodes may have more
+        return None
+    if threads > available:
+        text = f"backend.threads={threads} asks for more than the {available} processors of this host"
+        return Warning("oversubscribed", text, f"backend.threads={available}")
     asked = plan.parallel_trials * threads
-    if plan.cluster or plan.parallel_trials == 1 or asked <= available or exclusive_passes().issuperset(plan.passes):
+    if plan.parallel_trials == 1 or asked <= available or exclusive_passes().issuperset(plan.passes):
         return None
     where = f" in each of {len(plan.shards)} shards" if len(plan.shards) > 1 else ""
     text = f"{plan.parallel_trials} trials of {threads} threads{where} ask for {asked} of {available} processors"
