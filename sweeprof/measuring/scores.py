@@ -81,11 +81,29 @@ def _is_one_hot(targets: Array) -> bool:
 
 
 def ranks_of(found: ClassScores) -> npt.NDArray[np.int64]:
-    """Return per row how many classes score higher than the true one; ties are broken by the class index, lower first."""
+    """Return per row how many classes score higher than the true one; ties are broken by the class index, lower first.
+
+    A row with a NaN has no most likely class: its rank is the number of classes, so that it is never among the k most likely.
+    """
     true = np.take_along_axis(found.scores, found.classes[:, None], axis=1)
     is_before = np.arange(found.scores.shape[1])[None, :] < found.classes[:, None]
     ranks: npt.NDArray[np.int64] = ((found.scores > true) | ((found.scores == true) & is_before)).sum(axis=1)
+    ranks[has_nan(found.scores)] = found.scores.shape[1]
     return ranks
+
+
+def most_likely(scores: Array) -> npt.NDArray[np.int64]:
+    """Return per row the class with the highest score, the lowest of several; -1 for a row with a NaN, which has none."""
+    classes: npt.NDArray[np.int64] = scores.argmax(axis=1)
+    classes[has_nan(scores)] = -1
+    return classes
+
+
+def has_nan(array: Array) -> npt.NDArray[np.bool_]:
+    """Return for each entry of the first axis whether a number of it is NaN."""
+    if array.dtype.kind in "iub":
+        return np.zeros(len(array), dtype=bool)
+    return np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
 
 
 def loss_sum_of(found: ClassScores) -> float | None:
@@ -125,8 +143,9 @@ class ClassTally:
         number = found.scores.shape[1]
         if number > MOST_CLASSES:
             return
-        predicted = found.scores.argmax(axis=1)
+        predicted = most_likely(found.scores)
         right = found.classes[predicted == found.classes]
+        predicted = predicted[predicted >= 0]
         counts = np.stack([np.bincount(part, minlength=number) for part in (right, predicted, found.classes)])
         self.confusion = counts if self.confusion is None else self.confusion + counts
 

@@ -20,6 +20,8 @@ from sweeprof.measuring.scores import (
     ClassTally,
     NumberSums,
     class_scores,
+    has_nan,
+    most_likely,
     ranks_of,
     with_two_classes,
 )
@@ -55,13 +57,14 @@ class Quality(Displayed):
     """Answers to the test split, in its order."""
 
     predictions: tuple[int, ...] | None
-    """Most likely class per sample; None where the outputs are not ``(samples, classes)``."""
+    """Most likely class per sample, -1 where an output is NaN; None where the outputs are not ``(samples, classes)``."""
     targets: tuple[int, ...] | None
     """True class per sample; None where the dataset has no labels, or not one class per sample."""
     outputs: HostArray
     """The first of the outputs, or the one called ``logits``, of the first samples: as many as :data:`KEPT_BYTES` allows."""
     ranks: tuple[int, ...] | None = None
-    """Per sample, how many classes score higher than the true one; ties are broken by the class index, lower first."""
+    """Per sample, how many classes score higher than the true one; ties are broken by the class index, lower first. The number of
+    classes where an output is NaN."""
     loss_sum: float | None = None
     """Cross-entropy of the outputs taken as logits in nats, summed over all samples, tokens or pixels; None where an output is
     not finite."""
@@ -82,9 +85,10 @@ class Quality(Displayed):
     """Sums over outputs that are numbers with targets of their shape."""
     left_out: tuple[str, ...] = ()
     """Names of outputs that are not in :attr:`further_outputs`, because a sample of them is larger than :data:`KEPT_BYTES`."""
-
     scores: Mapping[str, Score] = field(default_factory=dict)
     """By name what the metrics of quality that the config names have computed."""
+    nan_samples: int = 0
+    """Number of samples of which the evaluated output has a NaN."""
 
     @property
     def tracebacks(self) -> Sequence[str]:
@@ -94,12 +98,18 @@ class Quality(Displayed):
 
     @property
     def warnings(self) -> tuple[Warning, ...]:
-        """The outputs that cannot be compared with a baseline's."""
-        if not self.left_out:
-            return ()
-        names = ", ".join(map(repr, self.left_out))
-        message = f"outputs {names} are not compared: one sample of all outputs is larger than {KEPT_BYTES >> 20} MiB"
-        return (Warning("outputs_left_out", message, "let the model return fewer outputs"),)
+        """Outputs that are NaN, and those that cannot be compared with a baseline's."""
+        found = []
+        if self.nan_samples:
+            message = f"the outputs of {self.nan_samples:,} samples have NaN, and count as wrong"
+            found.append(Warning("outputs_nan", message, "check the model and its precision"))
+        if self.left_out:
+            names = ", ".join(map(repr, self.left_out))
+            message = (
+                f"outputs {names} are not compared: one sample of all outputs is larger than {KEPT_BYTES >> 20} MiB"
+            )
+            found.append(Warning("outputs_left_out", message, "let the model return fewer outputs"))
+        return tuple(found)
 
     @classmethod
     def of(cls, outputs: npt.NDArray[np.generic], targets: npt.NDArray[np.generic] | None) -> Quality:
@@ -120,6 +130,8 @@ class Quality(Displayed):
         }
         if self.further_outputs:
             data["further_outputs"] = {name: _packed(array) for name, array in self.further_outputs.items()}
+        if self.nan_samples:
+            data["nan_samples"] = self.nan_samples
         if self.is_varying:
             data["is_varying"] = True
         if self.is_labelled is not None and self.is_labelled != (self.targets is not None):
@@ -155,6 +167,7 @@ class Quality(Displayed):
             stored.numbers,
             stored.left_out,
             stored.scores,
+            stored.nan_samples,
         )
 
 
@@ -175,6 +188,7 @@ class _StoredQuality:
     loss_sum: float | None = None
     seconds: float | None = None
     further_outputs: dict[str, _StoredOutputs] = field(default_factory=dict)
+    nan_samples: int = 0
     is_varying: bool = False
     is_labelled: bool | None = None
     rank_counts: dict[str, int] | None = None
@@ -224,6 +238,7 @@ class _Tally:
         self._numbers: NumberSums | None = None
         self._are_numbers = True
         self._is_labelled = False
+        self._nan_samples = 0
 
     def add(self, outputs: HostOutputs, targets: Array | None) -> None:
         """Add the outputs and targets of a batch.
@@ -237,7 +252,8 @@ class _Tally:
             raise Unsupported("the model returned a single number for a batch, and not an output per sample")
         self._keep(main, {name: array for name, array in batch.items() if array.ndim and len(array) == len(main)})
         rows = with_two_classes(main) if main.ndim == 2 else None
-        self._predictions = _extended(self._predictions, None if rows is None else rows.argmax(axis=1))
+        self._predictions = _extended(self._predictions, None if rows is None else most_likely(rows))
+        self._nan_samples += int(has_nan(main).sum())
         if targets is None:
             if self._is_labelled:
                 raise Unsupported("some batches have targets, and others have none")
@@ -311,6 +327,7 @@ class _Tally:
             None if confusion is None else (tuple(confusion[0]), tuple(confusion[1]), tuple(confusion[2])),
             self._numbers,
             tuple(self._left_out),
+            nan_samples=self._nan_samples,
         )
 
 

@@ -56,6 +56,45 @@ def test_one_class_per_sample(targets: Array) -> None:
     assert value("quality/top5", SCORES, targets) == pytest.approx((best == CLASSES[:, None]).any(1).mean())
 
 
+@pytest.mark.parametrize("bad", [slice(0, 1), slice(0, 20), slice(None)])
+@pytest.mark.parametrize("column", [0, slice(None)])
+def test_a_sample_whose_scores_have_nan_is_wrong(bad: slice, column: int | slice) -> None:
+    """Comparisons with NaN are false, so that no class scores higher than the true one: all samples counted as right."""
+    scores = SCORES.copy()
+    scores[bad, column] = np.nan
+    is_fine = ~np.isnan(scores).any(axis=1)
+    right = (SCORES.argmax(axis=1) == CLASSES) & is_fine
+    assert value("quality/accuracy", scores, CLASSES) == pytest.approx(right.mean())
+    assert value("quality/error", scores, CLASSES) == pytest.approx(1 - right.mean())
+    best = np.argsort(-SCORES, axis=1)[:, :5]
+    assert value("quality/top5", scores, CLASSES) == pytest.approx(((best == CLASSES[:, None]).any(1) & is_fine).mean())
+    made = Quality.of(scores, CLASSES)
+    assert made.predictions == tuple(np.where(is_fine, SCORES.argmax(axis=1), -1))
+    (warning,) = made.warnings
+    assert warning.text == f"the outputs of {(~is_fine).sum()} samples have NaN, and count as wrong"
+    assert Quality.from_dict(json.loads(json.dumps(made.to_dict()))).warnings == made.warnings
+    assert Quality.of(SCORES, CLASSES).warnings == ()
+
+
+def test_a_single_logit_that_is_nan_is_wrong() -> None:
+    logits = np.array([[1.0], [np.nan], [-1.0], [np.nan]], dtype=np.float32)
+    assert value("quality/accuracy", logits, np.array([1, 1, 0, 0])) == 0.5
+
+
+def test_pixels_whose_scores_have_nan_are_of_no_class() -> None:
+    outputs = PIXELS.copy()
+    outputs[0, 2, :4] = np.nan
+    predicted = outputs.argmax(axis=1)
+    predicted[np.isnan(outputs).any(axis=1)] = -1
+    shares = [
+        ((predicted == c) & (c == MASKS)).sum() / ((predicted == c) | (c == MASKS)).sum()
+        for c in range(5)
+        if ((predicted == c) | (c == MASKS)).any()
+    ]
+    assert value("quality/miou", outputs, MASKS) == pytest.approx(np.mean(shares))
+    assert value("quality/accuracy", outputs, MASKS) == pytest.approx((predicted == MASKS).mean())
+
+
 def test_one_class_per_token() -> None:
     ids = IDS.copy()
     ids[2, 4:] = -100  # padding, which counts nowhere
