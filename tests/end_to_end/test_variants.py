@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from support.command import Command, call_command
+from sweeprof.results.files import read_json
 
 pytestmark = pytest.mark.slow
 
@@ -47,11 +48,15 @@ def test_precision_by_memory_layout_by_kind_of_step(sweeprof: Command) -> None:
 
 def test_precisions_are_compared_with_single_precision(called: Command) -> None:
     select = "metrics.select=[latency/forward,quality/agreement]"
-    ran = called("model=lenet5", "backend.precision=fp32,bf16", select, *SHORT)
+    ran = called("model=lenet5", "backend.precision=fp32,bf16,int8", select, "protocol.rounds=3", *SHORT)
     assert ran.code == 0, ran.err
+    rows = read_json(ran.folder("adhoc") / "comparison.json")["rows"]
+    assert [row["differs"] for row in rows] == [{}] * 3
+    assert all(row["cells"]["latency/forward"]["verdict_reason"] != "different_environment" for row in rows)
     table = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("backend.precision")
     assert table["quality/agreement"]["fp32"] == 0
     assert 0 < table["quality/agreement"]["bf16"] < 0.05
+    assert 0 < table["quality/agreement"]["int8"] < 0.05
     assert "vs fp32" in ran.out
 
 

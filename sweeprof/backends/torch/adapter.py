@@ -113,6 +113,8 @@ class TorchBackend:
             settings["device"] = str(device)
         if model is not None and model.variant.precision is not None:
             settings["precision method"] = model.precision_method
+            if model.variant.is_quantized and model.variant.compiler == "inductor":
+                del settings["inductor"]  # torchao sets what it recommends: a part of the precision, not a deviation
         return settings
 
     def devices(self) -> list[str]:

@@ -145,7 +145,7 @@ class TorchVariant:
                 if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
                     parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         if self.is_quantized:
-            module = quantized(module, self.method)
+            module = quantized(module, self.method, is_compiled=self.compiler == "inductor")
         if self.method == "autocast" and self.precision is not None:
             _autocast(module, PRECISIONS[self.precision])
         return compiled(module, self.compiler, self.peak_dtype) if self.compiler is not None else module
@@ -495,12 +495,13 @@ def _found(variables: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Modu
 _RECURRENT = (torch.nn.LSTM, torch.nn.GRU)
 
 
-def quantized(module: torch.nn.Module, method: str | None) -> torch.nn.Module:
+def quantized(module: torch.nn.Module, method: str | None, is_compiled: bool = False) -> torch.nn.Module:
     """A copy of a module with 8-bit weights in its linear layers, and with ``torch_ao`` in its recurrent layers, too.
 
     Args:
         module: in 32 bits.
         method: ``torchao`` or ``torch_ao``; None: torchao if it is installed and there are linear layers.
+        is_compiled: inductor will compile it, which torchao gives the settings that it recommends.
 
     Raises:
         Unsupported: there is no layer that can be quantized, or no kernel or package for it here.
@@ -517,7 +518,7 @@ def quantized(module: torch.nn.Module, method: str | None) -> torch.nn.Module:
         raise Unsupported(
             "the model has no linear layer, and torchao quantizes no other; precision_method=torch_ao does"
         )
-    return _by_torchao(module)
+    return _by_torchao(module, is_compiled)
 
 
 def method_of(module: torch.nn.Module) -> str:
@@ -550,7 +551,7 @@ def _is_linear(module: torch.nn.Module) -> bool:
     return isinstance(module, torch.nn.Linear) and not isinstance(module, NonDynamicallyQuantizableLinear)
 
 
-def _by_torchao(module: torch.nn.Module) -> torch.nn.Module:
+def _by_torchao(module: torch.nn.Module, is_compiled: bool) -> torch.nn.Module:
     if find_spec("torchao") is None:
         raise Unsupported("precision_method=torchao needs the package torchao: pip install torchao")
     made = copy.deepcopy(module)
@@ -560,7 +561,8 @@ def _by_torchao(module: torch.nn.Module) -> torch.nn.Module:
         with warnings.catch_warnings(action="ignore"):
             from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-            quantize_(made, Int8DynamicActivationInt8WeightConfig(), filter_fn=lambda inner, _: _is_linear(inner))
+            config = Int8DynamicActivationInt8WeightConfig(set_inductor_config=is_compiled)
+            quantize_(made, config, filter_fn=lambda inner, _: _is_linear(inner))
     finally:
         logging.disable(logged)
     # torch.compile advises the authors of tensor classes.

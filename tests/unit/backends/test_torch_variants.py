@@ -188,6 +188,30 @@ assert loaded.precision_method == "torchao" and logging.root.manager.disable == 
     assert done.stdout + done.stderr == ""
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_settings_that_torchao_changes_are_no_deviation(is_compiled: bool) -> None:
+    """They are for compiled models; rows with 8 bits could not be compared with any other, as settings of inductor differed."""
+    code = f"""
+from torch import nn
+from sweeprof.backends.torch.adapter import TorchBackend
+from sweeprof.backends.torch.private import inductor_settings
+from sweeprof.results.compare import deviations_of
+import torch._inductor.config
+backend = TorchBackend(precision="int8", compile={is_compiled})
+before = backend.settings_in_effect()
+loaded = backend.load(lambda: nn.Linear(4, 4), "cpu", None)
+assert loaded.precision_method == "torchao"
+assert ("coordinate_descent_tuning = True" in inductor_settings()) is {is_compiled}
+assert deviations_of(before, backend.settings_in_effect(loaded)) == {{}}
+torch._inductor.config.max_autotune = True
+eager = TorchBackend().load(lambda: nn.Linear(4, 4), "cpu", None)
+assert list(deviations_of(before, TorchBackend().settings_in_effect(eager))) == ["inductor"]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_channels_last_holds_for_weights_inputs_and_what_layers_pass_on() -> None:
     seen: list[torch.Tensor] = []
     images = np.random.default_rng(0).random((2, 3, 8, 8), dtype=np.float32)
