@@ -21,6 +21,7 @@ from sweeprof.config.schema import NOT_DECIDING, TRIAL_KEYS, constraint_problems
 from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
+from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Combination, OtherSweep, Plan
 from sweeprof.plan.search import change_problems, changed_search, placement_problems
@@ -110,11 +111,17 @@ class TrialCounts:
     again: dict[str, int]
     """How many trials are run again, by the status that they ended with."""
     missing: int
+    is_at_most: bool = False
+    """True if fewer may be measured, because verdicts can be decided before (``protocol.decide``)."""
+    to_choose: int = 0
+    """How many combinations a search may still choose; their trials are not among those that are missing."""
 
     def __str__(self) -> str:
         parts = [f"{count} {status}" for status, count in self.again.items()]
         again = f", {sum(self.again.values())} again ({', '.join(parts)})" if parts else ""
-        return f"{self.kept} trials are measured, {self.missing} missing{again}"
+        missing = f"{'at most ' if self.is_at_most and self.missing else ''}{self.missing} missing"
+        search = f"; the search may choose up to {self.to_choose} more" if self.to_choose else ""
+        return f"{self.kept} trials are measured, {missing}{again}{search}"
 
 
 def find_sweep(resume: str, output: Path, name: str | None) -> Folder:
@@ -238,7 +245,7 @@ def _measured(plan: Plan) -> Any:
 def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:
     """Count the trials; with ``move`` the records of trials to run again, and those that cannot be read, are set aside."""
     kept, missing, again = 0, 0, Counter[str]()
-    plan = measured_plan(plan, folder)
+    whole, plan = plan, measured_plan(plan, folder)
     groups = [group for index in range(len(plan.shards)) for group in plan.trial_groups(index)]
     for group in groups:
         needed = [trial for trial in group if folder.record_path(trial).exists() or not folder.is_decided(trial)]
@@ -258,7 +265,8 @@ def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: boo
                 folder.set_aside(path)
     if again and move:
         folder.forget_decided()  # what is measured again may decide otherwise
-    return TrialCounts(kept, dict(again), missing)
+    to_choose = 0 if plan.search is None else max(0, whole.size - len(plan.combinations))
+    return TrialCounts(kept, dict(again), missing, any(most_rounds(c.config) for c in plan.combinations), to_choose)
 
 
 def _status(path: Path) -> str | None:
@@ -357,7 +365,9 @@ def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
     config: Any = OmegaConf.to_container(plain, resolve=True)
     settings = {key: plain_node(composer.config, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
     problems = list(change_problems(plan.search, settings))
-    if plan.search is not None:
+    if plan.search is None:
+        del config["search"]  # reported as a whole
+    else:
         config["search"]["maximize"] = [goal.metric for goal in plan.search.goals]
         problems += placement_problems(config["shards"])
     problems += config_problems(config)

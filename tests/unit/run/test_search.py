@@ -108,6 +108,43 @@ def test_a_search_whose_conditions_nothing_fulfils(tmp_path: Path) -> None:
     )
 
 
+def test_a_goal_that_has_no_value_anywhere(tmp_path: Path) -> None:
+    goals = (SearchGoal(MEMORY, "minimize"),)
+    _, comparison = searched(tmp_path / "sweep", plan_of(3, goals, metrics=(MEMORY,)))
+    found = "The search found no combinations{} have a value of added memory (3 of 28 combinations measured)."
+    assert answer(comparison).finding == found.format(" that")
+    _, comparison = searched(tmp_path / "limited", plan_of(3, goals, conditions=("latency < 10 s",), metrics=(MEMORY,)))
+    assert answer(comparison).finding == found.format(" that fulfil latency < 10 s and")
+
+
+def test_what_failed_is_not_counted_as_measured(tmp_path: Path) -> None:
+    plan = plan_of(28, arguments=lambda batch, step: {"on_step": "raise"} if step > 1 else {})
+    _, comparison = searched(tmp_path / "sweep", plan)
+    assert "(7 of 28 combinations measured)" in answer(comparison).finding
+    assert answer(comparison).counts == "7 of 28 chosen combinations measured; 21 failed."
+
+
+def test_a_single_round_is_not_certain(tmp_path: Path) -> None:
+    _, comparison = searched(tmp_path / "sweep", plan_of(4, batches=(64,), threshold=0.05))
+    assert answer(comparison).finding.endswith(
+        " No other is within 5 % of it, which is not certain: fewer than 3 rounds of both sides can be compared."
+    )
+
+
+def test_a_search_that_ended_early_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of(12))
+    early = " The search ended early, after 4 of 12 combinations: resume=last continues it."
+    with monkeypatch.context() as limited:
+        limited.setattr(Budget, "has_time_for_each", lambda *given: len(measured(folder)) < 4)
+        run_shard(folder, 0)
+    assert answer(comparison_of(folder)).finding.endswith(early)
+    running = answer(comparison_of(folder, running=True))
+    assert "ended early" not in running.finding
+    assert running.counts.startswith("running: 4 of at most 12 trials have ended; ")
+    run_shard(folder, 0)
+    assert "ended early" not in answer(comparison_of(folder)).finding
+
+
 def test_several_goals_have_a_front(tmp_path: Path) -> None:
     goals = (LARGEST, SearchGoal(TIME, "minimize"))
     _, comparison = searched(tmp_path / "sweep", plan_of(12, goals, sampler="NSGAIISampler"))
@@ -197,7 +234,8 @@ def test_a_stopped_search_makes_the_same_choices_when_it_is_resumed(
             limited.setattr(Budget, "has_time_for_each", lambda *given, most=most: len(measured(folder)) < most)
             run_shard(folder, 0)
         assert len(measured(folder)) == most
-        assert count_trials(folder, plan, frozenset(), move=True).missing == 0
+        counts = str(count_trials(folder, plan, frozenset(), move=True))
+        assert counts == f"{most} trials are measured, 0 missing; the search may choose up to {12 - most} more"
     run_shard(folder, 0)
     assert measured(folder) == measured(whole)
     assert answer(comparison_of(folder)).finding == answer(undisturbed).finding

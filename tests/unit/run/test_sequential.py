@@ -14,6 +14,7 @@ from support import noisy
 from support.plans import fake_plan, sweep_folder
 from sweeprof.config.validation import part_problems
 from sweeprof.plan.plan import Plan
+from sweeprof.report.answer import answer
 from sweeprof.results.compare import Comparison
 from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of
@@ -76,6 +77,14 @@ def test_each_combination_gets_as_many_rounds_as_its_verdict_needs(tmp_path: Pat
     assert all(row.is_fully_measured and not row.is_incomplete for row in comparison.rows)
     assert {row.combination_id: row.rounds_planned for row in comparison.rows} == counts
     assert count_trials(folder, folder.read_plan(), frozenset({"failed"}), move=False).missing == 0
+
+
+def test_the_number_of_trials_is_an_upper_limit(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of(CLEAR_AND_NOISY))
+    running = answer(comparison_of(folder, running=True))
+    assert running.counts.startswith(f"running: 0 of at most {3 * MOST} trials have ended; ")
+    counts = count_trials(folder, folder.read_plan(), frozenset(), move=False)
+    assert str(counts) == f"0 trials are measured, at most {3 * MOST} missing"
 
 
 def test_without_decide_every_combination_gets_all_rounds(tmp_path: Path) -> None:
