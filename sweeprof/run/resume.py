@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.compose import Composer
-from sweeprof.plan.plan import Combination, OtherSweep, Plan
+from sweeprof.plan.plan import Combination, OtherSweep, Plan, Trial
 from sweeprof.plan.search import change_problems, changed_search, placement_problems
 from sweeprof.plan.shards import Shards
 from sweeprof.plan.sweep_file import plain_node
@@ -269,6 +270,12 @@ def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: boo
     return TrialCounts(kept, dict(again), missing, any(most_rounds(c.config) for c in plan.combinations), to_choose)
 
 
+def _is_left(folder: Folder, retry: frozenset[Status], trial: Trial) -> bool:
+    """True if a trial is missing, or is run again."""
+    path = folder.record_path(trial)
+    return _status(path) in (DAMAGED, *retry) if path.exists() else not folder.is_decided(trial)
+
+
 def _status(path: Path) -> str | None:
     """Return the status of a trial; None for one without a record."""
     try:
@@ -317,7 +324,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
                 messages.append(_running_jobs(jobs, folder, old, plan))
             if config.dry_run:
                 _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=False)}."])
-                print_plan(plan, out, folder.path.parents[1])
+                print_plan(plan, out, folder.path.parents[1], partial(_is_left, folder, retry))
                 return 0
             tracking = _tracking(composer, folder, keys)
             folder.stop.unlink(missing_ok=True)
