@@ -26,6 +26,12 @@ REPORTS_S = 2.0
 """Time that is kept for the end of a sweep …"""
 REPORT_S = 0.15
 """… and for each combination: its reports and its run in the tracker."""
+REPORTS_SHARE = 0.1
+"""That is at most this share of the budget, so that most of a short one is for measuring, …"""
+LEAST_REPORTS_S = 1.0
+"""… but at least so long, …"""
+LEAST_REPORT_S = 0.02
+"""… with this for each combination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +53,14 @@ def begin_budget(folder: Folder, plan: Plan) -> None:
     if seconds is None or plan.cluster:
         folder.budget.unlink(missing_ok=True)
         return
-    reports_s = REPORTS_S + REPORT_S * plan.size
-    write_json(folder.budget, dataclasses.asdict(_End(psutil.Process(os.getpid()).create_time() + seconds - reports_s)))
+    ends = psutil.Process(os.getpid()).create_time() + seconds - _reports_s(seconds, plan.size)
+    write_json(folder.budget, dataclasses.asdict(_End(ends)))
+
+
+def _reports_s(budget_s: float, combinations: int) -> float:
+    """Return the time that is kept for the end of a sweep."""
+    least = LEAST_REPORTS_S + LEAST_REPORT_S * combinations
+    return min(REPORTS_S + REPORT_S * combinations, max(least, REPORTS_SHARE * budget_s))
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from support import noisy
@@ -114,6 +115,16 @@ def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path)
     after = folder.rounds_that_decided("cnear")
     assert after is None or after > given_up  # None: all fifty rounds
     assert folder.rounds_that_decided("cfar") == 3
+
+
+@pytest.mark.parametrize(("seconds", "kept_s"), [("10s", 1.06), ("20s", 2.0), ("10min", 2.45)])
+def test_most_of_a_short_budget_is_for_measuring(tmp_path: Path, seconds: str, kept_s: float) -> None:
+    plan = plan_of(NEAR, seconds)
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    budget.begin_budget(folder, plan)
+    ends = budget.Budget.of(folder, plan, 0).ends
+    whole = psutil.Process().create_time() + (parse_seconds(seconds) or 0)
+    assert whole - (ends or 0) == pytest.approx(kept_s)
 
 
 def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
