@@ -57,6 +57,14 @@ def begin_budget(folder: Folder, plan: Plan) -> None:
     write_json(folder.budget, dataclasses.asdict(_End(ends)))
 
 
+def trials_end(folder: Folder) -> float | None:
+    """Return when the trials of a sweep on this machine must end, in seconds since the epoch; None without a budget."""
+    try:
+        return validated(_End, read_json(folder.budget)).ends
+    except (Damaged, OSError):
+        return None
+
+
 def _reports_s(budget_s: float, combinations: int) -> float:
     """Return the time that is kept for the end of a sweep."""
     least = LEAST_REPORTS_S + LEAST_REPORT_S * combinations
@@ -88,10 +96,9 @@ class Budget:
                 for ids in plan.shards
             ]
             return cls(time.time() + seconds * work[shard] / sum(work), rounds)
-        try:
-            return cls(validated(_End, read_json(folder.budget)).ends, rounds)
-        except (Damaged, OSError):  # the shard was started without its driver
-            return cls(time.time() + seconds, rounds)
+        ends = trials_end(folder)
+        # None: the shard was started without its driver.
+        return cls(time.time() + seconds if ends is None else ends, rounds)
 
     def has_time_for(self, trials: Sequence[Trial]) -> bool:
         """True if a trial, or several that alternate, are expected to end in time."""
