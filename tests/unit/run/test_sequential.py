@@ -13,9 +13,10 @@ import pytest
 from support import noisy
 from support.plans import fake_plan, sweep_folder
 from sweeprof.config.validation import part_problems
-from sweeprof.plan.plan import Plan
+from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Plan
 from sweeprof.report.answer import answer
 from sweeprof.results.compare import Comparison
+from sweeprof.results.files import write_json
 from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
@@ -184,6 +185,27 @@ def test_a_trial_that_is_run_again_opens_what_was_decided(tmp_path: Path) -> Non
     counted = count_trials(folder, plan, frozenset({"failed"}), move=True)
     assert counted.again == {"failed": 3}
     assert folder.rounds_that_decided("cbase") is None
+
+
+def against(tmp_path: Path, step_s: float, spread: float) -> Comparison:
+    """A sweep that is compared with another one, in which the step took 10 ms; its own baseline does not matter then."""
+    noisy.seed(1)
+    other = dataclasses.replace(plan_of({"a": {"step_s": 0.01, "spread": 0.005}}, decide=None), sweep_id="s0")
+    _, before = swept(tmp_path / "other", other)
+    settings = ComparisonSettings(against=OtherSweep("other", str(tmp_path)))
+    plan = plan_of({"b": {"step_s": 0.01, "spread": 0.3}, "a": {"step_s": step_s, "spread": spread}})
+    folder = sweep_folder(tmp_path / "sweep", dataclasses.replace(plan, compare=settings))
+    write_json(folder.baseline, before.to_dict())
+    run_shard(folder, 0)
+    return comparison_of(folder)
+
+
+def test_a_comparison_with_another_sweep_is_decided_too(tmp_path: Path) -> None:
+    clear, unclear = against(tmp_path / "clear", 0.02, 0.001), against(tmp_path / "unclear", 0.0116, 0.05)
+    assert rounds(clear) == {"ca": 3, "cb": 3}  # cb is not in the other sweep
+    assert 3 < rounds(unclear)["ca"] < MOST
+    assert rounds(unclear)["cb"] == 3
+    assert [verdicts(one)["ca"] for one in (clear, unclear)] == ["worse", "worse"]
 
 
 def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
