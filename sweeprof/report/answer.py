@@ -110,7 +110,7 @@ def answer(comparison: Comparison) -> Answer:
     sentences += _lacking(comparison)
     text = " ".join(sentences)
     if not cases:
-        return Answer(text, counts)
+        return Answer(text, counts, advice=_without_comparisons(comparison))
     confidence, reasons = _confidence(comparison, cases)
     return Answer(text, counts, confidence, reasons, _advice(comparison, cases))
 
@@ -532,6 +532,19 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
     elif codes["different_environment"]:
         advice = "Measure both on one host."
     return advice
+
+
+def _without_comparisons(comparison: Comparison) -> str:
+    """Return why verdicts cannot end the rounds of a sweep, if they should: its combinations have no baseline among them."""
+    axes = comparison.varying_axes()
+    is_compared = comparison.against is not None or any(axis in comparison.baseline for axis in axes)
+    if is_compared or not any(comparison.protocol.get("decide") or ()):
+        return ""
+    if not axes:
+        return "Nothing is compared, because there is one combination: protocol=default measures five rounds of it."
+    axis = next((axis for axis in axes if axis not in (MODEL_AXIS, "batch_size")), axes[0])
+    example = f"compare.baseline={{{one_line(axis)}: {axis_text(comparison.rows[0].axes.get(axis))}}}"
+    return f"Nothing is compared, because no combination has a baseline among the others: name one, such as {example}."
 
 
 def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:

@@ -54,6 +54,7 @@ def print_plan(plan: Plan, out: Console, output: Path, is_left: Callable[[Trial]
     for line in (
         f"passes      {', '.join(passes)} ({at_most}{rounds} timing {'round' if rounds == 1 else 'rounds'})",
         *_search(plan),
+        *_without_comparisons(plan),
         f"trials      {_span(cost.least.trials, cost.most.trials)} in {shards} {'shard' if shards == 1 else 'shards'}",
         *_times(cost, None if plan.cluster else parse_seconds(plan.budget), plan.budget),
     ):
@@ -70,6 +71,16 @@ def _search(plan: Plan) -> Iterator[str]:
         conditions = "".join(f", {condition}" for condition in plan.compare.constraints or ())
         count = f"{plan.size} of {len(plan.combinations)} combinations, chosen by {plan.search.sampler}"
         yield f"search      {count}: {goals}{conditions}"
+
+
+def _without_comparisons(plan: Plan) -> Iterator[str]:
+    """Yield that verdicts are to end the rounds, but nothing is compared."""
+    varying = [axis for axis, values in plan.axes.items() if len(values) > 1]
+    is_compared = plan.compare.against is not None or any(axis in plan.baseline for axis in varying)
+    # A search with one goal compares with the best.
+    is_compared = is_compared or (plan.search is not None and len(plan.search.goals) == 1)
+    if not is_compared and any(most_rounds(c.config) for c in plan.combinations):
+        yield "verdicts    none: no combination has a baseline among the others (compare.baseline)"
 
 
 def _times(cost: Cost, budget_s: float | None, budget: object) -> Iterator[str]:

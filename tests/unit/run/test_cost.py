@@ -189,3 +189,10 @@ def test_of_a_search_it_is_not_known_what_is_measured(tmp_path: Path) -> None:
     assert found.most.trials == 24
     assert found.most.seconds == pytest.approx(6 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
     assert predicted_cost(plan, tmp_path, lambda trial: trial.combination_id > "cc").most.trials == 12
+
+
+def test_a_dry_run_says_that_nothing_is_compared(tmp_path: Path) -> None:
+    plan = sequential("a", "b")
+    assert "verdicts" not in told(plan, tmp_path)
+    assert told(dataclasses.replace(plan, baseline={}), tmp_path)["verdicts"].startswith("none: no combination has")
+    assert "verdicts" not in told(dataclasses.replace(plan_of("a", "b"), baseline={}), tmp_path)
