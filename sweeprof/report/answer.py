@@ -219,7 +219,10 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
     winner, loser = (other, base) if other_wins else (base, other)
     wins, losses = (better, worse) if other_wins else (worse, better)
     if len(cases) == 1:
-        return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}."
+        # Of several cases only one may have a result, as while a sweep runs.
+        is_all = sum(candidate_name(comparison, row) == other for row in comparison.rows) <= 1
+        where = "" if is_all else f" for {_place(comparison, cases[0].row)}"
+        return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}{where}."
     parts = [f"{winner} is {_word(metric, True)} than {loser} in {_extent(len(wins), len(cases))} cases"]
     if other_wins == (overall < 1):
         parts[0] += f", {_amount(overall)} overall"

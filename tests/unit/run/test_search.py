@@ -13,6 +13,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer
+from sweeprof.report.selection import sections
 from sweeprof.results.compare import Comparison, SearchGoal
 from sweeprof.run import locks
 from sweeprof.run.budget import Budget
@@ -91,6 +92,13 @@ def test_some_combinations_are_measured_and_the_answer_names_the_best(tmp_path: 
         f"throughput {value:.2f} k/s (10 of 28 combinations measured). "
     )
     assert answer(comparison).counts == "10 of 10 chosen combinations measured."
+
+
+def test_the_best_of_those_that_qualify_is_also_that_of_the_goal(tmp_path: Path) -> None:
+    _, comparison = searched(tmp_path / "sweep", plan_of(4, conditions=("latency < 9 ms",), batches=(64,)))
+    (section,) = [one for one in sections(comparison) if "qualify" in one.title]
+    assert section.title == "2 of 4 combinations qualify: latency < 9 ms"
+    assert "best throughput: step=1 – latency 7.40 ms, throughput 8.65 k/s" in section.lines
 
 
 def test_the_answer_names_what_is_not_distinguishable(tmp_path: Path) -> None:
