@@ -555,8 +555,9 @@ def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:
     rows = {row.combination_id: row for row in comparison.rows}
     seconds = []
     for case in cases:
-        if case.cell.rounds_needed is not None:
-            further = max(1, case.cell.rounds_needed - case.row.rounds_complete)
+        needed, most = case.cell.rounds_needed, case.row.most_rounds
+        if needed is not None and needed <= most and case.row.rounds_complete < most:
+            further = max(1, needed - case.row.rounds_complete)
             base = rows.get(case.row.baseline_id or "")
             seconds.append(further * (case.row.round_s + (base.round_s if base else 0.0)))
     open_count = sum(not case.is_certain for case in cases)
@@ -567,7 +568,7 @@ def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:
             break
         settled += 1
     if not settled:
-        return "Another hour would settle none of them."
+        return "Another hour would not settle it." if open_count == 1 else "Another hour would settle none of them."
     which = "it" if open_count == 1 else f"about {settled} of the {open_count} that are not decided"
     return f"Another hour would settle {which}: resume=last budget=1h."
 

@@ -249,7 +249,7 @@ def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: boo
     whole, plan = plan, measured_plan(plan, folder)
     groups = [group for index in range(len(plan.shards)) for group in plan.trial_groups(index)]
     for group in groups:
-        needed = [trial for trial in group if folder.record_path(trial).exists() or not folder.is_decided(trial)]
+        needed = [trial for trial in group if folder.record_path(trial).exists() or _is_needed(folder, trial)]
         paths = [folder.record_path(trial) for trial in needed]
         statuses = [_status(path) for path in paths]
         if all(status is not None and status not in (DAMAGED, *retry) for status in statuses):
@@ -273,7 +273,12 @@ def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: boo
 def _is_left(folder: Folder, retry: frozenset[Status], trial: Trial) -> bool:
     """True if a trial is missing, or is run again."""
     path = folder.record_path(trial)
-    return _status(path) in (DAMAGED, *retry) if path.exists() else not folder.is_decided(trial)
+    return _status(path) in (DAMAGED, *retry) if path.exists() else _is_needed(folder, trial)
+
+
+def _is_needed(folder: Folder, trial: Trial) -> bool:
+    """True unless verdicts have made a trial unnecessary; what the end of a budget left out, a resumed sweep measures."""
+    return not folder.is_decided(trial) or folder.rounds_that_decided(trial.combination_id, "decided") is None
 
 
 def _status(path: Path) -> str | None:

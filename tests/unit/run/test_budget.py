@@ -21,6 +21,7 @@ from sweeprof.results.files import write_json
 from sweeprof.results.record import stored_record
 from sweeprof.run import budget, locks
 from sweeprof.run.comparison import comparison_of
+from sweeprof.run.resume import count_trials
 from sweeprof.run.shard import run_shard
 
 TIME = "latency/forward"
@@ -91,12 +92,14 @@ def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
     write_json(folder.budget, {"ends": time.time() + 2})
     run_shard(folder, 0)
     before = folder.rounds_that_decided("cnear")
+    assert before is not None
+    counts = count_trials(folder, folder.read_plan(), frozenset(), move=False)
+    assert (counts.missing, counts.is_at_most) == (2 * (50 - before), True)  # of cnear and its baseline
     budget.begin_budget(folder, folder.read_plan())
     assert folder.rounds_that_decided("cnear") is None
     write_json(folder.budget, {"ends": time.time() + ENOUGH_S})
     run_shard(folder, 0)
     after = folder.rounds_that_decided("cnear")
-    assert before is not None
     assert after is None or after > before  # None: all fifty rounds
     assert folder.rounds_that_decided("cfar") == 3  # decided as before
 
@@ -177,3 +180,8 @@ def test_the_answer_says_what_another_hour_would_settle(tmp_path: Path) -> None:
     assert 0 < settled < len(open_cells)
     expected = f"Another hour would settle about {settled} of the {len(open_cells)} that are not decided: resume=last budget=1h."
     assert answer(comparison).advice == expected
+    # No hour suffices for more than the largest number of rounds.
+    full = tuple(dataclasses.replace(row, most_rounds=row.rounds_complete) for row in comparison.rows)
+    assert answer(dataclasses.replace(comparison, rows=full)).advice == "Another hour would settle none of them."
+    one = (comparison.rows[0], full[1])
+    assert answer(dataclasses.replace(comparison, rows=one)).advice == "Another hour would not settle it."
