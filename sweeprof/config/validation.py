@@ -70,7 +70,9 @@ def _protocol_problems(protocol: Any) -> Iterator[Problem]:
         return
     rounds = protocol.get("rounds")
     if type(rounds) is int and not MIN_ROUNDS <= rounds <= MOST_SEQUENTIAL_ROUNDS:
-        allowed = f"with protocol.decide it must be from {MIN_ROUNDS} to {MOST_SEQUENTIAL_ROUNDS}."
+        allowed = (
+            f"with protocol.decide it must be from {MIN_ROUNDS} to {MOST_SEQUENTIAL_ROUNDS}; protocol=decide has 20."
+        )
         yield Problem("protocol.rounds", rounds, f"is not a number of rounds that can decide: {allowed}")
     if protocol.get("threshold") is None:
         message = "leaves protocol.decide nothing to decide; write a difference, such as protocol.threshold=0.05."
