@@ -82,6 +82,8 @@ class State:
         if self.is_search and key not in self.trials:
             # A search does not know beforehand which combinations it measures: any trial of this kind stands for it.
             key = next((other for other in self.trials if other[1:] == key[1:]), key)
+            if key not in self.trials:  # it measures more than was expected, as with another seed than before
+                self.total += 1
         self.trials.pop(key, None)
         if event.kind == "decided":
             return None
@@ -232,6 +234,7 @@ class ProgressDisplay:
         self._bar.update(
             self._task,
             completed=self.state.done,
+            total=self.state.total,
             description=self.state.current if self.state.begun else self._jobs.queue() or self.state.current,
             left=f"{self._left()} left" if self.state.current else "starting",
             failed=f"{failed} failed" if failed else "",

@@ -328,7 +328,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
             if jobs:
                 messages.append(_running_jobs(jobs, folder, old, plan))
             if config.dry_run:
-                _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=False)}."])
+                _print(live, folder, [*messages, f"{_counts(folder, old, plan, retry, move=False)}."])
                 print_plan(plan, out, folder.path.parents[1], partial(_is_left, folder, retry))
                 return 0
             tracking = _tracking(composer, folder, keys)
@@ -338,11 +338,22 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
             if plan.shards != old.shards:
                 Jobs(folder.path).forget()  # their shards are not those of the plan
             store_plan(folder, old, plan)
-            _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=True)}."])
+            _print(live, folder, [*messages, f"{_counts(folder, old, plan, retry, move=True)}."])
             restore_environment(folder)
             return driver.measure_missing(folder, plan, tracking, launch, out, live).exit_code
     except OSError as error:
         return driver.disk_failure(folder, error, live).exit_code
+
+
+def _counts(folder: Folder, old: Plan, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:
+    """Count the trials of a sweep whose plan replaces ``old``: another sampler or seed may choose other combinations."""
+    counts = count_trials(folder, plan, retry, move)
+    if old.search is None or plan.search is None:
+        return counts
+    if (old.search.sampler, old.search.seed) == (plan.search.sampler, plan.search.seed):
+        return counts
+    others = len(plan.combinations) - len(measured_plan(plan, folder).combinations)
+    return dataclasses.replace(counts, to_choose=min(plan.size, others))
 
 
 def _jobs(folder: Folder) -> list[str]:

@@ -203,3 +203,10 @@ def test_the_time_left_is_an_upper_limit_where_verdicts_end_the_rounds(
     display.state.trials.update(dict.fromkeys(display.state.trials, 5.0))
     display.state.current = "a timing"
     assert display._plain() == f"[0/8] a timing ({left})"
+
+
+def test_a_search_that_measures_more_than_was_expected_is_not_complete_before(state: State) -> None:
+    state.is_search = True
+    for number in range(6):
+        state.take(ended(f"other{number}", number), "")
+        assert (state.done, state.total) == (number + 1, max(4, number + 1))
