@@ -8,8 +8,11 @@ def main() -> None:
     """Run the command line and end this process."""
     # Imports set off full collections, which take a tenth of the start and free little.
     gc.disable()
-    from sweeprof.cli.run import run_command
-    from sweeprof.processes import end_process
+    try:
+        from sweeprof.cli.run import run_command
+        from sweeprof.processes import end_process
+    except KeyboardInterrupt:
+        sys.exit(130)  # as for every later one: ExitCode.INTERRUPTED, which may not be imported yet
 
     end_process(run_command(sys.argv[1:]))
 

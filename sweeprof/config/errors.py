@@ -160,6 +160,10 @@ def empty_shape(path: Path, shape_keys: Collection[str]) -> Problem | None:
 
 PUBLISHED = "A published model has a name: model=timm model.name=resnet18; also of torchvision, transformers and Keras."
 """What an unknown model may be."""
+CALLS = ("choice(a,b)", "doubling(first,last)", "glob(*)", "range(start,stop,step)")
+"""Calls that list the values of an axis."""
+CONDITIONS = ("compare.constraints", "search.subject_to")
+"""Keys whose values are conditions, which need quotes."""
 EXTRAS = ("joblib", "ray", "submitit_local", "submitit_slurm")
 """Launchers that extras of sweeprof install, each with its first word as the extra's name."""
 
@@ -263,7 +267,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
     try:
         override = OverridesParser.create(config_loader=groups.loader).parse_override(line)
     except HydraException as error:
-        yield Problem(line.partition("=")[0], line.partition("=")[2], f"cannot be read: {plain_message(error)}")
+        yield _unreadable(line, plain_message(error))
         return
     # `cli/run.py` takes a key that it does not know for the name of an axis.
     is_known = not line.startswith("++axes.")
@@ -306,6 +310,22 @@ def _choice_problem(group: str, value: str, known: Sequence[str]) -> Problem:
     if group == "model" and problem.nearest is None:
         return replace(problem, allowed=f"{problem.allowed} {PUBLISHED}")
     return problem
+
+
+def _unreadable(line: str, message: str) -> Problem:
+    """Return the problem of an override that is not in Hydra's grammar."""
+    key, _, value = line.partition("=")
+    key = key.lstrip("+~").removeprefix("axes.")
+    unknown = re.search(r"Unknown function '(\w+)'", message)
+    if unknown:
+        close = nearest(unknown[1], [call.partition("(")[0] for call in CALLS])
+        call = next((call for call in CALLS if call.partition("(")[0] == close), None)
+        return Problem(key, value, f"is not a call that lists values. Known: {', '.join(CALLS)}.", call)
+    if key in CONDITIONS:
+        return Problem(
+            key, value, f"is not a list of conditions; write '{key}=[\"latency < 5 ms\"]', with both kinds of quotes."
+        )
+    return Problem(key, value, f"cannot be read: {message}")
 
 
 def _plain_values(override: Override) -> list[object]:

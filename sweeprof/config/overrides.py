@@ -106,6 +106,8 @@ def _swept(parser: OverridesParser, key: str, override: Override) -> list[object
         count = _length(numbers)
         if count > MAX_VALUES:
             raise ValueError(f"has {count:,} values, but an axis can have at most {MAX_VALUES:,}.")
+        if not count:
+            raise ValueError("has no values: range(start,stop) ends before stop, such as range(1,9).")
         return list(override.sweep_iterator())
     try:
         texts = list(itertools.islice(_texts(override), MAX_VALUES + 1))

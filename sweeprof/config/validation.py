@@ -70,12 +70,13 @@ def _protocol_problems(protocol: Any) -> Iterator[Problem]:
         return
     rounds = protocol.get("rounds")
     if type(rounds) is int and not MIN_ROUNDS <= rounds <= MOST_SEQUENTIAL_ROUNDS:
-        allowed = f"with protocol.decide it must be from {MIN_ROUNDS} to {MOST_SEQUENTIAL_ROUNDS}."
+        allowed = (
+            f"with protocol.decide it must be from {MIN_ROUNDS} to {MOST_SEQUENTIAL_ROUNDS}; protocol=decide has 20."
+        )
         yield Problem("protocol.rounds", rounds, f"is not a number of rounds that can decide: {allowed}")
     if protocol.get("threshold") is None:
-        yield Problem(
-            "protocol.threshold", None, "is missing: without a threshold protocol.decide has nothing to decide."
-        )
+        message = "leaves protocol.decide nothing to decide; write a difference, such as protocol.threshold=0.05."
+        yield Problem("protocol.threshold", "null", message)
 
 
 def _training_problems(training: Any) -> Iterator[Problem]:
@@ -225,21 +226,20 @@ def _cluster_problems(cluster: Json) -> Iterator[Problem]:
 
 def _search_problems(search: Any) -> Iterator[Problem]:
     """Return the problems of a search that do not depend on the metrics and axes of the sweep."""
-    if not isinstance(search, Mapping) or constraint_problems({"search": search}):
+    if not isinstance(search, Mapping):
         return
+    sampler = search.get("sampler")
     if search.get("maximize") is None and search.get("minimize") is None:
-        if search.get("subject_to") or search.get("trials") is not None:
-            key = "search.subject_to" if search.get("subject_to") else "search.trials"
-            given = search[key.removeprefix("search.")]
-            yield Problem(
-                key, given, "needs a goal: search.maximize or search.minimize, such as search.maximize=throughput."
-            )
+        named = [key for key in ("subject_to", "trials") if search.get(key) not in (None, [])]
+        if named and not constraint_problems({"search": search}):
+            message = "needs a goal: search.maximize or search.minimize, such as search.maximize=throughput."
+            yield Problem(f"search.{named[0]}", search[named[0]], message)
     elif not samplers.is_installed():
         yield _missing_extra("search", "search")
-    elif search["sampler"] is not None and search["sampler"] not in samplers.samplers():
-        name, known = search["sampler"], samplers.samplers()
-        close = nearest(name, list(known)) or nearest(f"{name}Sampler", list(known))
-        yield replace(choice_problem("search.sampler", name, "sampler for a search", known), nearest=close)
+    elif isinstance(sampler, str) and sampler not in samplers.samplers():
+        known = samplers.samplers()
+        close = nearest(sampler, list(known)) or nearest(f"{sampler}Sampler", list(known))
+        yield replace(choice_problem("search.sampler", sampler, "sampler for a search", known), nearest=close)
 
 
 def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Problem]:

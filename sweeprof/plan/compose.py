@@ -35,6 +35,7 @@ from sweeprof.config.schema import (
     CLOSED_PARTS,
     GROUPS,
     IDENTITY,
+    KEYS,
     PARTS,
     SHAPE_KEYS,
     TOP_LEVEL,
@@ -195,8 +196,10 @@ class Composer:
         with suppress(UserError):  # which is a problem of the metrics
             metrics = self._metric_infos(found, entries)
             problems = list(compare_problems(self._plain("compare"), metrics, list(self.axes)))
-            if not part_problems("search", self._search):  # reported with the other keys
-                problems += goal_problems(self._search, metrics, list(self.axes))
+            # Goals and conditions that are none of a metric are reported with the other keys.
+            wrong = {problem.key.partition(".")[2] for problem in part_problems("search", self._search)}
+            known = {key: None if key in wrong else value for key, value in self._search.items()}
+            problems += goal_problems(known, metrics, list(self.axes))
             return problems
         return []
 
@@ -474,11 +477,11 @@ class Composer:
             if key.startswith("hydra/") or (
                 key.partition(".")[0] not in IDENTITY and key.partition(".")[0] in self.config
             ):
-                yield Problem(
-                    f"axes.{key}",
-                    values,
-                    "cannot be an axis, because it does not change what is measured; set it once, beside `axes`.",
-                )
+                message = "cannot be an axis, because it does not change what is measured; set it once, beside `axes`."
+                constraint = KEYS[key].constraint if key in KEYS else None
+                if constraint is not None and constraint.accepts(values):
+                    message = f"cannot be an axis; write one list: {key}={spelled(values)}."
+                yield Problem(key if key in self.arguments.axes else f"axes.{key}", values, message)
             if key == "metrics" and self._is_measured_twice(values):
                 message = f"cannot be an axis: every combination has the metrics of all sets. {_ONE_METRIC_SET}"
                 yield Problem("metrics", ",".join(map(str, values)), message)

@@ -224,7 +224,7 @@ class Section:
         try:
             for rule in rules:
                 if rule.matches(_Known(self, point, choices, values)):
-                    return Excluded(point, f"exclude: {rule.text}")
+                    return Excluded(self._labelled(point, settings, choices, values), f"exclude: {rule.text}")
             composed = self.resolver.resolved(choices, values)
         except (HydraException, OmegaConfBaseException) as error:
             text = ", ".join(f"{key}={value}" for key, value in settings.items())
@@ -234,6 +234,22 @@ class Section:
             self.problems.append(Problem("exclude", rule.text, f"{error}."))
             return None
         return self._made(point, settings, choices, composed, axes)
+
+    def _labelled(
+        self,
+        point: Point,
+        settings: Point,
+        choices: tuple[str, ...],
+        values: tuple[tuple[str, object], ...],
+    ) -> Point:
+        """Return an excluded point with the name of the user's own model, as combinations have it."""
+        keys = self._model_keys(tuple(settings))
+        if not any(key.endswith("._target_") for key in keys):
+            return point
+        with suppress(HydraException, OmegaConfBaseException):  # which may be why it is excluded
+            label = custom_model(keys, self.resolver.resolved(choices, values)["model"])
+            return {**point, "model": label} if label else point
+        return point
 
     def _made(
         self, point: Point, settings: Point, choices: tuple[str, ...], composed: Json, axes: Sequence[str]

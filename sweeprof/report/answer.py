@@ -110,7 +110,7 @@ def answer(comparison: Comparison) -> Answer:
     sentences += _lacking(comparison)
     text = " ".join(sentences)
     if not cases:
-        return Answer(text, counts)
+        return Answer(text, counts, advice=_without_comparisons(comparison))
     confidence, reasons = _confidence(comparison, cases)
     return Answer(text, counts, confidence, reasons, _advice(comparison, cases))
 
@@ -219,7 +219,10 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
     winner, loser = (other, base) if other_wins else (base, other)
     wins, losses = (better, worse) if other_wins else (worse, better)
     if len(cases) == 1:
-        return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}."
+        # Of several cases only one may have a result, as while a sweep runs.
+        is_all = sum(candidate_name(comparison, row) == other for row in comparison.rows) <= 1
+        where = "" if is_all else f" for {_place(comparison, cases[0].row)}"
+        return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}{where}."
     parts = [f"{winner} is {_word(metric, True)} than {loser} in {_extent(len(wins), len(cases))} cases"]
     if other_wins == (overall < 1):
         parts[0] += f", {_amount(overall)} overall"
@@ -534,13 +537,27 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
     return advice
 
 
+def _without_comparisons(comparison: Comparison) -> str:
+    """Return why verdicts cannot end the rounds of a sweep, if they should: its combinations have no baseline among them."""
+    axes = comparison.varying_axes()
+    is_compared = comparison.against is not None or any(axis in comparison.baseline for axis in axes)
+    if is_compared or not any(comparison.protocol.get("decide") or ()):
+        return ""
+    if not axes:
+        return "Nothing is compared, because there is one combination: protocol=default measures five rounds of it."
+    axis = next((axis for axis in axes if axis not in (MODEL_AXIS, "batch_size")), axes[0])
+    example = f"compare.baseline={{{one_line(axis)}: {axis_text(comparison.rows[0].axes.get(axis))}}}"
+    return f"Nothing is compared, because no combination has a baseline among the others: name one, such as {example}."
+
+
 def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:
     """Return how many of the comparisons that are not decided further rounds would decide, the shortest first, within an hour."""
     rows = {row.combination_id: row for row in comparison.rows}
     seconds = []
     for case in cases:
-        if case.cell.rounds_needed is not None:
-            further = max(1, case.cell.rounds_needed - case.row.rounds_complete)
+        needed, most = case.cell.rounds_needed, case.row.most_rounds
+        if needed is not None and needed <= most and case.row.rounds_complete < most:
+            further = max(1, needed - case.row.rounds_complete)
             base = rows.get(case.row.baseline_id or "")
             seconds.append(further * (case.row.round_s + (base.round_s if base else 0.0)))
     open_count = sum(not case.is_certain for case in cases)
@@ -551,7 +568,7 @@ def _with_another_hour(comparison: Comparison, cases: Sequence[_Case]) -> str:
             break
         settled += 1
     if not settled:
-        return "Another hour would settle none of them."
+        return "Another hour would not settle it." if open_count == 1 else "Another hour would settle none of them."
     which = "it" if open_count == 1 else f"about {settled} of the {open_count} that are not decided"
     return f"Another hour would settle {which}: resume=last budget=1h."
 

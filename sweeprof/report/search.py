@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sweeprof.report.cells import one_line, value_of
 from sweeprof.report.columns import metric_title
 from sweeprof.report.units import scaled, text_unit
-from sweeprof.report.verdict_summary import combination_namer
+from sweeprof.report.verdict_summary import combination_namer, percent
 from sweeprof.results.compare import Comparison, Row, SearchGoal, SearchSummary, compared_row
 from sweeprof.results.measurement import MetricInfo
+from sweeprof.results.verdicts import REASONS, Cell
 
 NOTICEABLE = 0.1
 """Where nothing can be decided, values within this relative difference may be equal."""
 MOST_NAMES = 4
 """Combinations that are named one by one."""
-DECIDED = ("better", "worse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,14 @@ class _Goal:
 def search_sentences(comparison: Comparison, search: SearchSummary) -> Iterator[str]:
     """Yield the sentences of the answer of a search."""
     goals = [goal for named in search.goals if (goal := _goal(comparison, named)) is not None]
-    feasible = [row for row in comparison.rows if row.has_values and not row.misses]
+    measured_rows = [row for row in comparison.rows if row.has_values]
+    feasible = [row for row in measured_rows if not row.misses]
     with_values = [row for row in feasible if all(value_of(row, goal.info.name) is not None for goal in goals)]
-    measured = f"{len(comparison.rows)} of {search.combinations} combinations measured"
+    noun = "combination" if search.combinations == 1 else "combinations"
+    measured = f"{len(measured_rows)} of {search.combinations} {noun} measured"
     condition = f" that fulfil {' and '.join(map(one_line, comparison.constraints))}" if comparison.constraints else ""
     if not goals or not with_values:
-        what = condition or " that have a result"
-        yield f"The search found no combinations{what} ({measured})."
+        yield f"The search found no combinations{_lacking(comparison, goals, feasible, condition)} ({measured})."
     elif len(search.goals) == 1:
         yield from _best(comparison, goals[0], with_values, measured, condition)
     else:
@@ -43,6 +44,17 @@ def search_sentences(comparison: Comparison, search: SearchSummary) -> Iterator[
     if search.too_large:
         verb = "was" if search.too_large == 1 else "were"
         yield f"{search.too_large} {verb} not run, because a smaller one is too large."
+    chosen, most = len(comparison.rows), min(search.trials, search.combinations - search.too_large)
+    if comparison.running is None and chosen < most:
+        yield f"The search ended early, after {chosen} of {most} combinations: resume=last continues it."
+
+
+def _lacking(comparison: Comparison, goals: Sequence[_Goal], feasible: Sequence[Row], condition: str) -> str:
+    """Return what no combination has: a value of a goal, if there are some that fulfil the conditions."""
+    if not feasible or not goals:
+        return condition or " that have a result"
+    titles = " and ".join(metric_title(goal.info, comparison.rows) for goal in goals)
+    return f"{condition}{' and' if condition else ' that'} have a value of {titles}"
 
 
 def _goal(comparison: Comparison, goal: SearchGoal) -> _Goal | None:
@@ -72,35 +84,46 @@ def _best(comparison: Comparison, goal: _Goal, rows: list[Row], measured: str, c
     title = metric_title(goal.info, comparison.rows)
     of = f" of those{condition}" if condition else ""
     yield (f"The {word} {title}{of} is that of {tell(best.axes)}: {_value_text(comparison, goal, best)} ({measured}).")
-    close = [row for row in rows if row is not best and not is_distinguishable(comparison, row, best, goal.info)]
-    if not close:
-        if len(rows) > 1:
-            yield "It can be distinguished from all others."
+    threshold = comparison.threshold_of(goal.info.name)
+    cells = {row.combination_id: _compared(row, best, goal.info, threshold) for row in rows if row is not best}
+    close = [row for row in rows if row is not best and _is_close(cells[row.combination_id], threshold or NOTICEABLE)]
+    if close:
+        close.sort(key=lambda row: value_of(row, goal.info.name) or 0.0, reverse=goal.is_largest)
+        names = "; ".join(tell(row.axes) for row in close[:MOST_NAMES])
+        more = f" and {len(close) - MOST_NAMES} more" if len(close) > MOST_NAMES else ""
+        yield f"Not distinguishable from it: {names}{more}."
         return
-    close.sort(key=lambda row: value_of(row, goal.info.name) or 0.0, reverse=goal.is_largest)
-    names = "; ".join(tell(row.axes) for row in close[:MOST_NAMES])
-    more = f" and {len(close) - MOST_NAMES} more" if len(close) > MOST_NAMES else ""
-    yield f"Not distinguishable from it: {names}{more}."
+    doubt = next((cell.verdict_reason or "" for cell in cells.values() if not _is_certain(cell)), None)
+    if doubt is not None:
+        margin = percent(threshold or NOTICEABLE)
+        yield f"No other is within {margin} of it, which is not certain: {REASONS.get(doubt, one_line(doubt))}."
+    elif cells:
+        yield "It can be distinguished from all others."
 
 
-def is_distinguishable(comparison: Comparison, row: Row, best: Row, metric: MetricInfo) -> bool:
-    """True if the values of two rows are certain to differ by more than the threshold.
-
-    With too few rounds for that, if their ratio is beyond it.
-    """
+def _compared(row: Row, best: Row, metric: MetricInfo, threshold: float | None) -> Cell:
+    """Return the value of a row beside that of the best."""
     measurements = {metric.name: row.cells[metric.name].measurement}
     theirs = {metric.name: best.cells[metric.name].measurement}
-    cell = compared_row(row, measurements, best, theirs, comparison.threshold_of(metric.name), {}).cells[metric.name]
-    if cell.verdict in DECIDED:
-        return True
+    return compared_row(row, measurements, best, theirs, threshold, {}).cells[metric.name]
+
+
+def _is_certain(cell: Cell) -> bool:
+    """True if two values are certain to differ by more than the threshold."""
+    return cell.verdict in ("better", "worse") or cell.verdict_reason == "neither_is_better"
+
+
+def _is_close(cell: Cell, threshold: float) -> bool:
+    """True if two values may be equal; with too few rounds to decide that, if their ratio is within the threshold."""
+    if _is_certain(cell):
+        return False
     if cell.ratio is None or cell.verdict_reason in (
         "interval_crosses_threshold",
         "interval_within_threshold",
         "equal",
     ):
-        return False
-    threshold = comparison.threshold_of(metric.name) or NOTICEABLE
-    return not 1 / (1 + threshold) <= cell.ratio <= 1 + threshold
+        return True
+    return 1 / (1 + threshold) <= cell.ratio <= 1 + threshold
 
 
 def _front(comparison: Comparison, goals: list[_Goal], rows: list[Row], measured: str, condition: str) -> str:

@@ -189,11 +189,12 @@ def _qualified(comparison: Comparison) -> list[Row]:
 
 
 def _infos(comparison: Comparison) -> list[MetricInfo]:
-    """The metrics that the constraints and the front speak of, in the order of the comparison."""
+    """The metrics that the constraints, the front and the goals of a search name, in the order of the comparison."""
     names = metric_names(comparison.metrics)
     known = [*names, *comparison.axes]
     spoken = {names.get(n) for c in conditions(comparison.constraints, known) for n in c.expression.names}
-    return [info for info in comparison.metrics if info.name in spoken or info.name in comparison.pareto]
+    goals = [goal.metric for goal in comparison.search.goals] if comparison.search is not None else []
+    return [info for info in comparison.metrics if info.name in (*spoken, *comparison.pareto, *goals)]
 
 
 def _best(infos: Sequence[MetricInfo], rows: Sequence[Row]) -> Iterator[tuple[MetricInfo, Row]]:

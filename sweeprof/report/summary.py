@@ -65,7 +65,10 @@ def headline(comparison: Comparison) -> str:
     parts = [measured]
     running = comparison.running
     if running is not None:
-        parts = [f"running: {running.done:,} of {running.planned:,} trials have ended", measured]
+        # Verdicts may be decided before all rounds are measured, and a search may end with fewer combinations.
+        is_at_most = bool(comparison.protocol.get("decide")) or comparison.search is not None
+        planned = f"{'at most ' if is_at_most else ''}{running.planned:,}"
+        parts = [f"running: {running.done:,} of {planned} trials have ended", measured]
         if "skipped" in counts:
             counts["not begun"] = counts.pop("skipped")
     parts.append(", ".join(f"{number} {status}" for status, number in counts.items()))

@@ -26,6 +26,12 @@ REPORTS_S = 2.0
 """Time that is kept for the end of a sweep …"""
 REPORT_S = 0.15
 """… and for each combination: its reports and its run in the tracker."""
+REPORTS_SHARE = 0.1
+"""That is at most this share of the budget, so that most of a short one is for measuring, …"""
+LEAST_REPORTS_S = 1.0
+"""… but at least so long, …"""
+LEAST_REPORT_S = 0.02
+"""… with this for each combination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +53,22 @@ def begin_budget(folder: Folder, plan: Plan) -> None:
     if seconds is None or plan.cluster:
         folder.budget.unlink(missing_ok=True)
         return
-    reports_s = REPORTS_S + REPORT_S * plan.size
-    write_json(folder.budget, dataclasses.asdict(_End(psutil.Process(os.getpid()).create_time() + seconds - reports_s)))
+    ends = psutil.Process(os.getpid()).create_time() + seconds - _reports_s(seconds, plan.size)
+    write_json(folder.budget, dataclasses.asdict(_End(ends)))
+
+
+def trials_end(folder: Folder) -> float | None:
+    """Return when the trials of a sweep on this machine must end, in seconds since the epoch; None without a budget."""
+    try:
+        return validated(_End, read_json(folder.budget)).ends
+    except (Damaged, OSError):
+        return None
+
+
+def _reports_s(budget_s: float, combinations: int) -> float:
+    """Return the time that is kept for the end of a sweep."""
+    least = LEAST_REPORTS_S + LEAST_REPORT_S * combinations
+    return min(REPORTS_S + REPORT_S * combinations, max(least, REPORTS_SHARE * budget_s))
 
 
 @dataclass(slots=True)
@@ -76,10 +96,9 @@ class Budget:
                 for ids in plan.shards
             ]
             return cls(time.time() + seconds * work[shard] / sum(work), rounds)
-        try:
-            return cls(validated(_End, read_json(folder.budget)).ends, rounds)
-        except (Damaged, OSError):  # the shard was started without its driver
-            return cls(time.time() + seconds, rounds)
+        ends = trials_end(folder)
+        # None: the shard was started without its driver.
+        return cls(time.time() + seconds if ends is None else ends, rounds)
 
     def has_time_for(self, trials: Sequence[Trial]) -> bool:
         """True if a trial, or several that alternate, are expected to end in time."""

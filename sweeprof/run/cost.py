@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,10 +13,13 @@ from pathlib import Path
 
 from sweeprof.errors import SweeprofError
 from sweeprof.passes.registry import pass_named
-from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.comparing import most_rounds
+from sweeprof.plan.plan import Combination, Plan, Trial
 from sweeprof.results.environment import process_age
 from sweeprof.results.files import read_json
 from sweeprof.results.record import FINE, PassName
+from sweeprof.results.verdicts import MIN_ROUNDS
+from sweeprof.run.search import measured_plan
 from sweeprof.run.tracking_file import read_tracking
 from sweeprof.storage.events import Event, events_of
 from sweeprof.storage.folder import Folder, sweeps
@@ -42,26 +45,42 @@ LONGEST_END_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """The predicted duration of a sweep."""
+class Work:
+    """Some trials."""
 
-    trials_s: float
-    once_s: float
-    """The start, imports, reports and the tracker."""
-    trials: int
-    known: int
+    seconds: float = 0.0
+    trials: int = 0
+    known: int = 0
     """Trials of combinations that were measured before on this host."""
 
-    @property
-    def total_s(self) -> float:
-        return self.trials_s + self.once_s
+    def __add__(self, other: Work) -> Work:
+        return Work(self.seconds + other.seconds, self.trials + other.trials, self.known + other.known)
+
+    def times(self, share: float) -> Work:
+        """Return this share of the trials."""
+        return Work(share * self.seconds, round(share * self.trials), round(share * self.known))
 
 
-def predicted_cost(plan: Plan, output: Path) -> Cost:
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The predicted duration of a sweep without a budget."""
+
+    first: Work
+    """Everything once."""
+    least: Work
+    """All trials, if verdicts that stop the rounds are decided as early as possible …"""
+    most: Work
+    """… and if none of them is; the same where the number of rounds is fixed or known from an earlier sweep."""
+    once_s: float
+    """The start, imports, reports and the tracker."""
+
+
+def predicted_cost(plan: Plan, output: Path, is_left: Callable[[Trial], bool] = lambda _: True) -> Cost:
     """Return how long the plan takes on this host, trial after trial.
 
     Args:
         output: the folder of all sweeps.
+        is_left: whether a trial is to be measured.
     """
     start_s = _start_s()
     able = [c for c in plan.combinations if c.unsupported is None]
@@ -69,21 +88,39 @@ def predicted_cost(plan: Plan, output: Path) -> Cost:
     wanted = {c.id for c in able}
     for folder in _on_this_host(output):
         earlier.read(folder, wanted)
-    trials_s, known, trials = 0.0, 0, 0
-    for combination in able:
-        for name in plan.passes:
-            count = rounds_of(combination, name)
-            measured = earlier.trials.get((combination.id, name))
-            if measured is None:
-                trials_s += count * (asked_seconds(combination, name) + earlier.beside(combination, name))
-            else:
-                trials_s += count * statistics.median(measured)
-                known += count
-            trials += count
-    if plan.search is not None and able:  # it is not known which ones it measures
-        share = plan.size / len(able)
-        trials_s, trials, known = share * trials_s, round(share * trials), round(share * known)
-    return Cost(trials_s, start_s + earlier.once(able, plan.size), trials, known)
+    works = {c.id: _works(c, plan.passes, earlier, is_left) for c in able}
+    # Of a search it is not known which further combinations it measures.
+    chosen = [id for id in works if plan.search is None or not all(is_left(Trial(id, name)) for name in plan.passes)]
+    others = sorted(works.keys() - set(chosen))
+    share = max(0, plan.size - len(chosen)) / max(1, len(others))
+    first, least, most = (
+        sum((works[id][i] for id in chosen), Work()) + sum((works[id][i] for id in others), Work()).times(share)
+        for i in range(3)
+    )
+    return Cost(first, least, most, start_s + earlier.once(able, plan.size))
+
+
+def _works(
+    combination: Combination, passes: Sequence[PassName], earlier: _Earlier, is_left: Callable[[Trial], bool]
+) -> list[Work]:
+    """Return the trials of a combination that are left: everything once, the fewest and the most rounds."""
+    found = [Work()] * 3
+    for name in passes:
+        most = rounds_of(combination, name)
+        least = most
+        if pass_named(name).kind == "rounds" and most_rounds(combination.config):
+            known = earlier.rounds.get(combination.id)
+            least, most = (MIN_ROUNDS, most) if known is None else (known, known)
+        measured = earlier.trials.get((combination.id, name))
+        if measured is None:
+            seconds = asked_seconds(combination, name) + earlier.beside(combination, name)
+        else:
+            seconds = statistics.median(measured)
+        left = [is_left(Trial(combination.id, name, number)) for number in range(most)]
+        for place, count in enumerate((1, least, most)):
+            trials = sum(left[:count])
+            found[place] += Work(trials * seconds, trials, 0 if measured is None else trials)
+    return found
 
 
 def rounds_of(combination: Combination, pass_name: PassName) -> int:
@@ -123,6 +160,8 @@ class _Earlier:
 
     trials: dict[tuple[str, PassName], list[float]] = field(default_factory=dict)
     """Seconds of each trial of a combination's pass, from the newest sweep that has it."""
+    rounds: dict[str, int] = field(default_factory=dict)
+    """The number of rounds that decided the verdicts of a combination, or that did not."""
     _beside: dict[_Kind, list[float]] = field(default_factory=dict)
     """Seconds beside what the protocol asks for."""
     _once: dict[frozenset[str], float] = field(default_factory=dict)
@@ -136,6 +175,7 @@ class _Earlier:
             return
         if plan.cluster or len(plan.combinations) > MOST_COMBINATIONS:
             return
+        plan = measured_plan(plan, folder)
         combinations = {c.id: c for c in plan.combinations}
         found: dict[tuple[str, PassName], list[float]] = {}
         events = list(events_of(folder.events))
@@ -149,6 +189,12 @@ class _Earlier:
         for key, durations in found.items():
             if key[0] in wanted:
                 self.trials.setdefault(key, durations)
+        for id in wanted & combinations.keys():
+            most = most_rounds(combinations[id].config)
+            if most and folder.record_path(Trial(id, "timing", most - 1)).exists():
+                self.rounds.setdefault(id, most)
+            elif (rounds := folder.rounds_that_decided(id, "decided")) is not None:
+                self.rounds.setdefault(id, rounds)
         if len(plan.shards) == 1 and plan.parallel_trials == 1:
             once_s = _once_s(folder, plan, events)
             if once_s is not None:
@@ -195,7 +241,8 @@ def _durations(events: Sequence[Event]) -> Iterator[tuple[Event, float]]:
 def _once_s(folder: Folder, plan: Plan, events: Sequence[Event]) -> float | None:
     """Return the seconds from the plan to the end that belong to no trial; None of a sweep that did not run through at once."""
     trials = [seconds for _, seconds in _durations(events)]
-    if len(trials) != len(plan.trials()):
+    decided = {event.key for event in events if event.kind == "decided"}
+    if len(trials) + len(decided) != len(plan.trials()):
         return None
     waiting: dict[tuple[str, PassName, int], float] = {}
     waited_s = 0.0

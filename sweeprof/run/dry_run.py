@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeprof.cluster.lookup import scheduler_of
-from sweeprof.plan.plan import Plan, expected_seconds
+from sweeprof.config.units import parse_seconds
+from sweeprof.plan.comparing import most_rounds
+from sweeprof.plan.plan import Plan, Trial, expected_seconds
 from sweeprof.results.compare import Excluded
 from sweeprof.run.cost import Cost, predicted_cost
 from sweeprof.run.devices import warn_of_oversubscription
@@ -26,13 +28,14 @@ ID_WIDTH = 13
 """Characters of a combination's id."""
 
 
-def print_plan(plan: Plan, out: Console, output: Path) -> None:
+def print_plan(plan: Plan, out: Console, output: Path, is_left: Callable[[Trial], bool] = lambda _: True) -> None:
     """Print the combinations, the passes, the excluded points with the reasons, and the predicted duration.
 
     Args:
         plan: what would be measured.
         out: where to print.
         output: the folder of all sweeps, whose records of this host are the best prediction.
+        is_left: whether a trial is to be measured; of a sweep that is resumed, not all are.
     """
     planned = plan.trials()
     out.print(_table(plan, Counter(trial.combination_id for trial in planned)))
@@ -45,13 +48,15 @@ def print_plan(plan: Plan, out: Console, output: Path) -> None:
     found = {trial.pass_name for trial in planned}
     passes = [name for name in plan.passes if name in found]
     rounds = max((trial.round for trial in planned), default=-1) + 1
-    cost = predicted_cost(plan, output)
+    cost = predicted_cost(plan, output, is_left)
     shards = len(plan.shards)
+    at_most = "at most " if any(most_rounds(c.config) for c in plan.combinations) else ""
     for line in (
-        f"passes      {', '.join(passes)} ({rounds} timing {'round' if rounds == 1 else 'rounds'})",
+        f"passes      {', '.join(passes)} ({at_most}{rounds} timing {'round' if rounds == 1 else 'rounds'})",
         *_search(plan),
-        f"trials      {cost.trials} in {shards} {'shard' if shards == 1 else 'shards'}",
-        f"about       {_duration(cost.total_s)}, {_source(cost)}",
+        *_without_comparisons(plan),
+        f"trials      {_span(cost.least.trials, cost.most.trials)} in {shards} {'shard' if shards == 1 else 'shards'}",
+        *_times(cost, None if plan.cluster else parse_seconds(plan.budget), plan.budget),
     ):
         out.print(Text(line), soft_wrap=True)
     for line in _tasks(plan):
@@ -68,15 +73,44 @@ def _search(plan: Plan) -> Iterator[str]:
         yield f"search      {count}: {goals}{conditions}"
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s"
+def _without_comparisons(plan: Plan) -> Iterator[str]:
+    """Yield that verdicts are to end the rounds, but nothing is compared."""
+    varying = [axis for axis, values in plan.axes.items() if len(values) > 1]
+    is_compared = plan.compare.against is not None or any(axis in plan.baseline for axis in varying)
+    # A search with one goal compares with the best.
+    is_compared = is_compared or (plan.search is not None and len(plan.search.goals) == 1)
+    if not is_compared and any(most_rounds(c.config) for c in plan.combinations):
+        yield "verdicts    none: no combination has a baseline among the others (compare.baseline)"
+
+
+def _times(cost: Cost, budget_s: float | None, budget: object) -> Iterator[str]:
+    """Yield the predicted duration, and that a budget does not suffice to measure everything once."""
+    first, least, most = (cost.once_s + work.seconds for work in (cost.first, cost.least, cost.most))
+    if budget_s is None:
+        yield f"about       {_duration(least, most)}, {_source(cost)}"
+        return
+    yield f"about       {_duration(min(least, budget_s), min(most, budget_s))}, {_source(cost)}"
+    if first > budget_s:
+        yield f"budget      {budget} is too short: to measure everything once takes about {_duration(first, first)}"
+
+
+def _duration(least: float, most: float) -> str:
+    unit_s, unit = (60, "min") if most >= 600 else (1, "s")
+    return f"{_span(round(least / unit_s), round(most / unit_s))} {unit}"
+
+
+def _span(least: int, most: int) -> str:
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def _source(cost: Cost) -> str:
     """Return what the prediction is based on."""
-    if not cost.known:
+    work = cost.most
+    if not work.trials:
+        return "nothing is left to measure"
+    if not work.known:
         return "by the protocol: nothing of it was measured before on this host"
-    share = "all" if cost.known == cost.trials else f"{cost.known:,} of {cost.trials:,}"
+    share = "all" if work.known == work.trials else f"{work.known:,} of {work.trials:,}"
     return f"by earlier sweeps on this host ({share} trials were measured before)"
 
 

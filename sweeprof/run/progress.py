@@ -22,9 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeprof.passes.registry import pass_named
+from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
 from sweeprof.report.cells import axis_text
 from sweeprof.report.units import scaled
+from sweeprof.run.budget import trials_end
 from sweeprof.run.search import measured_plan
 from sweeprof.storage.events import Event, TrialKey, parsed
 from sweeprof.storage.folder import Folder
@@ -80,6 +82,8 @@ class State:
         if self.is_search and key not in self.trials:
             # A search does not know beforehand which combinations it measures: any trial of this kind stands for it.
             key = next((other for other in self.trials if other[1:] == key[1:]), key)
+            if key not in self.trials:  # it measures more than was expected, as with another seed than before
+                self.total += 1
         self.trials.pop(key, None)
         if event.kind == "decided":
             return None
@@ -100,6 +104,9 @@ class ProgressDisplay:
 
     def __init__(self, plan: Plan, folder: Folder, console: Console) -> None:
         self._events, self._console, self._jobs = folder.events, console, Jobs(folder.path)
+        self._ends = trials_end(folder)
+        self._may_stop = any(most_rounds(c.config) for c in plan.combinations)
+        """True if verdicts can be decided before all rounds are measured."""
         self._axes = _shown_axes(plan)
         self._combinations = {c.id: c for c in plan.combinations}
         self._shown_steps = 0
@@ -227,16 +234,24 @@ class ProgressDisplay:
         self._bar.update(
             self._task,
             completed=self.state.done,
+            total=self.state.total,
             description=self.state.current if self.state.begun else self._jobs.queue() or self.state.current,
-            left=f"{_duration(self.state.left_s())} left" if self.state.current else "starting",
+            left=f"{self._left()} left" if self.state.current else "starting",
             failed=f"{failed} failed" if failed else "",
         )
         self._live.refresh()
 
     def _plain(self) -> str:
         failed = f", {len(self.state.failures)} failed" if self.state.failures else ""
-        left = _duration(self.state.left_s())
-        return f"[{self.state.done}/{self.state.total}{failed}] {self.state.current} (about {left} left)"
+        left = self._left() if self._may_stop else f"about {self._left()}"
+        return f"[{self.state.done}/{self.state.total}{failed}] {self.state.current} ({left} left)"
+
+    def _left(self) -> str:
+        """Return the time that is left; with a budget not more than that leaves."""
+        seconds = self.state.left_s()
+        if self._ends is not None:
+            seconds = min(seconds, max(0.0, self._ends - time.time()))
+        return f"{'at most ' if self._may_stop else ''}{_duration(seconds)}"
 
 
 def _shown_axes(plan: Plan) -> list[str]:

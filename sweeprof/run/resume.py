@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from sweeprof.config.schema import NOT_DECIDING, TRIAL_KEYS, constraint_problems
 from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
+from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.compose import Composer
-from sweeprof.plan.plan import Combination, OtherSweep, Plan
+from sweeprof.plan.plan import Combination, OtherSweep, Plan, Trial
 from sweeprof.plan.search import change_problems, changed_search, placement_problems
 from sweeprof.plan.shards import Shards
 from sweeprof.plan.sweep_file import plain_node
@@ -110,11 +112,17 @@ class TrialCounts:
     again: dict[str, int]
     """How many trials are run again, by the status that they ended with."""
     missing: int
+    is_at_most: bool = False
+    """True if fewer may be measured, because verdicts can be decided before (``protocol.decide``)."""
+    to_choose: int = 0
+    """How many combinations a search may still choose; their trials are not among those that are missing."""
 
     def __str__(self) -> str:
         parts = [f"{count} {status}" for status, count in self.again.items()]
         again = f", {sum(self.again.values())} again ({', '.join(parts)})" if parts else ""
-        return f"{self.kept} trials are measured, {self.missing} missing{again}"
+        missing = f"{'at most ' if self.is_at_most and self.missing else ''}{self.missing} missing"
+        search = f"; the search may choose up to {self.to_choose} more" if self.to_choose else ""
+        return f"{self.kept} trials are measured, {missing}{again}{search}"
 
 
 def find_sweep(resume: str, output: Path, name: str | None) -> Folder:
@@ -238,10 +246,10 @@ def _measured(plan: Plan) -> Any:
 def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:
     """Count the trials; with ``move`` the records of trials to run again, and those that cannot be read, are set aside."""
     kept, missing, again = 0, 0, Counter[str]()
-    plan = measured_plan(plan, folder)
+    whole, plan = plan, measured_plan(plan, folder)
     groups = [group for index in range(len(plan.shards)) for group in plan.trial_groups(index)]
     for group in groups:
-        needed = [trial for trial in group if folder.record_path(trial).exists() or not folder.is_decided(trial)]
+        needed = [trial for trial in group if folder.record_path(trial).exists() or _is_needed(folder, trial)]
         paths = [folder.record_path(trial) for trial in needed]
         statuses = [_status(path) for path in paths]
         if all(status is not None and status not in (DAMAGED, *retry) for status in statuses):
@@ -258,7 +266,19 @@ def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: boo
                 folder.set_aside(path)
     if again and move:
         folder.forget_decided()  # what is measured again may decide otherwise
-    return TrialCounts(kept, dict(again), missing)
+    to_choose = 0 if plan.search is None else max(0, whole.size - len(plan.combinations))
+    return TrialCounts(kept, dict(again), missing, any(most_rounds(c.config) for c in plan.combinations), to_choose)
+
+
+def _is_left(folder: Folder, retry: frozenset[Status], trial: Trial) -> bool:
+    """True if a trial is missing, or is run again."""
+    path = folder.record_path(trial)
+    return _status(path) in (DAMAGED, *retry) if path.exists() else _is_needed(folder, trial)
+
+
+def _is_needed(folder: Folder, trial: Trial) -> bool:
+    """True unless verdicts have made a trial unnecessary; what the end of a budget left out, a resumed sweep measures."""
+    return not folder.is_decided(trial) or folder.rounds_that_decided(trial.combination_id, "decided") is None
 
 
 def _status(path: Path) -> str | None:
@@ -308,8 +328,8 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
             if jobs:
                 messages.append(_running_jobs(jobs, folder, old, plan))
             if config.dry_run:
-                _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=False)}."])
-                print_plan(plan, out, folder.path.parents[1])
+                _print(live, folder, [*messages, f"{_counts(folder, old, plan, retry, move=False)}."])
+                print_plan(plan, out, folder.path.parents[1], partial(_is_left, folder, retry))
                 return 0
             tracking = _tracking(composer, folder, keys)
             folder.stop.unlink(missing_ok=True)
@@ -318,11 +338,22 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
             if plan.shards != old.shards:
                 Jobs(folder.path).forget()  # their shards are not those of the plan
             store_plan(folder, old, plan)
-            _print(live, folder, [*messages, f"{count_trials(folder, plan, retry, move=True)}."])
+            _print(live, folder, [*messages, f"{_counts(folder, old, plan, retry, move=True)}."])
             restore_environment(folder)
             return driver.measure_missing(folder, plan, tracking, launch, out, live).exit_code
     except OSError as error:
         return driver.disk_failure(folder, error, live).exit_code
+
+
+def _counts(folder: Folder, old: Plan, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:
+    """Count the trials of a sweep whose plan replaces ``old``: another sampler or seed may choose other combinations."""
+    counts = count_trials(folder, plan, retry, move)
+    if old.search is None or plan.search is None:
+        return counts
+    if (old.search.sampler, old.search.seed) == (plan.search.sampler, plan.search.seed):
+        return counts
+    others = len(plan.combinations) - len(measured_plan(plan, folder).combinations)
+    return dataclasses.replace(counts, to_choose=min(plan.size, others))
 
 
 def _jobs(folder: Folder) -> list[str]:
@@ -357,7 +388,9 @@ def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
     config: Any = OmegaConf.to_container(plain, resolve=True)
     settings = {key: plain_node(composer.config, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
     problems = list(change_problems(plan.search, settings))
-    if plan.search is not None:
+    if plan.search is None:
+        del config["search"]  # reported as a whole
+    else:
         config["search"]["maximize"] = [goal.metric for goal in plan.search.goals]
         problems += placement_problems(config["shards"])
     problems += config_problems(config)

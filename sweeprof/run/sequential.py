@@ -25,7 +25,7 @@ from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
 from sweeprof.results.statistics import is_hopeless
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell
-from sweeprof.run.comparison import sessions_of
+from sweeprof.run.comparison import comparison_of, sessions_of
 from sweeprof.run.search import Outcomes
 from sweeprof.storage.folder import Folder
 
@@ -73,6 +73,7 @@ class SequentialRounds:
             return []
         sides = {id: self._side(c) for id, c in self._combinations.items()}
         still_open = {id for pair in self._comparisons() if self._is_open(pair, sides) for id in pair}
+        still_open |= self._open_against_other_sweep([id for id in waiting if sides[id] is not None])
         still_open |= {id for id in waiting if self._is_near_limit(sides[id])}
         decided = [id for id in waiting if id not in still_open]
         for id in decided:
@@ -88,7 +89,7 @@ class SequentialRounds:
             return
         for id in self._sequential:
             kind = self._combinations[id].config["protocol"]["decide"]
-            if kind == "baseline":
+            if kind == "baseline" and self._plan.compare.against is None:
                 base = self._baselines[id]
                 if base is not None and base != id:
                     yield id, base
@@ -124,11 +125,30 @@ class SequentialRounds:
         if any(self._folder.rounds_that_decided(id) is not None for id in pair):
             return False  # an earlier round decided it, so that one of them was not measured again
         cell = self._cell(candidate, base)
-        if cell.verdict_reason == "interval_crosses_threshold":
-            has_budget = self._plan.budget is not None  # which is spent on hopeless comparisons, too
-            rounds = len(cell.measurement.rounds)
-            return has_budget or not is_hopeless(rounds, cell.rounds_needed, candidate.row.most_rounds)
-        return cell.verdict_reason == "too_few_rounds"
+        return cell.verdict_reason == "too_few_rounds" or self._may_be_decided(cell, candidate.row)
+
+    def _may_be_decided(self, cell: Cell, row: Row) -> bool:
+        """True if the interval of a comparison crosses the threshold, and further rounds can change that."""
+        if cell.verdict_reason != "interval_crosses_threshold":
+            return False
+        has_budget = self._plan.budget is not None  # which is spent on hopeless comparisons, too
+        return has_budget or not is_hopeless(len(cell.measurement.rounds), cell.rounds_needed, row.most_rounds)
+
+    def _open_against_other_sweep(self, waiting: list[str]) -> set[str]:
+        """Return which combinations further rounds can decide the comparison with another sweep of (``compare.baseline``)."""
+        kinds = {id: self._combinations[id].config["protocol"]["decide"] for id in waiting}
+        wanted = [id for id, kind in kinds.items() if kind == "baseline"]
+        if self._plan.compare.against is None or not wanted:
+            return set()
+        found = set()
+        for row in comparison_of(self._folder, running=True, only=wanted, trust=True).rows:
+            if row.combination_id not in wanted:
+                continue
+            metric = deciding_metric(self._metrics, self._combinations[row.combination_id].config.get("mode"))
+            cell = row.cells.get(metric.metric.info.name) if metric is not None else None
+            if cell is not None and self._may_be_decided(cell, row):
+                found.add(row.combination_id)
+        return found
 
     def _is_near_limit(self, side: _Side | None) -> bool:
         """True if a constraint on the deciding metric holds at one end of its interval over the rounds, and not at the other."""

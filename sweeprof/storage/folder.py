@@ -198,12 +198,17 @@ class Folder:
         rounds = self.rounds_that_decided(trial.combination_id)
         return rounds is not None and trial.round >= rounds
 
-    def rounds_that_decided(self, combination_id: str) -> int | None:
-        """Return how many rounds a combination has that gets no further ones; None if it gets all that are planned."""
+    def rounds_that_decided(self, combination_id: str, reason: StopReason | None = None) -> int | None:
+        """Return how many rounds a combination has that gets no further ones; None if it gets all that are planned.
+
+        Args:
+            reason: None also if it gets no further ones for another reason.
+        """
         try:
-            return validated(_Decided, read_json(self._decided(combination_id))).rounds
+            decided = validated(_Decided, read_json(self._decided(combination_id)))
         except (Damaged, OSError):
             return None
+        return decided.rounds if reason in (None, decided.reason) else None
 
     def note_decided(self, combination_id: str, rounds: int, reason: StopReason = "decided") -> None:
         """Note that a combination gets no more than this number of rounds."""

@@ -99,7 +99,7 @@ CASES = {
     "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),
     "an axis that changes nothing": (
         ["isolation=fork,spawn"],
-        ["axes.isolation", "cannot be an axis, because it does not change what is measured"],
+        ["isolation: ['fork', 'spawn'] cannot be an axis, because it does not change what is measured"],
     ),
     "a list for a number": (["batch_size=[1,8]"], ["batch_size: [1, 8] is not a batch size"]),
     "no metrics": (["metrics.select=[]"], ["metrics.select: [] is not a list of at least one metric."]),
@@ -175,6 +175,41 @@ CASES |= {
     "a setting that the backend lacks beside another mistake": (
         ["backend.threds=1", "model=lenet6"],
         ["backend.threds: '1'", "Did you mean 'backend.threads'?", "model: 'lenet6'"],
+    ),
+    "a condition without quotes": (
+        ["search.minimize=latency", "search.subject_to=[latency < 5 ms]"],
+        [
+            "search.subject_to: '[latency < 5 ms]' is not a list of conditions; "
+            "write 'search.subject_to=[\"latency < 5 ms\"]', with both kinds of quotes."
+        ],
+    ),
+    "a call that lists nothing": (
+        ["batch_size=doublng(1,8)"],
+        [
+            "batch_size: 'doublng(1,8)' is not a call that lists values. Did you mean 'doubling(first,last)'? Known: choice(a,b), "
+        ],
+    ),
+    "a range without values": (
+        ["batch_size=range(1,1)", "backend.threads=range(9,1)"],
+        [
+            "batch_size: 'range(1,1)' has no values: range(start,stop) ends before stop, such as range(1,9).",
+            "backend.threads: 'range(9,1)' has no values",
+        ],
+    ),
+    "several goals as an axis": (
+        ["search.minimize=latency,first_step"],
+        [
+            "search.minimize: ['latency', 'first_step'] cannot be an axis; write one list: search.minimize=[latency,first_step]."
+        ],
+    ),
+    "several faults of a search": (
+        ["search.maximize=throughputt", "search.sampler=TPE", "search.trials=0", "budget=10mins"],
+        [
+            "search.maximize: 'throughputt'",
+            "search.sampler: 'TPE'",
+            "search.trials: 0",
+            "budget: '10mins' is not a duration",
+        ],
     ),
     "a shell without completion": (["-sc", "install=bsh"], ["-sc: 'bsh' is not a shell with completion", "'bash'?"]),
     "completion of nothing": (["-sc"], ["-sc: '' takes install=SHELL or uninstall=SHELL."]),

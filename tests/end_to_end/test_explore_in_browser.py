@@ -20,7 +20,7 @@ from sweeprof.report.explore.data import page_data
 from sweeprof.report.html import html
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.verdict_summary import INTERVALS, IntervalKind, geometric_means
-from sweeprof.results.compare import Comparison
+from sweeprof.results.compare import Comparison, compare_rows
 from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.measurement import Measurement
 
@@ -286,6 +286,18 @@ def test_columns_come_and_go(visit: Open) -> None:
     choose(report, "compare with", "backend=tensorflow")
     assert "peak memory vs tensorflow" in titles_of(report)
     assert column(report, 7)[:2] == ["×0.60 better", "baseline"]
+
+
+def test_where_nothing_is_compared_there_are_no_ratios_until_a_baseline_is_chosen(visit: Open) -> None:
+    sample = comparison()
+    rows = [dataclasses.replace(row, baseline_id=None) for row in sample.rows]
+    values = {row.combination_id: {name: cell.measurement for name, cell in row.cells.items()} for row in sample.rows}
+    alone = dataclasses.replace(sample, baseline={}, rows=compare_rows(rows, values, sample.threshold))
+    report = visit(alone)
+    assert titles_of(report)[3:5] == ["latency", "throughput"]
+    assert "baseline" not in report.page.locator("#explore-table").inner_text()
+    choose(report, "compare with", "backend=torch")
+    assert titles_of(report)[3:6] == ["latency", "vs torch", "throughput"]
 
 
 def test_the_address_is_the_view(visit: Open) -> None:

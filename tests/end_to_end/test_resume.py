@@ -274,3 +274,17 @@ def test_under_joblib_shards_end_with_the_driver(tmp_path: Path, number: signal.
     assert "Traceback" not in out + err
     kept = records(folder_of(tmp_path)).values()
     assert [(record["pass"], record["status"]) for record in kept] == [("analysis", "ok")] * 2
+
+
+def test_a_resumed_search_says_how_many_combinations_it_may_still_choose(called: Command, tmp_path: Path) -> None:
+    """Another seed may choose none of those that are measured."""
+    search = ("batch_size=range(1,13)", "search.maximize=throughput", "search.sampler=RandomSampler")
+    assert called(*UNTRACKED, "metrics=latency", "protocol.min_s=0", *search, "search.trials=3").code == 0
+    for changes, count in (
+        (["search.trials=5"], 2),
+        (["search.seed=1"], 3),
+        (["search.seed=1", "search.trials=12"], 9),
+    ):
+        dry = called("resume=last", *changes, "dry_run=true")
+        assert f"3 trials are measured, 0 missing; the search may choose up to {count} more." in dry.err, dry.err
+    assert called("resume=last", "dry_run=true").err.rstrip().endswith("3 trials are measured, 0 missing.")

@@ -276,6 +276,21 @@ def test_a_start_imports_nothing_heavy(program: str) -> None:
     assert not found & NOT_AT_START
 
 
+def test_an_interrupt_during_the_start_leaves_no_traceback() -> None:
+    program = """
+import sys
+class Interrupts:
+    def find_spec(self, name, path, target=None):
+        if name == "sweeprof.cli.run":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+from sweeprof.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_the_machinery_imports_no_framework() -> None:
     modules = "run.fork_server", "metrics.select", "run.shard", "cli.report", "cli.prune", "cli.sync"
     program = "".join(f"import sweeprof.{module}\n" for module in modules)

@@ -102,6 +102,10 @@ SENTENCES: list[tuple[Comparison, str]] = [
     ),
     (of_backends({"torch": [1], "jax": [0.5]}), f"jax is 2.0× faster than torch. {SURE}"),
     (of_backends({"torch": [1], "jax": [1.12]}), f"torch is 12 % faster than jax. {SURE}"),
+    (
+        of_backends({"torch": [1, 1, 1], "jax": ["skipped", 2, "skipped"]}),
+        f"torch is 2.0× faster than jax for batch_size 8. {SURE}",
+    ),
     (of_backends({"torch": [1], "jax": [30]}), f"torch is 30× faster than jax. {SURE}"),
     (
         of_backends({"torch": [1, 1], "jax": [1.01, 0.99]}),

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from support import noisy
@@ -20,6 +21,7 @@ from sweeprof.results.files import write_json
 from sweeprof.results.record import stored_record
 from sweeprof.run import budget, locks
 from sweeprof.run.comparison import comparison_of
+from sweeprof.run.resume import count_trials
 from sweeprof.run.shard import run_shard
 
 TIME = "latency/forward"
@@ -90,12 +92,16 @@ def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
     write_json(folder.budget, {"ends": time.time() + 2})
     run_shard(folder, 0)
     before = folder.rounds_that_decided("cnear")
+    assert before is not None
+    counts = count_trials(folder, folder.read_plan(), frozenset(), move=False)
+    ended = [folder.rounds_that_decided(id, "budget") for id in ("cbase", "cnear", "cfar")]
+    assert counts.missing == sum(50 - rounds for rounds in ended if rounds is not None) > 0
+    assert counts.is_at_most
     budget.begin_budget(folder, folder.read_plan())
     assert folder.rounds_that_decided("cnear") is None
     write_json(folder.budget, {"ends": time.time() + ENOUGH_S})
     run_shard(folder, 0)
     after = folder.rounds_that_decided("cnear")
-    assert before is not None
     assert after is None or after > before  # None: all fifty rounds
     assert folder.rounds_that_decided("cfar") == 3  # decided as before
 
@@ -114,6 +120,16 @@ def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path)
     after = folder.rounds_that_decided("cnear")
     assert after is None or after > given_up  # None: all fifty rounds
     assert folder.rounds_that_decided("cfar") == 3
+
+
+@pytest.mark.parametrize(("seconds", "kept_s"), [("10s", 1.06), ("20s", 2.0), ("10min", 2.45)])
+def test_most_of_a_short_budget_is_for_measuring(tmp_path: Path, seconds: str, kept_s: float) -> None:
+    plan = plan_of(NEAR, seconds)
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    budget.begin_budget(folder, plan)
+    ends = budget.Budget.of(folder, plan, 0).ends
+    whole = psutil.Process().create_time() + (parse_seconds(seconds) or 0)
+    assert whole - (ends or 0) == pytest.approx(kept_s)
 
 
 def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
@@ -166,3 +182,8 @@ def test_the_answer_says_what_another_hour_would_settle(tmp_path: Path) -> None:
     assert 0 < settled < len(open_cells)
     expected = f"Another hour would settle about {settled} of the {len(open_cells)} that are not decided: resume=last budget=1h."
     assert answer(comparison).advice == expected
+    # No hour suffices for more than the largest number of rounds.
+    full = tuple(dataclasses.replace(row, most_rounds=row.rounds_complete) for row in comparison.rows)
+    assert answer(dataclasses.replace(comparison, rows=full)).advice == "Another hour would settle none of them."
+    one = (comparison.rows[0], full[1])
+    assert answer(dataclasses.replace(comparison, rows=one)).advice == "Another hour would not settle it."

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import socket
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan
-from sweeprof.plan.plan import Plan
+from sweeprof.plan.plan import Plan, SearchPlan, Trial
+from sweeprof.results.compare import SearchGoal
 from sweeprof.results.files import write_json
 from sweeprof.run import cost
 from sweeprof.run.cost import predicted_cost
@@ -71,8 +73,8 @@ def test_a_sweep_takes_as_long_as_it_did_before(tmp_path: Path, waits_s: float) 
     plan = plan_of("a", "b")
     measured(tmp_path, plan, waits_s=waits_s)
     found = predicted_cost(plan, tmp_path)
-    assert (found.known, found.trials) == (8, 8)
-    assert found.trials_s == pytest.approx(2 * (0.25 + 3 * 2.0))
+    assert (found.most.known, found.most.trials) == (8, 8)
+    assert found.most.seconds == pytest.approx(2 * (0.25 + 3 * 2.0))
     assert found.once_s == pytest.approx(IMPORT_S + END_S + 7 * GAP_S)
 
 
@@ -93,15 +95,15 @@ def test_a_combination_that_is_new_takes_what_others_of_its_framework_took_besid
 ) -> None:
     measured(tmp_path, plan_of("a", "b"))
     found = predicted_cost(plan_of("a", "new", rounds=5), tmp_path)
-    assert (found.known, found.trials) == (6, 12)
-    assert found.trials_s == pytest.approx((0.25 + 5 * 2.0) + (0.25 + 5 * (1.5 + 0.5)))
+    assert (found.most.known, found.most.trials) == (6, 12)
+    assert found.most.seconds == pytest.approx((0.25 + 5 * 2.0) + (0.25 + 5 * (1.5 + 0.5)))
 
 
 def test_without_earlier_sweeps_the_protocol_decides(tmp_path: Path) -> None:
     plan = plan_of("a", "b")
     found = predicted_cost(plan, tmp_path)
-    assert found.known == 0
-    assert found.trials_s == pytest.approx(2 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
+    assert found.most.known == 0
+    assert found.most.seconds == pytest.approx(2 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
     measured(tmp_path, plan, host="another")
     assert predicted_cost(plan, tmp_path) == found
 
@@ -109,7 +111,7 @@ def test_without_earlier_sweeps_the_protocol_decides(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     plan = plan_of("a")
     measured(tmp_path, plan).plan.write_text("{")
-    assert predicted_cost(plan, tmp_path).known == 0
+    assert predicted_cost(plan, tmp_path).most.known == 0
 
 
 def test_a_dry_run_names_the_source_of_its_prediction(tmp_path: Path) -> None:
@@ -121,3 +123,76 @@ def test_a_dry_run_names_the_source_of_its_prediction(tmp_path: Path) -> None:
     print_plan(plan, out, tmp_path)
     line = next(line for line in out.export_text().splitlines() if line.startswith("about"))
     assert line == "about       20 s, by earlier sweeps on this host (all trials were measured before)"
+
+
+def sequential(*models: str, most: int = 12) -> Plan:
+    """A plan whose rounds stop when verdicts are decided."""
+    plan = plan_of(*models, rounds=most)
+    for combination in plan.combinations:
+        combination.config["protocol"]["decide"] = "baseline"
+    return plan
+
+
+def told(plan: Plan, output: Path, is_left: Callable[[Trial], bool] = lambda _: True) -> dict[str, str]:
+    """The lines of a dry run by their first word."""
+    out = Console(width=120, record=True)
+    print_plan(plan, out, output, is_left)
+    return dict(line.split(maxsplit=1) for line in out.export_text().splitlines() if " " in line.strip())
+
+
+def test_how_many_rounds_verdicts_need_is_known_from_an_earlier_sweep(tmp_path: Path) -> None:
+    """Before, it is a span; a round takes 2 s as before, everything else 0.25 s for each of both combinations."""
+    plan = sequential("a", "b")
+    found = predicted_cost(plan, tmp_path)
+    for work, trials in ((found.first, 2 + 2), (found.least, 2 + 2 * 3), (found.most, 2 + 2 * 12)):
+        assert work.trials == trials
+        assert work.seconds == pytest.approx(trials * cost.TRIAL_S["fake"] + (trials - 2) * 1.5)
+    lines = told(plan, tmp_path)
+    assert lines["trials"] == "8 to 26 in 1 shard"
+    assert lines["about"].startswith("12 to 40 s, by the protocol")
+    assert "(at most 12 timing rounds)" in lines["passes"]
+    folder = measured(tmp_path, plan)
+    folder.note_decided("ca", 4)
+    folder.note_decided("cb", 5)
+    found = predicted_cost(plan, tmp_path)
+    assert found.least == found.most
+    assert found.most.trials == 2 + 4 + 5
+    assert found.most.seconds == pytest.approx(2 * 0.25 + 9 * 2.0)
+    folder.note_decided("cb", 5, "budget")  # which does not tell how many it needs
+    found = predicted_cost(plan, tmp_path)
+    assert (found.least.trials, found.most.trials) == (2 + 4 + 3, 2 + 4 + 12)
+
+
+def test_a_sweep_with_a_budget_does_not_take_longer(tmp_path: Path) -> None:
+    plan = sequential("a", "b")
+    assert told(dataclasses.replace(plan, budget="30s"), tmp_path)["about"].startswith("12 to 30 s")
+    assert "budget" not in told(dataclasses.replace(plan, budget="30s"), tmp_path)
+    short = told(dataclasses.replace(plan, budget="2s"), tmp_path)
+    assert short["about"].startswith("2 s")
+    assert short["budget"] == "2s is too short: to measure everything once takes about 6 s"
+
+
+def test_a_resumed_sweep_takes_as_long_as_what_is_left(tmp_path: Path) -> None:
+    plan = plan_of("a", "b")
+    measured(tmp_path, plan)
+    lines = told(plan, tmp_path, lambda trial: trial.combination_id == "cb" and trial.round == 2)
+    assert lines["trials"] == "1 in 1 shard"
+    assert lines["about"].endswith("(all trials were measured before)")
+    assert told(plan, tmp_path, lambda trial: False)["about"].endswith(" s, nothing is left to measure")
+
+
+def test_of_a_search_it_is_not_known_what_is_measured(tmp_path: Path) -> None:
+    """Six of ten combinations; when three of them are measured, three of the seven others."""
+    plan = plan_of(*"abcdefghij")
+    plan = dataclasses.replace(plan, search=SearchPlan((SearchGoal("latency/forward", "minimize"),), 6, "TPESampler"))
+    found = predicted_cost(plan, tmp_path)
+    assert found.most.trials == 24
+    assert found.most.seconds == pytest.approx(6 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
+    assert predicted_cost(plan, tmp_path, lambda trial: trial.combination_id > "cc").most.trials == 12
+
+
+def test_a_dry_run_says_that_nothing_is_compared(tmp_path: Path) -> None:
+    plan = sequential("a", "b")
+    assert "verdicts" not in told(plan, tmp_path)
+    assert told(dataclasses.replace(plan, baseline={}), tmp_path)["verdicts"].startswith("none: no combination has")
+    assert "verdicts" not in told(dataclasses.replace(plan_of("a", "b"), baseline={}), tmp_path)

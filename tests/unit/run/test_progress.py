@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan
+from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName
 from sweeprof.run import progress
 from sweeprof.run.progress import ProgressDisplay, State
@@ -182,3 +184,29 @@ def test_the_table_on_a_terminal_has_a_row_for_each_result(tmp_path: Path) -> No
     with path.open("a") as file:
         file.write(timing("cfast", 0, 0.002) + "\n")
     assert [row[0] for row in shown()[1:]] == ["slow", "fast"]
+
+
+@pytest.mark.parametrize(
+    ("decide", "budget_s", "left"),
+    [(None, None, "about 40 s left"), ("baseline", None, "at most 40 s left"), ("baseline", 7.0, "at most 7 s left")],
+)
+def test_the_time_left_is_an_upper_limit_where_verdicts_end_the_rounds(
+    tmp_path: Path, decide: str | None, budget_s: float | None, left: str
+) -> None:
+    plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=4)
+    for combination in plan.combinations:
+        combination.config["protocol"]["decide"] = decide
+    folder = Folder(tmp_path)
+    if budget_s is not None:
+        write_json(folder.budget, {"ends": time.time() + budget_s})
+    display = ProgressDisplay(plan, folder, Console(file=io.StringIO()))
+    display.state.trials.update(dict.fromkeys(display.state.trials, 5.0))
+    display.state.current = "a timing"
+    assert display._plain() == f"[0/8] a timing ({left})"
+
+
+def test_a_search_that_measures_more_than_was_expected_is_not_complete_before(state: State) -> None:
+    state.is_search = True
+    for number in range(6):
+        state.take(ended(f"other{number}", number), "")
+        assert (state.done, state.total) == (number + 1, max(4, number + 1))

@@ -13,6 +13,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer
+from sweeprof.report.selection import sections
 from sweeprof.results.compare import Comparison, SearchGoal
 from sweeprof.run import locks
 from sweeprof.run.budget import Budget
@@ -93,6 +94,13 @@ def test_some_combinations_are_measured_and_the_answer_names_the_best(tmp_path: 
     assert answer(comparison).counts == "10 of 10 chosen combinations measured."
 
 
+def test_the_best_of_those_that_qualify_is_also_that_of_the_goal(tmp_path: Path) -> None:
+    _, comparison = searched(tmp_path / "sweep", plan_of(4, conditions=("latency < 9 ms",), batches=(64,)))
+    (section,) = [one for one in sections(comparison) if "qualify" in one.title]
+    assert section.title == "2 of 4 combinations qualify: latency < 9 ms"
+    assert "best throughput: step=1 – latency 7.40 ms, throughput 8.65 k/s" in section.lines
+
+
 def test_the_answer_names_what_is_not_distinguishable(tmp_path: Path) -> None:
     """With 64 samples, 1 and 2 ms are 7.4 and 8.4 ms; with 32, 1 ms is about as good as 2 ms with 64."""
     _, comparison = searched(tmp_path / "sweep", plan_of(trials=8, batches=(32, 64), threshold=0.2))
@@ -106,6 +114,43 @@ def test_a_search_whose_conditions_nothing_fulfils(tmp_path: Path) -> None:
     assert answer(comparison).finding == (
         "The search found no combinations that fulfil latency < 1 us (3 of 28 combinations measured)."
     )
+
+
+def test_a_goal_that_has_no_value_anywhere(tmp_path: Path) -> None:
+    goals = (SearchGoal(MEMORY, "minimize"),)
+    _, comparison = searched(tmp_path / "sweep", plan_of(3, goals, metrics=(MEMORY,)))
+    found = "The search found no combinations{} have a value of added memory (3 of 28 combinations measured)."
+    assert answer(comparison).finding == found.format(" that")
+    _, comparison = searched(tmp_path / "limited", plan_of(3, goals, conditions=("latency < 10 s",), metrics=(MEMORY,)))
+    assert answer(comparison).finding == found.format(" that fulfil latency < 10 s and")
+
+
+def test_what_failed_is_not_counted_as_measured(tmp_path: Path) -> None:
+    plan = plan_of(28, arguments=lambda batch, step: {"on_step": "raise"} if step > 1 else {})
+    _, comparison = searched(tmp_path / "sweep", plan)
+    assert "(7 of 28 combinations measured)" in answer(comparison).finding
+    assert answer(comparison).counts == "7 of 28 chosen combinations measured; 21 failed."
+
+
+def test_a_single_round_is_not_certain(tmp_path: Path) -> None:
+    _, comparison = searched(tmp_path / "sweep", plan_of(4, batches=(64,), threshold=0.05))
+    assert answer(comparison).finding.endswith(
+        " No other is within 5 % of it, which is not certain: fewer than 3 rounds of both sides can be compared."
+    )
+
+
+def test_a_search_that_ended_early_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of(12))
+    early = " The search ended early, after 4 of 12 combinations: resume=last continues it."
+    with monkeypatch.context() as limited:
+        limited.setattr(Budget, "has_time_for_each", lambda *given: len(measured(folder)) < 4)
+        run_shard(folder, 0)
+    assert answer(comparison_of(folder)).finding.endswith(early)
+    running = answer(comparison_of(folder, running=True))
+    assert "ended early" not in running.finding
+    assert running.counts.startswith("running: 4 of at most 12 trials have ended; ")
+    run_shard(folder, 0)
+    assert "ended early" not in answer(comparison_of(folder)).finding
 
 
 def test_several_goals_have_a_front(tmp_path: Path) -> None:
@@ -197,7 +242,8 @@ def test_a_stopped_search_makes_the_same_choices_when_it_is_resumed(
             limited.setattr(Budget, "has_time_for_each", lambda *given, most=most: len(measured(folder)) < most)
             run_shard(folder, 0)
         assert len(measured(folder)) == most
-        assert count_trials(folder, plan, frozenset(), move=True).missing == 0
+        counts = str(count_trials(folder, plan, frozenset(), move=True))
+        assert counts == f"{most} trials are measured, 0 missing; the search may choose up to {12 - most} more"
     run_shard(folder, 0)
     assert measured(folder) == measured(whole)
     assert answer(comparison_of(folder)).finding == answer(undisturbed).finding

@@ -13,8 +13,10 @@ import pytest
 from support import noisy
 from support.plans import fake_plan, sweep_folder
 from sweeprof.config.validation import part_problems
-from sweeprof.plan.plan import Plan
+from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Plan
+from sweeprof.report.answer import answer
 from sweeprof.results.compare import Comparison
+from sweeprof.results.files import write_json
 from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
@@ -76,6 +78,14 @@ def test_each_combination_gets_as_many_rounds_as_its_verdict_needs(tmp_path: Pat
     assert all(row.is_fully_measured and not row.is_incomplete for row in comparison.rows)
     assert {row.combination_id: row.rounds_planned for row in comparison.rows} == counts
     assert count_trials(folder, folder.read_plan(), frozenset({"failed"}), move=False).missing == 0
+
+
+def test_the_number_of_trials_is_an_upper_limit(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path / "sweep", plan_of(CLEAR_AND_NOISY))
+    running = answer(comparison_of(folder, running=True))
+    assert running.counts.startswith(f"running: 0 of at most {3 * MOST} trials have ended; ")
+    counts = count_trials(folder, folder.read_plan(), frozenset(), move=False)
+    assert str(counts) == f"0 trials are measured, at most {3 * MOST} missing"
 
 
 def test_without_decide_every_combination_gets_all_rounds(tmp_path: Path) -> None:
@@ -177,6 +187,40 @@ def test_a_trial_that_is_run_again_opens_what_was_decided(tmp_path: Path) -> Non
     assert folder.rounds_that_decided("cbase") is None
 
 
+def against(tmp_path: Path, step_s: float, spread: float) -> Comparison:
+    """A sweep that is compared with another one, in which the step took 10 ms; its own baseline does not matter then."""
+    noisy.seed(1)
+    other = dataclasses.replace(plan_of({"a": {"step_s": 0.01, "spread": 0.005}}, decide=None), sweep_id="s0")
+    _, before = swept(tmp_path / "other", other)
+    settings = ComparisonSettings(against=OtherSweep("other", str(tmp_path)))
+    plan = plan_of({"b": {"step_s": 0.01, "spread": 0.3}, "a": {"step_s": step_s, "spread": spread}})
+    folder = sweep_folder(tmp_path / "sweep", dataclasses.replace(plan, compare=settings))
+    write_json(folder.baseline, before.to_dict())
+    run_shard(folder, 0)
+    return comparison_of(folder)
+
+
+def test_a_comparison_with_another_sweep_is_decided_too(tmp_path: Path) -> None:
+    clear, unclear = against(tmp_path / "clear", 0.02, 0.001), against(tmp_path / "unclear", 0.0116, 0.05)
+    assert rounds(clear) == {"ca": 3, "cb": 3}  # cb is not in the other sweep
+    assert 3 < rounds(unclear)["ca"] < MOST
+    assert rounds(unclear)["cb"] == 3
+    assert [verdicts(one)["ca"] for one in (clear, unclear)] == ["worse", "worse"]
+
+
+def test_the_answer_says_that_nothing_is_compared(tmp_path: Path) -> None:
+    models = {"a": {"step_s": 0.01}, "b": {"step_s": 0.02}}
+    _, several = swept(tmp_path / "several", dataclasses.replace(plan_of(models), baseline={}))
+    assert answer(several).advice == (
+        "Nothing is compared, because no combination has a baseline among the others: "
+        "name one, such as compare.baseline={model: a}."
+    )
+    _, single = swept(tmp_path / "single", plan_of({"a": {"step_s": 0.01}}))
+    assert answer(single).advice.startswith("Nothing is compared, because there is one combination: ")
+    _, fixed = swept(tmp_path / "fixed", dataclasses.replace(plan_of(models, decide=None), baseline={}))
+    assert answer(fixed).advice == ""
+
+
 def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
     """Trials in processes of their own; the fake clock is exact, so that three rounds decide."""
     models = {"base": {}, "slower": {"kernel_s": 0.002}}
@@ -194,7 +238,7 @@ def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
     [
         ({"rounds": 2}, "protocol.rounds", "from 3 to 50"),
         ({"rounds": 51}, "protocol.rounds", "from 3 to 50"),
-        ({"threshold": None}, "protocol.threshold", "has nothing to decide"),
+        ({"threshold": None}, "protocol.threshold", "leaves protocol.decide nothing to decide"),
         ({"decide": "base"}, "protocol.decide", "baseline"),
     ],
 )

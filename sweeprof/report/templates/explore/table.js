@@ -2,6 +2,8 @@
 const DRAWN_AT_ONCE = 200;
 const table = document.getElementById("explore-table"), told = document.getElementById("explore-told");
 
+// Of a sweep in which nothing is compared there are no ratios, until the reader chooses a baseline.
+const shownColumns = () => state.columns.filter((column) => !isRatio(column) || baselineText() !== null);
 const axisColumns = () => varying.filter(({ place }) => place !== state.group);
 const sortKey = (row) => {
   const { sort } = state;
@@ -95,7 +97,7 @@ const roundsCell = (row) => {
 };
 const someIncomplete = data.rows.some((row) => row.incomplete !== undefined);
 const NO_FAILURE = new Set(["unsupported", "skipped"]);
-const width = () => 1 + axisColumns().length + someIncomplete + state.columns.length;
+const width = () => 1 + axisColumns().length + someIncomplete + shownColumns().length;
 const rowLine = (row) => {
   const line = make("tr", undefined, hasValues(row) ? "" : NO_FAILURE.has(row.status) ? "unmeasured" : "unmeasured failed");
   const toggle = buttonOf("", () => { opened[opened.has(row) ? "delete" : "add"](row); drawTable(); line.querySelector("button").focus(); }, "toggle");
@@ -104,10 +106,10 @@ const rowLine = (row) => {
   const first = frozen(make("td", undefined, "more"), 0);
   first.append(toggle);
   line.append(first, ...axisColumns().map((axis, at) => axisCell(row, axis, at)));
-  if (hasValues(row)) line.append(...(someIncomplete ? [roundsCell(row)] : []), ...state.columns.map((column) => (isRatio(column) ? ratioCell : valueCell)(row, column)));
-  else if (state.columns.length + someIncomplete) {
+  if (hasValues(row)) line.append(...(someIncomplete ? [roundsCell(row)] : []), ...shownColumns().map((column) => (isRatio(column) ? ratioCell : valueCell)(row, column)));
+  else if (shownColumns().length + someIncomplete) {
     const failure = make("td", undefined, "failure");
-    failure.colSpan = state.columns.length + someIncomplete;
+    failure.colSpan = shownColumns().length + someIncomplete;
     failure.append(make("strong", row.status), `: ${data.reasons[row.reason]}`);
     line.append(failure);
   }
@@ -132,8 +134,8 @@ const header = (column, title, hint, isNumber, words = "") => {
 };
 const columnTitle = (column) => {
   const { title } = data.metrics[metricOf(column)];
-  const of = state.columns.filter(isRatio).length > 1 ? `${title} ` : "";
-  return isRatio(column) ? `${of}vs ${shortened(baselineText() ?? "nothing")}` : title;
+  const of = shownColumns().filter(isRatio).length > 1 ? `${title} ` : "";
+  return isRatio(column) ? `${of}vs ${shortened(baselineText())}` : title;
 };
 const hintOf = (column) => {
   const { name, definition } = data.metrics[metricOf(column)];
@@ -145,7 +147,7 @@ const headLine = () => {
   first.append(make("span", "details", "hidden"));
   line.append(first, ...axisColumns().map(({ place, key, numbers }, at) => frozen(header(`a${place}`, shortened(key), key, numbers), at + 1)));
   if (someIncomplete) line.append(Object.assign(make("th", "measured"), { scope: "col", title: "How many of the planned rounds were measured; the values are those of these rounds." }));
-  line.append(...state.columns.map((column) => {
+  line.append(...shownColumns().map((column) => {
     const { better } = data.metrics[metricOf(column)];
     return header(column, columnTitle(column), hintOf(column), true, better ? `${better} is better` : "");
   }));
@@ -176,7 +178,7 @@ const summaryLine = (rows, label, name) => {
   title.scope = "row";
   title.colSpan = 1 + axisColumns().length;
   title.append(make("span", ` ${rows.length}`, "dim"));
-  line.append(title, ...(someIncomplete ? [make("td")] : []), ...state.columns.map((column) => summaryCell(rows, column)));
+  line.append(title, ...(someIncomplete ? [make("td")] : []), ...shownColumns().map((column) => summaryCell(rows, column)));
   return line;
 };
 
@@ -217,11 +219,11 @@ const freeze = () => {
   });
 };
 const drawTable = () => {
-  const key = JSON.stringify([state.columns, state.group, state.baseline.id ?? state.baseline.key]);
+  const key = JSON.stringify([shownColumns(), state.group, state.baseline.id ?? state.baseline.key]);
   if (key !== drawnFor) [lines, details, scales, drawnFor] = [new Map(), new Map(), new Map(), key];
   const matching = filtered(), seen = visible(), foot = make("tfoot"), head = make("thead"), base = baselineText();
   head.append(headLine());
-  if (seen.length && state.columns.some(isRatio) && base !== null) foot.append(summaryLine(seen, "all", "summary"));
+  if (seen.length && shownColumns().some(isRatio) && base !== null) foot.append(summaryLine(seen, "all", "summary"));
   table.replaceChildren(head, ...bodiesOf(seen), foot);
   table.setAttribute("aria-rowcount", seen.length + 1);
   freeze();
@@ -257,13 +259,13 @@ const drawAnew = () => {
 const exported = () => {
   const plainText = (text) => (/^[=+\-@\t\r\n＝＋－＠]/.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/.test(text) ? `'${text}` : text);
   const titleOf = (column) => { const { name, unit } = data.metrics[metricOf(column)]; return isRatio(column) ? `${name} ratio to ${baselineText()}` : `${name}${unit ? ` (${unit})` : ""}`; };
-  const head = [...varying.map(({ key }) => key), "status", ...state.columns.flatMap((column) => [titleOf(column), "low", "high", ...(isRatio(column) ? ["verdict"] : [])])];
+  const head = [...varying.map(({ key }) => key), "status", ...shownColumns().flatMap((column) => [titleOf(column), "low", "high", ...(isRatio(column) ? ["verdict"] : [])])];
   const fieldsOf = (row, column) => {
     if (!isRatio(column)) return hasValues(row) ? row.values[column] ?? [null, null, null] : [null, null, null];
     const { ratio, low, high, verdict } = (hasValues(row) && cellOf(row, metricOf(column))) || {};
     return [ratio, low, high, verdict];
   };
-  const body = inOrder(visible()).map((row) => [...varying.map(({ place }) => valueText(row, place)), row.incomplete ?? row.status, ...state.columns.flatMap((column) => fieldsOf(row, column))]);
+  const body = inOrder(visible()).map((row) => [...varying.map(({ place }) => valueText(row, place)), row.incomplete ?? row.status, ...shownColumns().flatMap((column) => fieldsOf(row, column))]);
   return [head, ...body].map((fields) => fields.map((field) => plainText(String(field ?? ""))));
 };
 const download = () => {
