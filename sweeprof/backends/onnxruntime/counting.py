@@ -1,8 +1,8 @@
 """Counts the graph of an ONNX file as it was exported: before the run-time fuses and folds, which changes how it is computed.
 
-The graph is read as plain data, its values with shapes for inputs of given shapes; no large weight is read. Node by node: what
-depends on constants alone and is small is computed, as shapes are computed from shapes; of everything else the shape is inferred
-by the rules of the ONNX standard, once for equal nodes with equal inputs. What they do not tell stays unknown.
+The graph is read as plain data, its values with shapes for inputs of given shapes; the values of large initializers are not read.
+Node by node: what depends on constants alone and is small is computed, as shapes are computed from shapes; of everything else the
+shape is inferred by the rules of the ONNX standard, once for equal nodes with equal inputs. What they do not tell stays unknown.
 
 Every node is counted by a definition of :mod:`sweeprof.counting.operators`, known to do no arithmetic, or listed as uncovered;
 there is no silent zero. Loops and branches are uncovered: what they run is not known from shapes. A node whose shapes the
@@ -176,26 +176,39 @@ class _GraphReader:
 
     def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
         graph = self._model.graph
-        weights = tuple(self._weight(tensor) for tensor in graph.initializer)
+        weights = [self._weight(tensor) for tensor in graph.initializer]
         given = [value for value in graph.input if value.name not in self._values]
         sized = by_name([value.name for value in given], shapes, named)
         inputs = tuple(self._know(v.name, v.type.tensor_type.elem_type, sized[v.name]) for v in given)
-        nodes = []
+        nodes, constants = [], []
         for node in graph.node:
             if node.op_type == "Constant":
-                self._know_array(node.output[0], self._once(_attributes_key(node), partial(constant, node)))
+                constants.append(self._constant(node))
             else:
                 nodes.append(self._node(node))
         outputs = tuple(self._values[value.name] for value in graph.output)
-        return FileGraph(tuple(nodes), inputs, outputs, weights)
+        return FileGraph(tuple(nodes), inputs, outputs, (*weights, *weights_among(constants, nodes)))
 
     def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
         value = self._know(tensor.name, tensor.data_type, tuple(tensor.dims), is_constant=True)
         most = CONSTANT_ELEMENTS if value.numbers is INTEGER else SETTINGS_ELEMENTS
         if tensor.name not in self._file.weights and value.elements <= most:
-            base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
-            value.data = numpy_helper.to_array(tensor, base)
+            value.data = self._array(tensor)
         return value
+
+    def _constant(self, node: onnx.NodeProto) -> OnnxValue:
+        attribute = node.attribute[0]
+        if attribute.name != "value":
+            return self._know_array(node.output[0], self._once(_attributes_key(node), partial(constant, node)))
+        tensor = attribute.t
+        value = self._know(node.output[0], tensor.data_type, tuple(tensor.dims), is_constant=True)
+        if value.elements <= CONSTANT_ELEMENTS:
+            value.data = self._once(tensor.SerializeToString(), partial(self._array, tensor))
+        return value
+
+    def _array(self, tensor: onnx.TensorProto) -> AnyArray:
+        base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
+        return numpy_helper.to_array(tensor, base)
 
     def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
         kept = data if data.size <= CONSTANT_ELEMENTS else None
@@ -293,11 +306,46 @@ def _kind_and_shape(kind: onnx.TypeProto) -> tuple[int, tuple[int, ...] | None]:
 
 
 def constant(node: onnx.NodeProto) -> AnyArray:
-    """The array of a Constant."""
-    if node.attribute[0].name == "value":
-        return numpy_helper.to_array(node.attribute[0].t)
+    """The array of a Constant whose attribute has numbers or texts, and no tensor."""
     results: Any = ReferenceEvaluator(node).run(None, {})
     return np.asarray(results[0])
+
+
+WEIGHT_OPERANDS: dict[str, tuple[int, ...]] = mapping.by_name(
+    {
+        "Conv ConvTranspose ConvInteger": (1, 2),
+        "QLinearConv": (3,),
+        "Gemm": (0, 1, 2),
+        "MatMul MatMulInteger Einsum": (0, 1),
+        "QLinearMatMul": (0, 3),
+        "BatchNormalization": (1, 2, 3, 4),
+        "LayerNormalization RMSNormalization InstanceNormalization GroupNormalization PRelu": (1, 2),
+        "RNN GRU LSTM": (1, 2, 3, 7),
+        "Gather": (0,),
+    }
+)
+"""Positions of the operands that are learned where they are constants: weights, biases, statistics of norms, rows of a table."""
+BIASED = {"MatMul", "Conv", "ConvTranspose"}
+"""Operators whose bias may be an addition of its own."""
+
+
+def weights_among(constants: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> list[OnnxValue]:
+    """Return the constants of ``Constant`` nodes that are weights, by the operands that they are, or that are computed from them.
+
+    Exporters write there what a forward has in its code, too: the scales of a resize, or a vector that it multiplies by.
+    """
+    makers = {value: node.op for node in nodes for value in node.outputs}
+    learned: set[OnnxValue] = set()
+    for node in reversed(nodes):
+        operands = {value for value in node.inputs if value is not None and value.is_constant}
+        if node.result.is_constant:
+            if not learned.isdisjoint(node.outputs):
+                learned |= operands
+        elif node.op == "Add" and any(makers.get(value) in BIASED for value in node.inputs if value is not None):
+            learned.update(value for value in operands if value.elements == max(value.sizes, default=0))
+        else:
+            learned.update(operands.intersection(map(node.input, WEIGHT_OPERANDS.get(node.op, ()))))
+    return [value for value in constants if value in learned]
 
 
 def computed(

@@ -307,6 +307,80 @@ def test_parameters_buffers_and_constants_of_a_file_that_does_not_tell(tmp_path:
     assert table.inclusive().rows[1].macs == 2 * 4 * 36 * 27
 
 
+def held(name: str, value: Any) -> Any:
+    """A Constant node."""
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name))
+
+
+def constants_of(path: str) -> str:
+    """Move the initializers of a file into Constant nodes, as some exporters write them."""
+    model = onnx.load(path)
+    nodes = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in model.graph.initializer]
+    del model.graph.initializer[:]
+    nodes += model.graph.node
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, path)
+    return path
+
+
+def test_weights_in_constant_nodes_count_like_initializers(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["a", "w", "wb"], ["c"], "/conv/Conv"),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"], "/bn/BatchNormalization"),
+        helper.make_node("GlobalAveragePool", ["n"], ["p"], "/pool/GlobalAveragePool"),
+        helper.make_node("Flatten", ["p"], ["f"], "/Flatten"),
+        helper.make_node("Transpose", ["dense"], ["d"], "/dense/Transpose", perm=[1, 0]),
+        helper.make_node("MatMul", ["f", "d"], ["h"], "/dense/MatMul"),
+        helper.make_node("Add", ["h", "db"], ["e"], "/dense/Add"),
+        helper.make_node("Gemm", ["e", "g"], ["y"], "/head/Gemm"),
+    ]
+    norm = {name: floats(4) for name in ("s", "b", "m", "v")}
+    # A matrix of 5,000 elements is larger than what is computed from constants.
+    weights = {"w": floats(4, 3, 3, 3), "wb": floats(4), **norm, "dense": floats(1250, 4), "db": floats(1250)}
+    path = saved(tmp_path, nodes, {"a": (2, 3, 8, 8)}, weights | {"g": floats(1250, 2)})
+    table, again = counted(path, (2, 3, 8, 8)), counted(constants_of(path), (2, 3, 8, 8))
+    assert again.params == 4 * 27 + 4 + 2 * 4 + 5000 + 1250 + 2500
+    assert (again.params_bytes, again.buffers, again.trainable) == (4 * again.params, 2 * 4, again.params)
+    assert {row.path: (row.params, row.buffers, row.flops) for row in again.rows if row.params} == {
+        "conv": (112, 0, 2 * 2 * 4 * 36 * 27 + 2 * 4 * 36),
+        "bn": (8, 8, 2 * 2 * 4 * 36),
+        "dense": (6250, 0, 2 * 2 * 1250 * 4 + 2 * 1250),
+        "head": (2500, 0, 2 * 2 * 1250 * 2),
+    }
+    assert again == table
+
+
+def test_constants_of_the_code_are_no_parameters(tmp_path: Path) -> None:
+    """As torch's exporter writes tensors that a forward makes, scalars, shapes and settings of operators."""
+    nodes = [
+        held("mean", floats(1, 2, 1, 1)),
+        held("shift", floats(6)),
+        held("half", np.float32(0.5)),
+        held("scales", np.array([1, 1, 2, 2], np.float32)),
+        held("shape", np.array([0, 2, -1, 6])),
+        held("w", floats(6, 5)),
+        helper.make_node("Sub", ["a", "mean"], ["b"]),
+        helper.make_node("Resize", ["b", "", "scales"], ["r"]),
+        helper.make_node("Reshape", ["r", "shape"], ["q"]),
+        helper.make_node("Mul", ["q", "half"], ["h"]),
+        helper.make_node("Add", ["h", "shift"], ["s"]),
+        helper.make_node("MatMul", ["s", "w"], ["y"]),
+    ]
+    table = counted(saved(tmp_path, nodes, {"a": (1, 2, 3, 3)}, {}), (1, 2, 3, 3))
+    assert (table.params, table.buffers, table.macs, table.uncovered) == (30, 0, 2 * 6 * 6 * 5, {})
+
+
+def test_a_constant_node_with_its_values_in_another_file(tmp_path: Path) -> None:
+    nodes = [held("w", floats(100, 50)), helper.make_node("MatMul", ["a", "w"], ["y"], "product")]
+    path = saved(tmp_path, nodes, {"a": (3, 100)}, {})
+    onnx.save(
+        onnx.load(path), path, save_as_external_data=True, size_threshold=0, convert_attribute=True, location="w.data"
+    )
+    table = counted(path, (3, 100))
+    assert (table.params, table.macs) == (5000, 3 * 100 * 50)
+
+
 def test_weights_of_four_bits_take_half_a_byte(tmp_path: Path) -> None:
     """The file has two in a byte; numpy has each in a byte of its own."""
     nodes = [
