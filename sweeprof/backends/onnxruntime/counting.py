@@ -177,6 +177,7 @@ class _GraphReader:
     def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
         graph = self._model.graph
         weights = [self._weight(tensor) for tensor in graph.initializer]
+        weights += [self._sparse(tensor.values.name, tensor) for tensor in graph.sparse_initializer]
         given = [value for value in graph.input if value.name not in self._values]
         sized = by_name([value.name for value in given], shapes, named)
         inputs = tuple(self._know(v.name, v.type.tensor_type.elem_type, sized[v.name]) for v in given)
@@ -198,6 +199,8 @@ class _GraphReader:
 
     def _constant(self, node: onnx.NodeProto) -> OnnxValue:
         attribute = node.attribute[0]
+        if attribute.name == "sparse_value":
+            return self._sparse(node.output[0], attribute.sparse_tensor)
         if attribute.name != "value":
             return self._know_array(node.output[0], self._once(_attributes_key(node), partial(constant, node)))
         tensor = attribute.t
@@ -205,6 +208,10 @@ class _GraphReader:
         if value.elements <= CONSTANT_ELEMENTS:
             value.data = self._once(tensor.SerializeToString(), partial(self._array, tensor))
         return value
+
+    def _sparse(self, name: str, tensor: onnx.SparseTensorProto) -> OnnxValue:
+        """Return a sparse constant, which the run-time expands when it opens the file: it is an array with all its zeros."""
+        return self._know(name, tensor.values.data_type, tuple(tensor.dims), is_constant=True)
 
     def _array(self, tensor: onnx.TensorProto) -> AnyArray:
         base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -379,6 +380,31 @@ def test_a_constant_node_with_its_values_in_another_file(tmp_path: Path) -> None
     )
     table = counted(path, (3, 100))
     assert (table.params, table.macs) == (5000, 3 * 100 * 50)
+
+
+@pytest.mark.parametrize("is_initializer", [True, False])
+def test_a_sparse_weight_counts_with_its_zeros(is_initializer: bool, tmp_path: Path) -> None:
+    """ONNX Runtime expands it, and multiplies all of it; PyTorch's sparse parameters count so, too."""
+    weight = np.zeros((8, 4), np.float32)
+    places = np.array([0, 3, 9, 20, 31])
+    weight.ravel()[places] = np.arange(1, 6)
+    stored = helper.make_sparse_tensor(
+        numpy_helper.from_array(weight.ravel()[places], "w"), numpy_helper.from_array(places, "places"), weight.shape
+    )
+    nodes = [helper.make_node("MatMul", ["a", "w"], ["y"], "/dense/MatMul")]
+    if not is_initializer:
+        nodes.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=stored))
+    path = saved(tmp_path, nodes, {"a": (3, 8)}, {})
+    if is_initializer:
+        model = onnx.load(path)
+        model.graph.sparse_initializer.append(stored)
+        onnx.save(model, path)
+    given = np.ones((3, 8), np.float32)
+    (result,) = onnxruntime.InferenceSession(path).run(None, {"a": given})
+    np.testing.assert_array_equal(result, given @ weight)
+    table = counted(path, (3, 8))
+    assert (table.params, table.params_bytes, table.macs, table.flops) == (32, 128, 96, 192)
+    assert {row.path: row.params for row in table.rows} == {ROOT: 0, "dense": 32}
 
 
 def test_weights_of_four_bits_take_half_a_byte(tmp_path: Path) -> None:
