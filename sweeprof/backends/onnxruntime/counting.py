@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from math import prod
 from pathlib import Path
@@ -37,7 +38,16 @@ from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
 OnnxValue = CallTensor
-OnnxNode = OperatorCall[CallTensor]
+
+
+@dataclass(slots=True, eq=False)
+class OnnxNode(OperatorCall[OnnxValue]):
+    """A node of the file."""
+
+    version: int = 0
+    """Of the set of operators that its own belongs to; what an attribute means may change from one to another."""
+
+
 OnnxGraph = FileGraph[OnnxNode, OnnxValue]
 
 
@@ -259,6 +269,7 @@ class _GraphReader:
             ),
             namespace=node.domain if node.domain not in ("", "ai.onnx") else "onnx",
             name=node.name,
+            version=self._opsets.get(node.domain, 0),
         )
 
     def _content(self, value: OnnxValue) -> object:
@@ -486,12 +497,21 @@ def _instance_norm(node: OnnxNode) -> OperatorCost:
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
 
 
+def _softmax(node: OnnxNode) -> OperatorCost:
+    """Along an axis; before version 13 of the operators along all axes from one on."""
+    if node.version >= 13:
+        return mapping.softmax(node)
+    sizes = node.operand(0).sizes
+    first = node.attributes.get("axis", 1)
+    return operators.softmax(node.operand(0).elements, prod(sizes[first:]))
+
+
 def _fourier(node: OnnxNode) -> OperatorCost:
     """``(X, length, axis)``; the last axis has the real and the imaginary parts, and of a real one the half may be left out."""
     given, made = node.operand(0).sizes, node.result.sizes
     larger = given if prod(given[:-1]) >= prod(made[:-1]) else made
     length, axis = node.input(1), node.input(2)
-    along = larger[int(axis.data if axis is not None else node.attributes.get("axis", -2))]
+    along = larger[int(axis.data if axis is not None else node.attributes.get("axis", 1 if node.version < 20 else -2))]
     points = int(length.data) if length is not None and length.data is not None else along
     return operators.fourier(prod(larger[:-1]) // max(1, along) * points, points, is_real=1 in (given[-1], made[-1]))
 
@@ -516,7 +536,7 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "RMSNormalization": _rms_norm,
         "InstanceNormalization": _instance_norm,
         "GroupNormalization": mapping.group_norm,
-        "Softmax": mapping.softmax,
+        "Softmax": _softmax,
         "LogSoftmax": mapping.log_softmax,
         "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
         "MaxPool GlobalMaxPool": mapping.max_pool,

@@ -30,6 +30,7 @@ def saved(
     inputs: dict[str, Shape],
     weights: dict[str, Any],
     outputs: Sequence[str] = ("y",),
+    opset: int = 23,
 ) -> str:
     """The path of a model whose inputs have a batch size of their own name."""
     given = [
@@ -40,7 +41,7 @@ def saved(
     initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
     graph = helper.make_graph(list(nodes), "graph", given, results, initializers)
     domains = sorted({node.domain for node in nodes} - {""})
-    opsets = [helper.make_opsetid("", 23), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     path = folder / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(path))
     return str(path)
@@ -180,6 +181,25 @@ def test_what_is_no_product(op: str, weights: Any, attributes: Any, cost: tuple[
     table = one(tmp_path, op, [(2, 3, 4, 4)], weights, **attributes)
     assert table.uncovered == {}
     assert (table.macs, table.flops, table.ops) == (0, *cost)
+
+
+@pytest.mark.parametrize("opset", [7, 11, 13])
+@pytest.mark.parametrize("attributes", [{}, {"axis": 0}, {"axis": 2}, {"axis": 3}])
+def test_a_softmax_of_any_version(opset: int, attributes: dict[str, Any], tmp_path: Path) -> None:
+    """Before version 13 a row has all axes from ``axis`` on. Every row of the result adds up to one."""
+    node = helper.make_node("Softmax", ["a"], ["y"], "softmax", **attributes)
+    path = saved(tmp_path, [node], {"a": (2, 3, 4, 5)}, {}, opset=opset)
+    (result,) = onnxruntime.InferenceSession(path).run(None, {"a": np.ones((2, 3, 4, 5), np.float32)})
+    rows = round(result.sum())
+    table = counted(path, (2, 3, 4, 5))
+    assert (table.flops, table.ops) == (120, 4 * 120 - rows)
+
+
+@pytest.mark.parametrize(("opset", "points"), [(17, 8), (20, 16)])
+def test_the_default_axis_of_a_fourier_transform(opset: int, points: int, tmp_path: Path) -> None:
+    """The first one after the samples, or from version 20 on the last one before the parts of the numbers."""
+    path = saved(tmp_path, [helper.make_node("DFT", ["a"], ["y"], "dft")], {"a": (2, 8, 16, 2)}, {}, opset=opset)
+    assert counted(path, (2, 8, 16, 2)).flops == 5 * 2 * 8 * 16 * log2(points)
 
 
 def test_a_fourier_transform(tmp_path: Path) -> None:
