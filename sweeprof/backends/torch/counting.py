@@ -446,9 +446,9 @@ def count_layers(
         if device is not None and device.type == "meta":
             return _without_values(module, inputs, formulas, reason, recorders)
         method = f"{FOR_REAL}: {reason}"
-        given = on_device(inputs, device or "cpu")
         for gradients in (without_autograd, torch.no_grad):  # a forward may need autograd for a gradient of its own
             try:
+                given = on_device(inputs, device or "cpu")
                 return count_forward(Structure(module), given, formulas, method, gradients, recorders=recorders)
             except FormulaFailed as failed:
                 raise failed.error from None

@@ -224,11 +224,14 @@ def _may_be_asked_for(given: torch.Tensor | TensorSpec) -> bool:
 
 
 def _placed(leaf: object, place_of: Callable[[torch.Tensor | TensorSpec], torch.device]) -> Any:
-    """An input with every tensor in it on the device that ``place_of`` names; on meta, shapes only."""
+    """An input with every tensor in it on the device that ``place_of`` names; on meta, shapes only.
+
+    Tensors are copies also where they stay on their device: a forward may write into its inputs, which are the caller's.
+    """
     if isinstance(leaf, np.ndarray):
         made = torch.from_numpy(leaf)
         place = place_of(made)
-        return made.to(place) if place != _META else torch.empty_like(made, device=place)
+        return torch.empty_like(made, device=place) if place == _META else made.to(place, copy=True)
     if isinstance(leaf, TensorSpec):
         return _generated(leaf, place_of(leaf))
     if isinstance(leaf, PackedSequence):  # its batch sizes stay on the host
@@ -249,7 +252,7 @@ def _placed_tensor(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:
         return made.requires_grad_(tensor.requires_grad)
     if tensor.is_meta:
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device=place)
-    return tensor.detach().to(place, copy=True).requires_grad_(tensor.requires_grad)  # a forward may write into it
+    return tensor.detach().to(place, copy=True).requires_grad_(tensor.requires_grad)
 
 
 def _generated(spec: TensorSpec, device: torch.device) -> torch.Tensor:
