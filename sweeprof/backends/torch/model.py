@@ -380,6 +380,9 @@ def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
 
     It shares the pruning masks, whose values say how many parameters are pruned. Results of operators among the attributes, such as
     a pruned weight, which Python cannot copy, are on meta too.
+
+    Raises:
+        NotImplementedError: one of them is sparse.
     """
     masks = {id(mask): mask for mask in masks_of(module)}
     held = [value for inner in modules_of(module) for value in vars(inner).values()]
@@ -393,6 +396,8 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
         return UninitializedParameter(tensor.requires_grad, device="meta", dtype=tensor.dtype)  # type: ignore[call-arg, arg-type]
     if isinstance(tensor, UninitializedBuffer):
         return UninitializedBuffer(device="meta", dtype=tensor.dtype)  # type: ignore[call-arg]
+    if tensor.layout != torch.strided:
+        raise NotImplementedError("how many elements a sparse tensor stores is not known on the meta device")
     shape = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return torch.nn.Parameter(shape, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else shape
 
