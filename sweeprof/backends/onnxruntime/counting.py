@@ -93,7 +93,7 @@ RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLik
 FILLING = {"Expand", "ConstantOfShape", "Tile"}
 """Operators whose last input decides the shape of the result."""
 ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
-"""Operators whose result has the shape of their first input. ONNX's shape inference does not cover all of them."""
+"""Operators whose only result has the shape of their first input. ONNX's shape inference does not cover all of them."""
 
 
 def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
@@ -106,9 +106,14 @@ def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, 
     model = without_weights(file.path)
     if model.functions:
         model = inliner.inline_local_functions(model)
+    for entry in (*model.opset_import, *model.graph.node):
+        if entry.domain == STANDARD:
+            entry.domain = ""
     return _GraphReader(model, file).graph(shapes, named)
 
 
+STANDARD = "ai.onnx"
+"""The other name of the standard's domain, which has none."""
 LARGEST = 16 * CONSTANT_ELEMENTS
 """Bytes of a field of an initializer that is read."""
 
@@ -267,7 +272,7 @@ class _GraphReader:
                 ("attributes", attributes),
                 lambda: {a.name: helper.get_attribute_value(a) for a in node.attribute},
             ),
-            namespace=node.domain if node.domain not in ("", "ai.onnx") else "onnx",
+            namespace=node.domain or "onnx",
             name=node.name,
             version=self._opsets.get(node.domain, 0),
         )
@@ -295,6 +300,9 @@ class _GraphReader:
         unknown = [(0, None)] * len(node.output)
         if any(value.shape is None for _, value in given):
             return unknown
+        if node.op_type in ALIKE and not node.domain:
+            first = given[0][1]
+            return [(self._kinds[first], first.shape)]
         data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
         try:
             found: Mapping[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
@@ -306,11 +314,7 @@ class _GraphReader:
             )
         except Exception:  # another domain's operator, or shapes that do not fit: unknown
             return unknown
-        types = [_kind_and_shape(found[name]) if name in found else (0, None) for name in node.output]
-        if node.op_type in ALIKE:
-            first = given[0][1]
-            types[0] = (self._kinds[first], first.shape)
-        return types
+        return [_kind_and_shape(found[name]) if name in found else (0, None) for name in node.output]
 
 
 def _attributes_key(node: onnx.NodeProto) -> object:
@@ -345,6 +349,8 @@ WEIGHT_OPERANDS: dict[str, tuple[int, ...]] = mapping.by_name(
 """Positions of the operands that are learned where they are constants: weights, biases, statistics of norms, rows of a table."""
 BIASED = {"MatMul", "Conv", "ConvTranspose"}
 """Operators whose bias may be an addition of its own."""
+ZERO_BIASED = {"Gemm", "Conv", "ConvTranspose"}
+"""Operators whose bias, the third operand, exporters make of zeros where there is none."""
 
 
 def weights_among(constants: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> list[OnnxValue]:
@@ -362,7 +368,10 @@ def weights_among(constants: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> 
         elif node.op == "Add" and any(makers.get(value) in BIASED for value in node.inputs if value is not None):
             learned.update(value for value in operands if value.elements == max(value.sizes, default=0))
         else:
-            learned.update(operands.intersection(map(node.input, WEIGHT_OPERANDS.get(node.op, ()))))
+            weights = set(map(node.input, WEIGHT_OPERANDS.get(node.op, ())))
+            if node.op in ZERO_BIASED and not is_added(node.input(2)):
+                weights.discard(node.input(2))
+            learned.update(operands & weights)
     return [value for value in constants if value in learned]
 
 
@@ -429,7 +438,7 @@ def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
     return cost_by(node, formulas, "onnx", COSTS, FREE)
 
 
-OnnxRule = Callable[[OnnxNode], OperatorCost]
+OnnxRule = Callable[[OnnxNode], OperatorCost | None]
 
 
 _ELEMENTWISE = """
@@ -506,11 +515,16 @@ def _softmax(node: OnnxNode) -> OperatorCost:
     return operators.softmax(node.operand(0).elements, prod(sizes[first:]))
 
 
-def _fourier(node: OnnxNode) -> OperatorCost:
-    """``(X, length, axis)``; the last axis has the real and the imaginary parts, and of a real one the half may be left out."""
+def _fourier(node: OnnxNode) -> OperatorCost | None:
+    """``(X, length, axis)``; the last axis has the real and the imaginary parts, and of a real one the half may be left out.
+
+    None if an input of the model says along which axis it is.
+    """
     given, made = node.operand(0).sizes, node.result.sizes
     larger = given if prod(given[:-1]) >= prod(made[:-1]) else made
     length, axis = node.input(1), node.input(2)
+    if axis is not None and axis.data is None:
+        return None
     along = larger[int(axis.data if axis is not None else node.attributes.get("axis", 1 if node.version < 20 else -2))]
     points = int(length.data) if length is not None and length.data is not None else along
     return operators.fourier(prod(larger[:-1]) // max(1, along) * points, points, is_real=1 in (given[-1], made[-1]))

@@ -195,6 +195,26 @@ def test_a_softmax_of_any_version(opset: int, attributes: dict[str, Any], tmp_pa
     assert (table.flops, table.ops) == (120, 4 * 120 - rows)
 
 
+@pytest.mark.parametrize(("opset", "scales"), [(18, 2), (21, 6)])
+def test_a_group_norm_of_any_version(opset: int, scales: int, tmp_path: Path) -> None:
+    """Before version 21 it has a scale and a bias for each group; ONNX infers no shapes of it."""
+    node = helper.make_node("GroupNormalization", ["a", "s", "b"], ["y"], "norm", num_groups=2)
+    path = saved(tmp_path, [node], {"a": (2, 6, 4, 4)}, {"s": floats(scales), "b": floats(scales)}, opset=opset)
+    table = counted(path, (2, 6, 4, 4))
+    assert (table.flops, table.ops, table.params, table.uncovered) == (5 * 192, 7 * 192 + 4 * 4, 2 * scales, {})
+    assert table.rows[0].output_shapes == ((2, 6, 4, 4),)
+
+
+def test_a_fourier_transform_along_an_axis_that_is_an_input(tmp_path: Path) -> None:
+    """Shapes do not tell how many points it has."""
+    nodes = [
+        helper.make_node("Cast", ["axis"], ["whole"], "cast", to=TensorProto.INT64),
+        helper.make_node("DFT", ["a", "", "whole"], ["y"], "dft"),
+    ]
+    path = saved(tmp_path, nodes, {"a": (2, 8, 16, 2), "axis": ()}, {})
+    assert counted(path, (2, 8, 16, 2), ()).uncovered == {"DFT": 1}
+
+
 @pytest.mark.parametrize(("opset", "points"), [(17, 8), (20, 16)])
 def test_the_default_axis_of_a_fourier_transform(opset: int, points: int, tmp_path: Path) -> None:
     """The first one after the samples, or from version 20 on the last one before the parts of the numbers."""
@@ -246,6 +266,21 @@ def test_no_silent_zero(tmp_path: Path) -> None:
 def test_an_operator_of_another_domain_is_not_the_standards(op: str, tmp_path: Path) -> None:
     node = helper.make_node(op, ["a"], ["b"], "first", domain="mine")
     assert counted(saved(tmp_path, [node], {"a": (2, 3)}, {}, ["b"]), (2, 3)).uncovered == {f"mine::{op}": 1}
+
+
+@pytest.mark.parametrize("of_node", ["", "ai.onnx"])
+@pytest.mark.parametrize("of_file", ["", "ai.onnx"])
+def test_the_standards_domain_has_two_names(of_node: str, of_file: str, tmp_path: Path) -> None:
+    node = helper.make_node("Gemm", ["a", "w"], ["y"], "product", domain=of_node)
+    path = saved(tmp_path, [node], {"a": (3, 8)}, {"w": floats(8, 5)}, opset=17)
+    model = onnx.load(path)
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid(of_file, 17))
+    model.ir_version = 8
+    onnx.save(model, path)
+    (result,) = onnxruntime.InferenceSession(path).run(None, {"a": np.ones((3, 8), np.float32)})
+    table = counted(path, (3, 8))
+    assert (table.macs, table.uncovered, table.rows[0].output_shapes) == (120, {}, (result.shape,))
 
 
 def test_as_many_shapes_as_the_graph_has_inputs(tmp_path: Path) -> None:
@@ -390,6 +425,13 @@ def test_constants_of_the_code_are_no_parameters(tmp_path: Path) -> None:
     ]
     table = counted(saved(tmp_path, nodes, {"a": (1, 2, 3, 3)}, {}), (1, 2, 3, 3))
     assert (table.params, table.buffers, table.macs, table.uncovered) == (30, 0, 2 * 6 * 6 * 5, {})
+
+
+def test_a_constant_bias_of_zeros_is_none(tmp_path: Path) -> None:
+    """As torch's exporter wrote a product without a bias when Gemm needed one."""
+    nodes = [held("w", floats(8, 5)), held("zero", floats(5) * 0), helper.make_node("Gemm", ["a", "w", "zero"], ["y"])]
+    table = counted(saved(tmp_path, nodes, {"a": (3, 8)}, {}), (3, 8))
+    assert (table.params, table.flops) == (40, 240)
 
 
 def test_a_constant_node_with_its_values_in_another_file(tmp_path: Path) -> None:
