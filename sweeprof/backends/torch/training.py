@@ -95,7 +95,8 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
                 raise
             except Exception as error:  # a forward or a backward may raise anything on meta
                 first = first or error
-        table = count_layers(module, inputs, formulas)
+        with in_mode(modules_of(module), is_training=True):
+            table = count_layers(module, inputs, formulas)
     assert first is not None
     if table.uncounted is not None:
         raise NeedsValues(table.uncounted)
