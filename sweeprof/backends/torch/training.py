@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -108,12 +109,14 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     """MACs and FLOPs of the forward as operators arrive without gradients: whole, so that they are those of inference.
 
     None if the forward does not run without gradients, because it asks for some itself; it is counted by the parts then that
-    autograd sees.
+    autograd sees. What the forward warns of, it warns of with gradients, too.
     """
-    try:
-        table = count_forward(Structure(module), inputs, formulas, ON_SHAPES, without_autograd, constants=constants)
-    except Exception:  # a forward may raise anything
-        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            table = count_forward(Structure(module), inputs, formulas, ON_SHAPES, without_autograd, constants=constants)
+        except Exception:  # a forward may raise anything
+            return None
     return table.macs, table.flops or 0
 
 

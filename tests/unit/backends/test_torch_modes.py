@@ -5,6 +5,7 @@ Torch hands a composite operator over whole or in parts, depending on whether au
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -239,6 +240,25 @@ def test_the_forward_of_a_training_step_costs_what_it_does_without_gradients(nam
     given = tuple(torch.zeros(shape, device="meta", requires_grad=True) for shape in shapes)
     step = count_training(module, Inputs(given))
     assert (step.forward_macs, step.forward_flops, step.uncovered) == (macs, flops, {})
+
+
+def test_a_training_step_does_not_warn_of_missing_gradients() -> None:
+    """As a reentrant checkpoint does, wherever they are off."""
+
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            if not torch.is_grad_enabled():
+                warnings.warn("gradients will be None", stacklevel=1)
+            return self.inner(x)
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        step = count_training(Checkpointed(), Inputs((torch.zeros(3, 4, device="meta"),)))
+    assert (step.forward_macs, step.estimated, warned) == (48, None, [])
 
 
 def test_by_hand() -> None:
