@@ -306,6 +306,9 @@ class TorchModel:
         called = self.module if batch.forward is None else partial(batch.forward, self.module)
         return partial(called, *batch.args, **batch.kwargs)
 
+    def wrote_into(self, batch: Inputs) -> bool:
+        return any(tensor._version for tensor in tensors_in((batch.args, batch.kwargs)))
+
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
         return floating_outputs(

@@ -419,6 +419,14 @@ def test_a_callers_arrays_are_not_written_to(
     np.testing.assert_array_equal(array, np.ones((3, 4)))
 
 
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize(("inplace", "codes"), [(True, ["inputs_changed"]), (False, [])])
+def test_a_step_that_changes_what_the_next_one_finds(inplace: bool, codes: list[str], mode: Mode) -> None:
+    model = nn.Sequential(nn.ReLU(inplace), nn.Linear(4, 2), nn.ReLU(inplace=True))
+    found = profiler(model, mode=mode).compute("latency/forward")
+    assert [warning.code for warning in found.warnings if warning.code == "inputs_changed"] == codes
+
+
 def test_the_arrays_of_a_data_loader_are_not_written_to() -> None:
     arrays = [np.ones((3, 4), np.float32) for _ in range(3)]
     called_with: list[float] = []
