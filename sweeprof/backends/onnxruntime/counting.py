@@ -33,7 +33,7 @@ from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
 from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, is_added, itemsize, numbers_of
-from sweeprof.counting.operators import GRU, INTEGER, LSTM, Numbers
+from sweeprof.counting.operators import GRU, INTEGER, LSTM, REAL, Numbers
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -203,7 +203,8 @@ class _GraphReader:
             else:
                 nodes.append(self._node(node))
         outputs = tuple(self._values[value.name] for value in graph.output)
-        return FileGraph(tuple(nodes), inputs, outputs, (*weights, *weights_among(constants, nodes)))
+        stored = without_scales([*weights, *weights_among(constants, nodes)], nodes)
+        return FileGraph(tuple(nodes), inputs, outputs, tuple(stored))
 
     def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
         value = self._know(tensor.name, tensor.data_type, tuple(tensor.dims), is_constant=True)
@@ -373,6 +374,37 @@ def weights_among(constants: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> 
                 weights.discard(node.input(2))
             learned.update(operands & weights)
     return [value for value in constants if value in learned]
+
+
+SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
+    {
+        "QuantizeLinear DequantizeLinear": (1, 2),
+        "QLinearConv QLinearMatMul": (1, 2, 4, 5, 6, 7),
+        "QGemm": (1, 2, 4, 5, 7, 8),
+        "ConvInteger MatMulInteger": (2, 3),
+    }
+)
+"""Positions of the operands that say what quantised numbers stand for: scales and zero points."""
+WHOLE_BIASES = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
+"""Positions of the operands that are biases where they are integers of 32 bits."""
+
+
+def without_scales(weights: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> list[OnnxValue]:
+    """Return the weights without the scales and zero points of quantised ones.
+
+    Biases of 32 bits are marked as the real numbers that they stand for; other integers of that size are settings.
+    """
+    stored, scales = set(weights), set[OnnxValue | None]()
+    measured = {scale for node in nodes if node.op == "DynamicQuantizeLinear" for scale in node.outputs[1:2]}
+    """Scales of activations, which those of weights are multiplied with."""
+    for node in nodes:
+        scales.update(map(node.input, SCALES.get(node.op, ())))
+        if node.op == "Mul" and not measured.isdisjoint(node.inputs):
+            scales.update(node.inputs)
+        bias = node.input(WHOLE_BIASES[node.op]) if node.op in WHOLE_BIASES else None
+        if bias is not None and bias in stored and bias.dtype == "int32":
+            bias.numbers = REAL
+    return [value for value in weights if value not in scales]
 
 
 def computed(

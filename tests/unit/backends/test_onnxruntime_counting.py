@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
 
 from sweeprof import Cost
 from sweeprof.backends.onnxruntime.counting import COSTS, FREE, count_file
@@ -467,6 +468,42 @@ def test_a_sparse_weight_counts_with_its_zeros(is_initializer: bool, tmp_path: P
     table = counted(path, (3, 8))
     assert (table.params, table.params_bytes, table.macs, table.flops) == (32, 128, 96, 192)
     assert {row.path: row.params for row in table.rows} == {ROOT: 0, "dense": 32}
+
+
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.left = 2
+
+    def get_next(self) -> dict[str, Any] | None:
+        self.left -= 1
+        return {"a": np.random.default_rng(self.left).standard_normal((2, 3, 8, 8), np.float32)} if self.left else None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("form", ["QDQ", "QOperator", "dynamic"])
+def test_a_quantised_file_has_the_parameters_of_the_file_that_it_was_made_of(
+    form: str, per_channel: bool, tmp_path: Path
+) -> None:
+    """Its scales and zero points are none; its biases are, also as integers of 32 bits."""
+    nodes = [
+        helper.make_node("Conv", ["a", "w", "b"], ["c"], "conv"),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+        helper.make_node("Gemm", ["f", "d", "e"], ["y"], "gemm"),
+    ]
+    weights = {"w": floats(8, 3, 3, 3), "b": floats(8), "d": floats(8, 10), "e": floats(10)}
+    path = saved(tmp_path, nodes, {"a": (2, 3, 8, 8)}, weights, opset=17)
+    quantised = str(tmp_path / "quantised.onnx")
+    if form == "dynamic":
+        quantize_dynamic(path, quantised, per_channel=per_channel)
+    else:
+        quantize_static(path, quantised, Samples(), quant_format=QuantFormat[form], per_channel=per_channel)
+    whole, parts = counted(path, (2, 3, 8, 8)), counted(quantised, (2, 3, 8, 8))
+    assert whole.params == parts.params == 8 * 27 + 8 + 80 + 10
+    assert parts.params_bytes == 8 * 27 + 80 + 4 * (8 + 10)
+    if form != "QOperator":  # which has an operator of its own for Gemm
+        assert parts.macs == whole.macs
 
 
 def test_weights_of_four_bits_take_half_a_byte(tmp_path: Path) -> None:
