@@ -336,8 +336,9 @@ def constant(node: onnx.NodeProto) -> AnyArray:
 
 WEIGHT_OPERANDS: dict[str, tuple[int, ...]] = mapping.by_name(
     {
-        "Conv ConvTranspose ConvInteger": (1, 2),
-        "QLinearConv": (3,),
+        "Conv ConvTranspose": (1, 2),
+        "ConvInteger": (1,),
+        "QLinearConv": (3, 8),
         "Gemm": (0, 1, 2),
         "MatMul MatMulInteger Einsum": (0, 1),
         "QLinearMatMul": (0, 3),
@@ -367,7 +368,7 @@ def weights_among(constants: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> 
             if not learned.isdisjoint(node.outputs):
                 learned |= operands
         elif node.op == "Add" and any(makers.get(value) in BIASED for value in node.inputs if value is not None):
-            learned.update(value for value in operands if value.elements == max(value.sizes, default=0))
+            learned.update(value for value in operands if value.shape and prod(value.shape) == max(value.shape))
         else:
             weights = set(map(node.input, WEIGHT_OPERANDS.get(node.op, ())))
             if node.op in ZERO_BIASED and not is_added(node.input(2)):

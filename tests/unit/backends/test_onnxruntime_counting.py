@@ -428,6 +428,18 @@ def test_constants_of_the_code_are_no_parameters(tmp_path: Path) -> None:
     assert (table.params, table.buffers, table.macs, table.uncovered) == (30, 0, 2 * 6 * 6 * 5, {})
 
 
+def test_a_constant_of_unknown_shape(tmp_path: Path) -> None:
+    """It is computed by an operator of another domain."""
+    nodes = [
+        held("c", floats(5)),
+        helper.make_node("Mystery", ["c"], ["d"], domain="mine"),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("Add", ["b", "d"], ["y"]),
+    ]
+    table = counted(saved(tmp_path, nodes, {"a": (3, 8)}, {"w": floats(8, 5)}), (3, 8))
+    assert (table.params, table.macs, table.uncovered) == (40, 120, {"mine::Mystery": 1, "Add": 1})
+
+
 def test_a_constant_bias_of_zeros_is_none(tmp_path: Path) -> None:
     """As torch's exporter wrote a product without a bias when Gemm needed one."""
     nodes = [held("w", floats(8, 5)), held("zero", floats(5) * 0), helper.make_node("Gemm", ["a", "w", "zero"], ["y"])]
