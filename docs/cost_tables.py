@@ -45,6 +45,7 @@ COMBINING = (
     operators.trace,
     operators.scan,
     operators.sum_of_tensors,
+    operators.dropout,
     operators.renormalised,
     operators.fourier,
     operators.short_time_fourier,

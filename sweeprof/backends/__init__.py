@@ -101,6 +101,14 @@ class Traces(Protocol):
         """A function that makes the graph of a step on ``batch`` and neither runs nor compiles it; None: there is none."""
 
 
+@runtime_checkable
+class NotesWrites(Protocol):
+    """A loaded model of a framework whose tensors note that they are written to."""
+
+    def wrote_into(self, batch: Any) -> bool:
+        """True if a step has written into the batch, so that the next one found other values there."""
+
+
 class TrainingHooks(Protocol):
     """Sees a model being used by somebody else; a step begins when the model itself is called."""
 

@@ -147,7 +147,7 @@ def cost_by(
     operator: Operator,
     formulas: Formulas,
     standard: str,
-    rules: Mapping[str, Callable[[Operator], OperatorCost]],
+    rules: Mapping[str, Callable[[Operator], OperatorCost | None]],
     free: Collection[str],
 ) -> OperatorCost | None:
     """Return the cost of an operator, or None if it is unknown. A user's formula receives inputs, attributes and outputs.
@@ -156,7 +156,7 @@ def cost_by(
         operator: of a graph.
         formulas: the user's, which come first.
         standard: the namespace of the rules.
-        rules: by the name of the operator.
+        rules: by the name of the operator; a rule returns None where the cost depends on values.
         free: operators that do no arithmetic.
     """
     written = formulas.of_operator(operator.qualified)

@@ -430,6 +430,17 @@ def sum_of_tensors(tensors: int, elements: int, numbers: Numbers, *, mean: bool 
     return 0, work, work
 
 
+def dropout(elements: int, masked: int, *, alpha: bool = False) -> OperatorCost:
+    """Dropout in training: the elements of a mask, m, are scaled, and the input is multiplied by them; alpha dropout shifts both.
+
+    FLOPs: n + m, alpha dropout 2 n + 4 m
+    Operations: the same
+    Backward: n
+    """
+    work = 2 * elements + 4 * masked if alpha else elements + masked
+    return 0, work, work
+
+
 # Norms and softmax
 
 

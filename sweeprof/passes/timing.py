@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeprof.backends import Backend, Calibrates, Generates, Traces, Trains, gap_of, lacking
+from sweeprof.backends import Backend, Calibrates, Generates, NotesWrites, Traces, Trains, gap_of, lacking
 from sweeprof.measuring.calibration import KernelTimes
 from sweeprof.measuring.timing import (
     FusedStep,
@@ -20,6 +20,12 @@ from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.compare import warnings_of
 from sweeprof.results.record import Warning
+
+WRITTEN = Warning(
+    "inputs_changed",
+    "the model writes into its inputs: each step found what the last one left there",
+    "let the first layer return a new tensor, as with inplace=False",
+)
 
 
 def run(session: Session, backend: Backend) -> Timing:
@@ -55,6 +61,8 @@ def run(session: Session, backend: Backend) -> Timing:
                 moves = model.transfers(inputs, step())
                 transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
             timing = replace(timing, transfers=transfers)
+        if isinstance(model, NotesWrites) and model.wrote_into(work.batch):
+            timing = replace(timing, warnings=(*timing.warnings, WRITTEN))
     if reason is not None:
         warning = Warning("no_kernel", reason, "set protocol.interleave=samples, or protocol.kernel=null")
         timing = replace(timing, kernel=KernelTimes(None, reason=reason), warnings=(*timing.warnings, warning))

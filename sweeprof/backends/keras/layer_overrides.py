@@ -228,14 +228,14 @@ def _unchanged(
     training: bool | None = None,
     **kwargs: object,
 ) -> KerasTensor:
-    """Do nothing in inference, as random layers do; in training, dropout scales a mask and applies it, as in torch."""
+    """Do nothing in inference, as random layers do; in training, dropout is counted."""
     if _is_random(layer) and training:
         raise NotImplementedError("a random transformation in training")
     if _is_random(layer) and not _keeps_shape(trace, layer, inputs):
         raise NotImplementedError("a random transformation that changes shapes in inference")
     outputs = KerasTensor(inputs.shape, inputs.dtype)
     if training and layer.rate:
-        trace.count("keras::dropout", (0, 2 * elements(inputs), 2 * elements(inputs)), [inputs], outputs)
+        trace.count("keras::dropout", operators.dropout(elements(inputs), elements(inputs)), [inputs], outputs)
     else:
         trace.free("view", [inputs], outputs)
     return outputs

@@ -1,8 +1,8 @@
 """Counts the graph of an ONNX file as it was exported: before the run-time fuses and folds, which changes how it is computed.
 
-The graph is read as plain data, its values with shapes for inputs of given shapes; no large weight is read. Node by node: what
-depends on constants alone and is small is computed, as shapes are computed from shapes; of everything else the shape is inferred
-by the rules of the ONNX standard, once for equal nodes with equal inputs. What they do not tell stays unknown.
+The graph is read as plain data, its values with shapes for inputs of given shapes; the values of large initializers are not read.
+Node by node: what depends on constants alone and is small is computed, as shapes are computed from shapes; of everything else the
+shape is inferred by the rules of the ONNX standard, once for equal nodes with equal inputs. What they do not tell stays unknown.
 
 Every node is counted by a definition of :mod:`sweeprof.counting.operators`, known to do no arithmetic, or listed as uncovered;
 there is no silent zero. Loops and branches are uncovered: what they run is not known from shapes. A node whose shapes the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from math import prod
 from pathlib import Path
@@ -32,12 +33,21 @@ from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
 from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, is_added, itemsize, numbers_of
-from sweeprof.counting.operators import GRU, INTEGER, LSTM, Numbers
+from sweeprof.counting.operators import GRU, INTEGER, LSTM, REAL, Numbers
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
 OnnxValue = CallTensor
-OnnxNode = OperatorCall[CallTensor]
+
+
+@dataclass(slots=True, eq=False)
+class OnnxNode(OperatorCall[OnnxValue]):
+    """A node of the file."""
+
+    version: int = 0
+    """Of the set of operators that its own belongs to; what an attribute means may change from one to another."""
+
+
 OnnxGraph = FileGraph[OnnxNode, OnnxValue]
 
 
@@ -83,7 +93,7 @@ RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLik
 FILLING = {"Expand", "ConstantOfShape", "Tile"}
 """Operators whose last input decides the shape of the result."""
 ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
-"""Operators whose result has the shape of their first input. ONNX's shape inference does not cover all of them."""
+"""Operators whose only result has the shape of their first input. ONNX's shape inference does not cover all of them."""
 
 
 def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
@@ -96,9 +106,14 @@ def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, 
     model = without_weights(file.path)
     if model.functions:
         model = inliner.inline_local_functions(model)
+    for entry in (*model.opset_import, *model.graph.node):
+        if entry.domain == STANDARD:
+            entry.domain = ""
     return _GraphReader(model, file).graph(shapes, named)
 
 
+STANDARD = "ai.onnx"
+"""The other name of the standard's domain, which has none."""
 LARGEST = 16 * CONSTANT_ELEMENTS
 """Bytes of a field of an initializer that is read."""
 
@@ -176,26 +191,47 @@ class _GraphReader:
 
     def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
         graph = self._model.graph
-        weights = tuple(self._weight(tensor) for tensor in graph.initializer)
+        weights = [self._weight(tensor) for tensor in graph.initializer]
+        weights += [self._sparse(tensor.values.name, tensor) for tensor in graph.sparse_initializer]
         given = [value for value in graph.input if value.name not in self._values]
         sized = by_name([value.name for value in given], shapes, named)
         inputs = tuple(self._know(v.name, v.type.tensor_type.elem_type, sized[v.name]) for v in given)
-        nodes = []
+        nodes, constants = [], []
         for node in graph.node:
             if node.op_type == "Constant":
-                self._know_array(node.output[0], self._once(_attributes_key(node), partial(constant, node)))
+                constants.append(self._constant(node))
             else:
                 nodes.append(self._node(node))
         outputs = tuple(self._values[value.name] for value in graph.output)
-        return FileGraph(tuple(nodes), inputs, outputs, weights)
+        stored = without_scales([*weights, *weights_among(constants, nodes)], nodes)
+        return FileGraph(tuple(nodes), inputs, outputs, tuple(stored))
 
     def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
         value = self._know(tensor.name, tensor.data_type, tuple(tensor.dims), is_constant=True)
         most = CONSTANT_ELEMENTS if value.numbers is INTEGER else SETTINGS_ELEMENTS
         if tensor.name not in self._file.weights and value.elements <= most:
-            base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
-            value.data = numpy_helper.to_array(tensor, base)
+            value.data = self._array(tensor)
         return value
+
+    def _constant(self, node: onnx.NodeProto) -> OnnxValue:
+        attribute = node.attribute[0]
+        if attribute.name == "sparse_value":
+            return self._sparse(node.output[0], attribute.sparse_tensor)
+        if attribute.name != "value":
+            return self._know_array(node.output[0], self._once(_attributes_key(node), partial(constant, node)))
+        tensor = attribute.t
+        value = self._know(node.output[0], tensor.data_type, tuple(tensor.dims), is_constant=True)
+        if value.elements <= CONSTANT_ELEMENTS:
+            value.data = self._once(tensor.SerializeToString(), partial(self._array, tensor))
+        return value
+
+    def _sparse(self, name: str, tensor: onnx.SparseTensorProto) -> OnnxValue:
+        """Return a sparse constant, which the run-time expands when it opens the file: it is an array with all its zeros."""
+        return self._know(name, tensor.values.data_type, tuple(tensor.dims), is_constant=True)
+
+    def _array(self, tensor: onnx.TensorProto) -> AnyArray:
+        base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
+        return numpy_helper.to_array(tensor, base)
 
     def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
         kept = data if data.size <= CONSTANT_ELEMENTS else None
@@ -237,8 +273,9 @@ class _GraphReader:
                 ("attributes", attributes),
                 lambda: {a.name: helper.get_attribute_value(a) for a in node.attribute},
             ),
-            namespace=node.domain if node.domain not in ("", "ai.onnx") else "onnx",
+            namespace=node.domain or "onnx",
             name=node.name,
+            version=self._opsets.get(node.domain, 0),
         )
 
     def _content(self, value: OnnxValue) -> object:
@@ -264,6 +301,9 @@ class _GraphReader:
         unknown = [(0, None)] * len(node.output)
         if any(value.shape is None for _, value in given):
             return unknown
+        if node.op_type in ALIKE and not node.domain:
+            first = given[0][1]
+            return [(self._kinds[first], first.shape)]
         data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
         try:
             found: Mapping[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
@@ -275,11 +315,7 @@ class _GraphReader:
             )
         except Exception:  # another domain's operator, or shapes that do not fit: unknown
             return unknown
-        types = [_kind_and_shape(found[name]) if name in found else (0, None) for name in node.output]
-        if node.op_type in ALIKE:
-            first = given[0][1]
-            types[0] = (self._kinds[first], first.shape)
-        return types
+        return [_kind_and_shape(found[name]) if name in found else (0, None) for name in node.output]
 
 
 def _attributes_key(node: onnx.NodeProto) -> object:
@@ -293,11 +329,83 @@ def _kind_and_shape(kind: onnx.TypeProto) -> tuple[int, tuple[int, ...] | None]:
 
 
 def constant(node: onnx.NodeProto) -> AnyArray:
-    """The array of a Constant."""
-    if node.attribute[0].name == "value":
-        return numpy_helper.to_array(node.attribute[0].t)
+    """The array of a Constant whose attribute has numbers or texts, and no tensor."""
     results: Any = ReferenceEvaluator(node).run(None, {})
     return np.asarray(results[0])
+
+
+WEIGHT_OPERANDS: dict[str, tuple[int, ...]] = mapping.by_name(
+    {
+        "Conv ConvTranspose": (1, 2),
+        "ConvInteger": (1,),
+        "QLinearConv": (3, 8),
+        "Gemm": (0, 1, 2),
+        "MatMul MatMulInteger Einsum": (0, 1),
+        "QLinearMatMul": (0, 3),
+        "BatchNormalization": (1, 2, 3, 4),
+        "LayerNormalization RMSNormalization InstanceNormalization GroupNormalization PRelu": (1, 2),
+        "RNN GRU LSTM": (1, 2, 3, 7),
+        "Gather": (0,),
+    }
+)
+"""Positions of the operands that are learned where they are constants: weights, biases, statistics of norms, rows of a table."""
+BIASED = {"MatMul", "Conv", "ConvTranspose"}
+"""Operators whose bias may be an addition of its own."""
+ZERO_BIASED = {"Gemm", "Conv", "ConvTranspose"}
+"""Operators whose bias, the third operand, exporters make of zeros where there is none."""
+
+
+def weights_among(constants: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> list[OnnxValue]:
+    """Return the constants of ``Constant`` nodes that are weights, by the operands that they are, or that are computed from them.
+
+    Exporters write there what a forward has in its code, too: the scales of a resize, or a vector that it multiplies by.
+    """
+    makers = {value: node.op for node in nodes for value in node.outputs}
+    learned: set[OnnxValue] = set()
+    for node in reversed(nodes):
+        operands = {value for value in node.inputs if value is not None and value.is_constant}
+        if node.result.is_constant:
+            if not learned.isdisjoint(node.outputs):
+                learned |= operands
+        elif node.op == "Add" and any(makers.get(value) in BIASED for value in node.inputs if value is not None):
+            learned.update(value for value in operands if value.shape and prod(value.shape) == max(value.shape))
+        else:
+            weights = set(map(node.input, WEIGHT_OPERANDS.get(node.op, ())))
+            if node.op in ZERO_BIASED and not is_added(node.input(2)):
+                weights.discard(node.input(2))
+            learned.update(operands & weights)
+    return [value for value in constants if value in learned]
+
+
+SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
+    {
+        "QuantizeLinear DequantizeLinear": (1, 2),
+        "QLinearConv QLinearMatMul": (1, 2, 4, 5, 6, 7),
+        "QGemm": (1, 2, 4, 5, 7, 8),
+        "ConvInteger MatMulInteger": (2, 3),
+    }
+)
+"""Positions of the operands that say what quantised numbers stand for: scales and zero points."""
+WHOLE_BIASES = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
+"""Positions of the operands that are biases where they are integers of 32 bits."""
+
+
+def without_scales(weights: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> list[OnnxValue]:
+    """Return the weights without the scales and zero points of quantised ones.
+
+    Biases of 32 bits are marked as the real numbers that they stand for; other integers of that size are settings.
+    """
+    stored, scales = set(weights), set[OnnxValue | None]()
+    measured = {scale for node in nodes if node.op == "DynamicQuantizeLinear" for scale in node.outputs[1:2]}
+    """Scales of activations, which those of weights are multiplied with."""
+    for node in nodes:
+        scales.update(map(node.input, SCALES.get(node.op, ())))
+        if node.op == "Mul" and not measured.isdisjoint(node.inputs):
+            scales.update(node.inputs)
+        bias = node.input(WHOLE_BIASES[node.op]) if node.op in WHOLE_BIASES else None
+        if bias is not None and bias in stored and bias.dtype == "int32":
+            bias.numbers = REAL
+    return [value for value in weights if value not in scales]
 
 
 def computed(
@@ -363,7 +471,7 @@ def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
     return cost_by(node, formulas, "onnx", COSTS, FREE)
 
 
-OnnxRule = Callable[[OnnxNode], OperatorCost]
+OnnxRule = Callable[[OnnxNode], OperatorCost | None]
 
 
 _ELEMENTWISE = """
@@ -431,12 +539,26 @@ def _instance_norm(node: OnnxNode) -> OperatorCost:
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
 
 
-def _fourier(node: OnnxNode) -> OperatorCost:
-    """``(X, length, axis)``; the last axis has the real and the imaginary parts, and of a real one the half may be left out."""
+def _softmax(node: OnnxNode) -> OperatorCost:
+    """Along an axis; before version 13 of the operators along all axes from one on."""
+    if node.version >= 13:
+        return mapping.softmax(node)
+    sizes = node.operand(0).sizes
+    first = node.attributes.get("axis", 1)
+    return operators.softmax(node.operand(0).elements, prod(sizes[first:]))
+
+
+def _fourier(node: OnnxNode) -> OperatorCost | None:
+    """``(X, length, axis)``; the last axis has the real and the imaginary parts, and of a real one the half may be left out.
+
+    None if an input of the model says along which axis it is.
+    """
     given, made = node.operand(0).sizes, node.result.sizes
     larger = given if prod(given[:-1]) >= prod(made[:-1]) else made
     length, axis = node.input(1), node.input(2)
-    along = larger[int(axis.data if axis is not None else node.attributes.get("axis", -2))]
+    if axis is not None and axis.data is None:
+        return None
+    along = larger[int(axis.data if axis is not None else node.attributes.get("axis", 1 if node.version < 20 else -2))]
     points = int(length.data) if length is not None and length.data is not None else along
     return operators.fourier(prod(larger[:-1]) // max(1, along) * points, points, is_real=1 in (given[-1], made[-1]))
 
@@ -461,7 +583,7 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "RMSNormalization": _rms_norm,
         "InstanceNormalization": _instance_norm,
         "GroupNormalization": mapping.group_norm,
-        "Softmax": mapping.softmax,
+        "Softmax": _softmax,
         "LogSoftmax": mapping.log_softmax,
         "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
         "MaxPool GlobalMaxPool": mapping.max_pool,

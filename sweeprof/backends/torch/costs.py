@@ -138,6 +138,16 @@ def _grid_sampler(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorC
     return operators.elementwise(kind, output.numel(), numbers_of(output))
 
 
+def _dropout(
+    args: Args, kwargs: Kwargs, output: TensorOrTensors, *, alpha: bool = False, by_channel: bool = False
+) -> OperatorCost:
+    """``(input, p, training)``."""
+    given, probability, is_training = args
+    if not is_training or not probability:
+        return NOTHING
+    return operators.dropout(given.numel(), prod(given.shape[:2]) if by_channel else given.numel(), alpha=alpha)
+
+
 ONE_EACH: TorchRule = partial(_elementwise, "arithmetic")
 """The rule of any other operator that torch tags as pointwise."""
 
@@ -328,7 +338,7 @@ _PRODUCTS: dict[str, TorchRule] = {
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
     "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable": _attention,
     "_native_multi_head_attention": _native_attention,
-    "cdist _cdist_forward _pdist_forward": _distances,
+    "cdist _cdist_forward _euclidean_dist _pdist_forward": _distances,
     "embedding_bag _embedding_bag _embedding_bag_forward_only": _embedding_bag,
 }
 
@@ -619,6 +629,10 @@ def _fourier(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
 
 _REDUCTIONS: dict[str, TorchRule] = {
     "gelu": _gelu,
+    "dropout native_dropout": _dropout,
+    "feature_dropout": partial(_dropout, by_channel=True),
+    "alpha_dropout": partial(_dropout, alpha=True),
+    "feature_alpha_dropout": partial(_dropout, alpha=True, by_channel=True),
     "grid_sampler grid_sampler_2d grid_sampler_3d": _grid_sampler,
     "batch_norm native_batch_norm _native_batch_norm_legit_functional _batch_norm_impl_index "
     "_native_batch_norm_legit cudnn_batch_norm": _batch_norm,
@@ -837,11 +851,11 @@ COSTS: dict[str, TorchRule] = {
 
 FREE = frozenset(
     """
-    dropout feature_dropout alpha_dropout feature_alpha_dropout native_dropout bernoulli transpose_ t_ squeeze_
-    unsqueeze_ as_strided_ swapaxes_ swapdims_ type_as _to_copy clone copy resize_ resize_as_ complex detach lift
-    unsafe_split unsafe_split_with_sizes unsafe_chunk _unsafe_view _reshape_copy cat concat concatenate stack hstack
-    vstack dstack repeat repeat_interleave tile roll flip rot90 fliplr flipud pad constant_pad_nd reflection_pad1d
-    reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d _pad_circular _pad_enum
+    bernoulli transpose_ t_ squeeze_ unsqueeze_ as_strided_ swapaxes_ swapdims_ type_as _to_copy clone copy resize_
+    resize_as_ complex detach lift unsafe_split unsafe_split_with_sizes unsafe_chunk _unsafe_view _reshape_copy cat
+    concat concatenate stack hstack vstack dstack repeat repeat_interleave tile roll flip rot90 fliplr flipud pad
+    constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
+    replication_pad3d _pad_circular _pad_enum
     pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle tril triu tril_indices triu_indices diag
     diag_embed diagonal_scatter embedding gather index index_select _unsafe_index select_scatter slice_scatter
     masked_fill masked_scatter masked_select take take_along_dim where index_fill index_copy fill zero set_ max_unpool2d

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import attrgetter
@@ -47,6 +47,7 @@ from sweeprof.backends.torch.model import (
     materialised,
     on_device,
 )
+from sweeprof.backends.torch.private import below_autograd
 from sweeprof.backends.torch.repeats import PLAIN_TENSORS, Kind, ReusingCallSites, Structure
 from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
@@ -444,12 +445,24 @@ def count_layers(
         device = device_of(module)
         if device is not None and device.type == "meta":
             return _without_values(module, inputs, formulas, reason, recorders)
-        try:
-            method = f"{FOR_REAL}: {reason}"
-            given = on_device(inputs, device or "cpu")
-            return _count(Structure(module), given, formulas, method, recorders=recorders)
-        except FormulaFailed as failed:
-            raise failed.error from None
+        method = f"{FOR_REAL}: {reason}"
+        for gradients in (without_autograd, torch.no_grad):  # a forward may need autograd for a gradient of its own
+            try:
+                given = on_device(inputs, device or "cpu")
+                return count_forward(Structure(module), given, formulas, method, gradients, recorders=recorders)
+            except FormulaFailed as failed:
+                raise failed.error from None
+            except Exception:  # whatever the forward raises
+                if gradients is torch.no_grad:
+                    raise
+        raise AssertionError
+
+
+@contextmanager
+def without_autograd() -> Iterator[None]:
+    """Within it operators arrive whole, as in inference mode, and what is computed is not tied to that mode."""
+    with torch.no_grad(), below_autograd():
+        yield
 
 
 def _over_shapes(
@@ -478,7 +491,7 @@ def _over_shapes(
             device = device_of(counted.root)
             given = as_shapes(inputs, device, attempt.zeros) if attempt.constants else on_device(inputs, "meta")
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
-                return _count(
+                return count_forward(
                     counted, given, formulas, attempt.method, constants=attempt.constants, recorders=recorders
                 )
         except FormulaFailed as failed:
@@ -536,7 +549,7 @@ def _without_values(
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
         given = as_shapes(inputs, None)
-        return _count(Structure(module), given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
+        return count_forward(Structure(module), given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
@@ -566,16 +579,22 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     return original
 
 
-def _count(  # how the mode treats what has no values
+def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     structure: Structure,
     inputs: Inputs,
     formulas: Formulas,
     method: str,
+    gradients: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
     *,
     constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
     recorders: list[GraphRecorder] | None = None,
 ) -> LayerTable:
+    """The layers as one forward is counted, within ``gradients``.
+
+    Raises:
+        Exception: whatever the forward raised.
+    """
     on_shapes = not method.startswith(FOR_REAL)
     given = tensors_in((inputs.args, inputs.kwargs))
     may_reuse = on_shapes and formulas.reuse_counts and recorders is None and formulas.selection.is_everything
@@ -586,7 +605,6 @@ def _count(  # how the mode treats what has no values
     recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
     mode.recorder = recorder
-    gradients = torch.inference_mode if on_shapes else torch.no_grad
     restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=structure.tensors)
     with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, sites.reusing(live, mode):
         outputs = inputs.call(module)
@@ -596,7 +614,7 @@ def _count(  # how the mode treats what has no values
     del outputs
     if sites.were_wrong(changed):
         formulas = formulas.without_reuse()
-        return _count(structure, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
+        return count_forward(structure, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     return LayerTable(
         rows=rows_of(sites, structure),
         uncovered=sites.uncovered,

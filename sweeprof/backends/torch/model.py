@@ -224,11 +224,14 @@ def _may_be_asked_for(given: torch.Tensor | TensorSpec) -> bool:
 
 
 def _placed(leaf: object, place_of: Callable[[torch.Tensor | TensorSpec], torch.device]) -> Any:
-    """An input with every tensor in it on the device that ``place_of`` names; on meta, shapes only."""
+    """An input with every tensor in it on the device that ``place_of`` names; on meta, shapes only.
+
+    Tensors are copies also where they stay on their device: a forward may write into its inputs, which are the caller's.
+    """
     if isinstance(leaf, np.ndarray):
         made = torch.from_numpy(leaf)
         place = place_of(made)
-        return made.to(place) if place != _META else torch.empty_like(made, device=place)
+        return torch.empty_like(made, device=place) if place == _META else made.to(place, copy=True)
     if isinstance(leaf, TensorSpec):
         return _generated(leaf, place_of(leaf))
     if isinstance(leaf, PackedSequence):  # its batch sizes stay on the host
@@ -249,7 +252,7 @@ def _placed_tensor(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:
         return made.requires_grad_(tensor.requires_grad)
     if tensor.is_meta:
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device=place)
-    return tensor.detach().to(place, copy=True).requires_grad_(tensor.requires_grad)  # a forward may write into it
+    return tensor.detach().to(place, copy=True).requires_grad_(tensor.requires_grad)
 
 
 def _generated(spec: TensorSpec, device: torch.device) -> torch.Tensor:
@@ -302,6 +305,9 @@ class TorchModel:
         """A function that runs one forward; it does not wait for the device, and leaves gradients as they are set."""
         called = self.module if batch.forward is None else partial(batch.forward, self.module)
         return partial(called, *batch.args, **batch.kwargs)
+
+    def wrote_into(self, batch: Inputs) -> bool:
+        return any(tensor._version for tensor in tensors_in((batch.args, batch.kwargs)))
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
@@ -377,6 +383,9 @@ def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
 
     It shares the pruning masks, whose values say how many parameters are pruned. Results of operators among the attributes, such as
     a pruned weight, which Python cannot copy, are on meta too.
+
+    Raises:
+        NotImplementedError: one of them is sparse.
     """
     masks = {id(mask): mask for mask in masks_of(module)}
     held = [value for inner in modules_of(module) for value in vars(inner).values()]
@@ -390,6 +399,8 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
         return UninitializedParameter(tensor.requires_grad, device="meta", dtype=tensor.dtype)  # type: ignore[call-arg, arg-type]
     if isinstance(tensor, UninitializedBuffer):
         return UninitializedBuffer(device="meta", dtype=tensor.dtype)  # type: ignore[call-arg]
+    if tensor.layout != torch.strided:
+        raise NotImplementedError("how many elements a sparse tensor stores is not known on the meta device")
     shape = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return torch.nn.Parameter(shape, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else shape
 

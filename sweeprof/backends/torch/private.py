@@ -34,6 +34,7 @@ rule_in_mode: Any = torch._library.simple_registry.find_torch_dispatch_rule
 is_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass_type
 
 # What autograd and autocast are doing.
+below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 current_autograd_node: Any = torch._C._current_autograd_node
 sequence_number = torch._C._autograd._get_sequence_nr
 execution_engine: Any = torch.autograd.Variable._execution_engine

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,15 @@ from torch.nn import functional
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.callsites import CallSites, LiveBytes, costs_of, paths_of, tensors_in
-from sweeprof.backends.torch.counting import count_layers, message_of, slow_paths, uncompiled
+from sweeprof.backends.torch.counting import (
+    ON_SHAPES,
+    count_forward,
+    count_layers,
+    message_of,
+    slow_paths,
+    uncompiled,
+    without_autograd,
+)
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
     MOST_CONSTANT_ELEMENTS,
@@ -32,6 +41,7 @@ from sweeprof.backends.torch.model import (
     materialised,
     on_device,
 )
+from sweeprof.backends.torch.repeats import Structure
 from sweeprof.backends.torch.state import in_mode, modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.gradients import estimated_training
@@ -76,17 +86,38 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
         for constants in (CONSTANT_ELEMENTS, MOST_CONSTANT_ELEMENTS, 0):
             try:
                 given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
-                return _counted(copied_to_meta(module).train(), given, formulas, constants)
+                copied = copied_to_meta(module).train()
+                forward = _forward(copied, given, formulas, constants)
+                counted = _counted(copied, given, formulas, constants)
+                if forward is None:
+                    return counted
+                return replace(counted, forward_macs=forward[0], forward_flops=forward[1])
             except Unsupported:
                 raise
             except Exception as error:  # a forward or a backward may raise anything on meta
                 first = first or error
-        table = count_layers(module, inputs, formulas)
+        with in_mode(modules_of(module), is_training=True):
+            table = count_layers(module, inputs, formulas)
     assert first is not None
     if table.uncounted is not None:
         raise NeedsValues(table.uncounted)
     reason = f"the backward does not run on shapes: {message_of(first)}"
     return estimated_training(table.macs, table.flops or 0, reason, table.uncovered)
+
+
+def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int) -> tuple[int, int] | None:
+    """MACs and FLOPs of the forward as operators arrive without gradients: whole, so that they are those of inference.
+
+    None if the forward does not run without gradients, because it asks for some itself; it is counted by the parts then that
+    autograd sees. What the forward warns of, it warns of with gradients, too.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            table = count_forward(Structure(module), inputs, formulas, ON_SHAPES, without_autograd, constants=constants)
+        except Exception:  # a forward may raise anything
+            return None
+    return table.macs, table.flops or 0
 
 
 def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int) -> Training:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
 
 from sweeprof import Cost
 from sweeprof.backends.onnxruntime.counting import COSTS, FREE, count_file
@@ -29,6 +31,7 @@ def saved(
     inputs: dict[str, Shape],
     weights: dict[str, Any],
     outputs: Sequence[str] = ("y",),
+    opset: int = 23,
 ) -> str:
     """The path of a model whose inputs have a batch size of their own name."""
     given = [
@@ -39,7 +42,7 @@ def saved(
     initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
     graph = helper.make_graph(list(nodes), "graph", given, results, initializers)
     domains = sorted({node.domain for node in nodes} - {""})
-    opsets = [helper.make_opsetid("", 23), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     path = folder / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(path))
     return str(path)
@@ -181,6 +184,45 @@ def test_what_is_no_product(op: str, weights: Any, attributes: Any, cost: tuple[
     assert (table.macs, table.flops, table.ops) == (0, *cost)
 
 
+@pytest.mark.parametrize("opset", [7, 11, 13])
+@pytest.mark.parametrize("attributes", [{}, {"axis": 0}, {"axis": 2}, {"axis": 3}])
+def test_a_softmax_of_any_version(opset: int, attributes: dict[str, Any], tmp_path: Path) -> None:
+    """Before version 13 a row has all axes from ``axis`` on. Every row of the result adds up to one."""
+    node = helper.make_node("Softmax", ["a"], ["y"], "softmax", **attributes)
+    path = saved(tmp_path, [node], {"a": (2, 3, 4, 5)}, {}, opset=opset)
+    (result,) = onnxruntime.InferenceSession(path).run(None, {"a": np.ones((2, 3, 4, 5), np.float32)})
+    rows = round(result.sum())
+    table = counted(path, (2, 3, 4, 5))
+    assert (table.flops, table.ops) == (120, 4 * 120 - rows)
+
+
+@pytest.mark.parametrize(("opset", "scales"), [(18, 2), (21, 6)])
+def test_a_group_norm_of_any_version(opset: int, scales: int, tmp_path: Path) -> None:
+    """Before version 21 it has a scale and a bias for each group; ONNX infers no shapes of it."""
+    node = helper.make_node("GroupNormalization", ["a", "s", "b"], ["y"], "norm", num_groups=2)
+    path = saved(tmp_path, [node], {"a": (2, 6, 4, 4)}, {"s": floats(scales), "b": floats(scales)}, opset=opset)
+    table = counted(path, (2, 6, 4, 4))
+    assert (table.flops, table.ops, table.params, table.uncovered) == (5 * 192, 7 * 192 + 4 * 4, 2 * scales, {})
+    assert table.rows[0].output_shapes == ((2, 6, 4, 4),)
+
+
+def test_a_fourier_transform_along_an_axis_that_is_an_input(tmp_path: Path) -> None:
+    """Shapes do not tell how many points it has."""
+    nodes = [
+        helper.make_node("Cast", ["axis"], ["whole"], "cast", to=TensorProto.INT64),
+        helper.make_node("DFT", ["a", "", "whole"], ["y"], "dft"),
+    ]
+    path = saved(tmp_path, nodes, {"a": (2, 8, 16, 2), "axis": ()}, {})
+    assert counted(path, (2, 8, 16, 2), ()).uncovered == {"DFT": 1}
+
+
+@pytest.mark.parametrize(("opset", "points"), [(17, 8), (20, 16)])
+def test_the_default_axis_of_a_fourier_transform(opset: int, points: int, tmp_path: Path) -> None:
+    """The first one after the samples, or from version 20 on the last one before the parts of the numbers."""
+    path = saved(tmp_path, [helper.make_node("DFT", ["a"], ["y"], "dft")], {"a": (2, 8, 16, 2)}, {}, opset=opset)
+    assert counted(path, (2, 8, 16, 2)).flops == 5 * 2 * 8 * 16 * log2(points)
+
+
 def test_a_fourier_transform(tmp_path: Path) -> None:
     table = one(tmp_path, "DFT", [(2, 64, 2)], {"": None, "axis": np.array(1)})
     assert (table.macs, table.flops) == (0, round(5 * 2 * 64 * log2(64)))
@@ -225,6 +267,21 @@ def test_no_silent_zero(tmp_path: Path) -> None:
 def test_an_operator_of_another_domain_is_not_the_standards(op: str, tmp_path: Path) -> None:
     node = helper.make_node(op, ["a"], ["b"], "first", domain="mine")
     assert counted(saved(tmp_path, [node], {"a": (2, 3)}, {}, ["b"]), (2, 3)).uncovered == {f"mine::{op}": 1}
+
+
+@pytest.mark.parametrize("of_node", ["", "ai.onnx"])
+@pytest.mark.parametrize("of_file", ["", "ai.onnx"])
+def test_the_standards_domain_has_two_names(of_node: str, of_file: str, tmp_path: Path) -> None:
+    node = helper.make_node("Gemm", ["a", "w"], ["y"], "product", domain=of_node)
+    path = saved(tmp_path, [node], {"a": (3, 8)}, {"w": floats(8, 5)}, opset=17)
+    model = onnx.load(path)
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid(of_file, 17))
+    model.ir_version = 8
+    onnx.save(model, path)
+    (result,) = onnxruntime.InferenceSession(path).run(None, {"a": np.ones((3, 8), np.float32)})
+    table = counted(path, (3, 8))
+    assert (table.macs, table.uncovered, table.rows[0].output_shapes) == (120, {}, (result.shape,))
 
 
 def test_as_many_shapes_as_the_graph_has_inputs(tmp_path: Path) -> None:
@@ -305,6 +362,160 @@ def test_parameters_buffers_and_constants_of_a_file_that_does_not_tell(tmp_path:
     assert subtree is not None
     assert (subtree.params, subtree.buffers) == (116, 8)
     assert table.inclusive().rows[1].macs == 2 * 4 * 36 * 27
+
+
+def held(name: str, value: Any) -> Any:
+    """A Constant node."""
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name))
+
+
+def constants_of(path: str) -> str:
+    """Move the initializers of a file into Constant nodes, as some exporters write them."""
+    model = onnx.load(path)
+    nodes = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in model.graph.initializer]
+    del model.graph.initializer[:]
+    nodes += model.graph.node
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, path)
+    return path
+
+
+def test_weights_in_constant_nodes_count_like_initializers(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["a", "w", "wb"], ["c"], "/conv/Conv"),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"], "/bn/BatchNormalization"),
+        helper.make_node("GlobalAveragePool", ["n"], ["p"], "/pool/GlobalAveragePool"),
+        helper.make_node("Flatten", ["p"], ["f"], "/Flatten"),
+        helper.make_node("Transpose", ["dense"], ["d"], "/dense/Transpose", perm=[1, 0]),
+        helper.make_node("MatMul", ["f", "d"], ["h"], "/dense/MatMul"),
+        helper.make_node("Add", ["h", "db"], ["e"], "/dense/Add"),
+        helper.make_node("Gemm", ["e", "g"], ["y"], "/head/Gemm"),
+    ]
+    norm = {name: floats(4) for name in ("s", "b", "m", "v")}
+    # A matrix of 5,000 elements is larger than what is computed from constants.
+    weights = {"w": floats(4, 3, 3, 3), "wb": floats(4), **norm, "dense": floats(1250, 4), "db": floats(1250)}
+    path = saved(tmp_path, nodes, {"a": (2, 3, 8, 8)}, weights | {"g": floats(1250, 2)})
+    table, again = counted(path, (2, 3, 8, 8)), counted(constants_of(path), (2, 3, 8, 8))
+    assert again.params == 4 * 27 + 4 + 2 * 4 + 5000 + 1250 + 2500
+    assert (again.params_bytes, again.buffers, again.trainable) == (4 * again.params, 2 * 4, again.params)
+    assert {row.path: (row.params, row.buffers, row.flops) for row in again.rows if row.params} == {
+        "conv": (112, 0, 2 * 2 * 4 * 36 * 27 + 2 * 4 * 36),
+        "bn": (8, 8, 2 * 2 * 4 * 36),
+        "dense": (6250, 0, 2 * 2 * 1250 * 4 + 2 * 1250),
+        "head": (2500, 0, 2 * 2 * 1250 * 2),
+    }
+    assert again == table
+
+
+def test_constants_of_the_code_are_no_parameters(tmp_path: Path) -> None:
+    """As torch's exporter writes tensors that a forward makes, scalars, shapes and settings of operators."""
+    nodes = [
+        held("mean", floats(1, 2, 1, 1)),
+        held("shift", floats(6)),
+        held("half", np.float32(0.5)),
+        held("scales", np.array([1, 1, 2, 2], np.float32)),
+        held("shape", np.array([0, 2, -1, 6])),
+        held("w", floats(6, 5)),
+        helper.make_node("Sub", ["a", "mean"], ["b"]),
+        helper.make_node("Resize", ["b", "", "scales"], ["r"]),
+        helper.make_node("Reshape", ["r", "shape"], ["q"]),
+        helper.make_node("Mul", ["q", "half"], ["h"]),
+        helper.make_node("Add", ["h", "shift"], ["s"]),
+        helper.make_node("MatMul", ["s", "w"], ["y"]),
+    ]
+    table = counted(saved(tmp_path, nodes, {"a": (1, 2, 3, 3)}, {}), (1, 2, 3, 3))
+    assert (table.params, table.buffers, table.macs, table.uncovered) == (30, 0, 2 * 6 * 6 * 5, {})
+
+
+def test_a_constant_of_unknown_shape(tmp_path: Path) -> None:
+    """It is computed by an operator of another domain."""
+    nodes = [
+        held("c", floats(5)),
+        helper.make_node("Mystery", ["c"], ["d"], domain="mine"),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("Add", ["b", "d"], ["y"]),
+    ]
+    table = counted(saved(tmp_path, nodes, {"a": (3, 8)}, {"w": floats(8, 5)}), (3, 8))
+    assert (table.params, table.macs, table.uncovered) == (40, 120, {"mine::Mystery": 1, "Add": 1})
+
+
+def test_a_constant_bias_of_zeros_is_none(tmp_path: Path) -> None:
+    """As torch's exporter wrote a product without a bias when Gemm needed one."""
+    nodes = [held("w", floats(8, 5)), held("zero", floats(5) * 0), helper.make_node("Gemm", ["a", "w", "zero"], ["y"])]
+    table = counted(saved(tmp_path, nodes, {"a": (3, 8)}, {}), (3, 8))
+    assert (table.params, table.flops) == (40, 240)
+
+
+def test_a_constant_node_with_its_values_in_another_file(tmp_path: Path) -> None:
+    nodes = [held("w", floats(100, 50)), helper.make_node("MatMul", ["a", "w"], ["y"], "product")]
+    path = saved(tmp_path, nodes, {"a": (3, 100)}, {})
+    onnx.save(
+        onnx.load(path), path, save_as_external_data=True, size_threshold=0, convert_attribute=True, location="w.data"
+    )
+    table = counted(path, (3, 100))
+    assert (table.params, table.macs) == (5000, 3 * 100 * 50)
+
+
+@pytest.mark.parametrize("is_initializer", [True, False])
+def test_a_sparse_weight_counts_with_its_zeros(is_initializer: bool, tmp_path: Path) -> None:
+    """ONNX Runtime expands it, and multiplies all of it; PyTorch's sparse parameters count so, too."""
+    weight = np.zeros((8, 4), np.float32)
+    places = np.array([0, 3, 9, 20, 31])
+    weight.ravel()[places] = np.arange(1, 6)
+    stored = helper.make_sparse_tensor(
+        numpy_helper.from_array(weight.ravel()[places], "w"), numpy_helper.from_array(places, "places"), weight.shape
+    )
+    nodes = [helper.make_node("MatMul", ["a", "w"], ["y"], "/dense/MatMul")]
+    if not is_initializer:
+        nodes.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=stored))
+    path = saved(tmp_path, nodes, {"a": (3, 8)}, {})
+    if is_initializer:
+        model = onnx.load(path)
+        model.graph.sparse_initializer.append(stored)
+        onnx.save(model, path)
+    given = np.ones((3, 8), np.float32)
+    (result,) = onnxruntime.InferenceSession(path).run(None, {"a": given})
+    np.testing.assert_array_equal(result, given @ weight)
+    table = counted(path, (3, 8))
+    assert (table.params, table.params_bytes, table.macs, table.flops) == (32, 128, 96, 192)
+    assert {row.path: row.params for row in table.rows} == {ROOT: 0, "dense": 32}
+
+
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.left = 2
+
+    def get_next(self) -> dict[str, Any] | None:
+        self.left -= 1
+        return {"a": np.random.default_rng(self.left).standard_normal((2, 3, 8, 8), np.float32)} if self.left else None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("form", ["QDQ", "QOperator", "dynamic"])
+def test_a_quantised_file_has_the_parameters_of_the_file_that_it_was_made_of(
+    form: str, per_channel: bool, tmp_path: Path
+) -> None:
+    """Its scales and zero points are none; its biases are, also as integers of 32 bits."""
+    nodes = [
+        helper.make_node("Conv", ["a", "w", "b"], ["c"], "conv"),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+        helper.make_node("Gemm", ["f", "d", "e"], ["y"], "gemm"),
+    ]
+    weights = {"w": floats(8, 3, 3, 3), "b": floats(8), "d": floats(8, 10), "e": floats(10)}
+    path = saved(tmp_path, nodes, {"a": (2, 3, 8, 8)}, weights, opset=17)
+    quantised = str(tmp_path / "quantised.onnx")
+    if form == "dynamic":
+        quantize_dynamic(path, quantised, per_channel=per_channel)
+    else:
+        quantize_static(path, quantised, Samples(), quant_format=QuantFormat[form], per_channel=per_channel)
+    whole, parts = counted(path, (2, 3, 8, 8)), counted(quantised, (2, 3, 8, 8))
+    assert whole.params == parts.params == 8 * 27 + 8 + 80 + 10
+    assert parts.params_bytes == 8 * 27 + 80 + 4 * (8 + 10)
+    if form != "QOperator":  # which has an operator of its own for Gemm
+        assert parts.macs == whole.macs
 
 
 def test_weights_of_four_bits_take_half_a_byte(tmp_path: Path) -> None:

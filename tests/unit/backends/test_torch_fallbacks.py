@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import sweeprof
 from support.torch_modules import Functional, Twice
+from sweeprof.backends.torch.training import count_training
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -647,6 +648,26 @@ def test_sparse_tensors(layout: str, held: bool) -> None:
     assert (layers.macs, layers.params) == (5 * 2, 8)
     assert layers.flops == 2 * 5 * 2
     assert layers.rows[0].output_shapes == ((4, 2),)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_a_sparse_tensor_is_not_counted_as_a_dense_one(layout: str) -> None:
+    """A view of it is not possible in inference mode, so that the forward is run for real; the backward is estimated."""
+
+    class Transposed(Sparse):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.sparse.mm(self.get_buffer("matrix").t(), self.weight * x)
+
+    dense = torch.eye(4)
+    dense[0, 3] = 2
+    module = Transposed(dense.to_sparse() if layout == "coo" else dense.to_sparse_csr())
+    layers = table(module, torch.ones(1))
+    assert layers.method.startswith("real forward")
+    assert layers.macs == 5 * 2
+    step = count_training(module, sweeprof.Inputs((torch.ones(1),)))
+    assert (step.forward_macs, step.backward_macs) == (5 * 2, 2 * 5 * 2)
+    assert step.estimated is not None
 
 
 def test_complex_numbers() -> None:

@@ -558,14 +558,19 @@ def test_attention_with_gradients_counts_the_same(needs: bool) -> None:
     assert step.forward_macs == counted(SelfAttention(), (2, 5, 8)).macs == 2 * 5 * 4 * 64 + 2 * 2 * 25 * 8
 
 
-def layer_costs(batch: int, length: int, memory: int | None, width: int, inner: int) -> tuple[int, int]:
-    """MACs and FLOPs of a layer with four heads: self-attention, attention to a memory in a decoder, two linear layers."""
+def layer_costs(batch: int, length: int, memory: int | None, width: int, inner: int, training: bool) -> tuple[int, int]:
+    """MACs and FLOPs of a layer with four heads: self-attention, attention to a memory in a decoder, two linear layers.
+
+    In training, dropout follows each of these parts and the activation; that of the attention is within its operator.
+    """
     rows = batch * length
     macs, flops = 2 * rows * width * inner, rows * (inner + width) + rows * inner
     for keys in (length, *([] if memory is None else [memory])):
         macs += 2 * rows * width**2 + 2 * batch * keys * width**2 + 2 * rows * keys * width
         flops += 2 * (rows + batch * keys) * width + 2 * batch * 4 * length * keys
     sublayers = 2 if memory is None else 3
+    if training:
+        flops += 2 * rows * (sublayers * width + inner)
     return macs, 2 * macs + flops + sublayers * rows * width * (1 + 5)
 
 
@@ -604,9 +609,9 @@ def test_transformers(name: str, data: st.DataObject) -> None:
     depth = 1 if name.endswith("Layer") else layers
     parts = []
     if not name.startswith("TransformerEncoder"):
-        parts += [layer_costs(batch, length, memory, width, inner)] * depth
+        parts += [layer_costs(batch, length, memory, width, inner, training)] * depth
     if "Decoder" not in name:
-        parts += [layer_costs(batch, memory if name == "Transformer" else length, None, width, inner)] * depth
+        parts += [layer_costs(batch, memory if name == "Transformer" else length, None, width, inner, training)] * depth
     flops = sum(part[1] for part in parts)
     given_shapes = [shape(length)] if "Encoder" in name else [shape(length), shape(memory)]
     if name == "Transformer":
@@ -635,8 +640,8 @@ def test_embedding_bags(name: str, bags: int, each: int, width: int, mode: str, 
 
 
 @exercises(
-    "Identity Flatten Unflatten Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout Embedding Unfold "
-    "PixelShuffle PixelUnshuffle ChannelShuffle UpsamplingNearest2d MaxUnpool1d MaxUnpool2d MaxUnpool3d "
+    "Identity Flatten Unflatten Embedding Unfold PixelShuffle PixelUnshuffle ChannelShuffle UpsamplingNearest2d "
+    "MaxUnpool1d MaxUnpool2d MaxUnpool3d "
     "ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d "
     "CircularPad2d CircularPad3d ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d ConstantPad3d"
 )
@@ -663,6 +668,18 @@ def test_what_only_moves_data(name: str, training: bool) -> None:
     table = counted(made(name, *given_size).train(training), *inputs)
     assert figures(table) == (0, 0, 0)
     assert table.rows[0].output_shapes
+
+
+@exercises("Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout")
+def test_dropout(name: str) -> None:
+    """A mask is scaled (of alpha dropout shifted and scaled, with its own two factors), and applied."""
+    shape = (2, 4, *[4] * {"1d": 1, "3d": 3}.get(name[-2:], 2))
+    elements = math.prod(shape)
+    masked = elements if name in ("Dropout", "AlphaDropout") else 2 * 4
+    flops = 2 * elements + 4 * masked if "Alpha" in name else elements + masked
+    assert figures(counted(made(name).eval(), shape)) == (0, 0, 0)
+    assert figures(counted(made(name).train(), shape)) == (0, flops, flops)
+    assert figures(counted(made(name, 0.0).train(), shape)) == (0, 0, 0)
 
 
 @exercises("Fold")

@@ -45,7 +45,7 @@ TESTED: tuple[str, ...] = ast.literal_eval(CONSTANTS["TESTED"])
 INTERFACES = {chain: name for name, value in CONSTANTS.items() for chain in chains(value)}
 """The dotted name of each interface, and the name that ``private.py`` gives it."""
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "Tensor": ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values"),
+    "Tensor": ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values", "_version"),
     "UntypedStorage": ("_cdata",),
     "Module": (
         "_backward_hooks",

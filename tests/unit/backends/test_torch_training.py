@@ -308,6 +308,20 @@ def test_a_forward_that_needs_values_makes_it_an_estimate() -> None:
     assert (counted.forward_macs, counted.backward_macs) == (96, 192)
 
 
+@pytest.mark.parametrize("is_training", [False, True])
+def test_the_forward_of_an_estimate_is_in_training_mode(is_training: bool) -> None:
+    """Statistics are computed, and dropout applied, whatever mode the caller left the model in; its own are not changed."""
+    asking = Functional(lambda x: x if x.sum().item() else -x)
+    module = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), asking).train(is_training)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    counted = count_training(module, Inputs((torch.rand(3, 4),)))
+    assert counted.estimated is not None
+    outputs = 3 * 8
+    assert counted.forward_flops == 2 * 4 * outputs + (1 + 5 + 2 + 1) * outputs  # bias, norm, dropout, sum
+    assert [inner.training for inner in module.modules()] == [is_training] * 5
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
 @pytest.mark.parametrize("module", [nn.ReLU(), nn.Linear(4, 2).requires_grad_(False)])
 def test_no_parameter_to_train(module: nn.Module) -> None:
     with pytest.raises(Unsupported, match="no parameter requires a gradient"):

@@ -78,7 +78,8 @@ def test_an_inference_is_measured_once_whatever_trains() -> None:
 
 def test_an_excluded_combination_has_the_name_of_the_users_own_model() -> None:
     plan = planned("model.torch._target_=sweeprof.zoo.mlp.torch_model", "batch_size=1,8", "exclude=['batch_size > 1']")
-    assert [one.axes["model"] for one in (*plan.combinations, *plan.excluded)] == ["torch_model", "torch_model"]
+    names = [c.axes["model"] for c in plan.combinations] + [excluded.axes["model"] for excluded in plan.excluded]
+    assert names == ["torch_model", "torch_model"]
 
 
 def test_the_identity_of_an_inference_does_not_depend_on_the_training_step() -> None:

@@ -388,6 +388,56 @@ def test_a_step_of_the_callers_own() -> None:
     assert found.compute("latency/forward").value is not None
 
 
+class Writing(nn.Module):
+    """Writes into its input, and is counted for real: it asks for a value."""
+
+    def __init__(self, note: Callable[[float], None]) -> None:
+        super().__init__()
+        self.dense, self.note = nn.Linear(4, 2), note
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.note(float(x.max()))
+        out: torch.Tensor = self.dense(x.mul_(2))
+        return out
+
+
+@pytest.mark.parametrize("container", [lambda x: x, lambda x: {"x": x}])
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_callers_arrays_are_not_written_to(
+    mode: Mode, kind: Callable[[Any], Any], container: Callable[[Any], Any]
+) -> None:
+    called_with: list[float] = []
+    array = np.ones((3, 4), np.float32)
+    found = profiler(Writing(called_with.append), inputs=container(kind(array)), mode=mode)
+    assert found.compute("latency/forward").value is not None
+    assert called_with[0] == 1
+    called_with.clear()
+    assert found.compute("compute/macs").value == 24
+    assert found.layers.method.startswith("real forward")
+    assert called_with == [1]
+    np.testing.assert_array_equal(array, np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize(("inplace", "codes"), [(True, ["inputs_changed"]), (False, [])])
+def test_a_step_that_changes_what_the_next_one_finds(inplace: bool, codes: list[str], mode: Mode) -> None:
+    model = nn.Sequential(nn.ReLU(inplace), nn.Linear(4, 2), nn.ReLU(inplace=True))
+    found = profiler(model, mode=mode).compute("latency/forward")
+    assert [warning.code for warning in found.warnings if warning.code == "inputs_changed"] == codes
+
+
+def test_the_arrays_of_a_data_loader_are_not_written_to() -> None:
+    arrays = [np.ones((3, 4), np.float32) for _ in range(3)]
+    called_with: list[float] = []
+    batches = [(array, np.zeros(3, np.int64)) for array in arrays]
+    found = sweeprof.Profiler(Writing(called_with.append), data=batches, protocol=QUICK)
+    assert found.compute("quality/accuracy").value is not None
+    assert called_with == [1, 1, 1]
+    assert found.compute("latency/forward").value is not None
+    np.testing.assert_array_equal(arrays, np.ones((3, 3, 4)))
+
+
 # Registration
 
 
