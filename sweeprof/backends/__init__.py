@@ -102,11 +102,11 @@ class Traces(Protocol):
 
 
 @runtime_checkable
-class NotesWrites(Protocol):
-    """A loaded model of a framework whose tensors note that they are written to."""
+class CountsWrites(Protocol):
+    """A loaded model of a framework whose tensors count how often they are written to."""
 
-    def wrote_into(self, batch: Any) -> bool:
-        """True if a step has written into the batch, so that the next one found other values there."""
+    def writes(self, batch: Any) -> int:
+        """Return how often the tensors of a batch have been written to; those that do not count it are left out."""
 
 
 class TrainingHooks(Protocol):

@@ -306,8 +306,9 @@ class TorchModel:
         called = self.module if batch.forward is None else partial(batch.forward, self.module)
         return partial(called, *batch.args, **batch.kwargs)
 
-    def wrote_into(self, batch: Inputs) -> bool:
-        return any(tensor._version for tensor in tensors_in((batch.args, batch.kwargs)))
+    def writes(self, batch: Inputs) -> int:
+        tensors = tensors_in((batch.args, batch.kwargs))
+        return sum(tensor._version for tensor in tensors if not tensor.is_inference())
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}

@@ -427,6 +427,15 @@ def test_a_step_that_changes_what_the_next_one_finds(inplace: bool, codes: list[
     assert [warning.code for warning in found.warnings if warning.code == "inputs_changed"] == codes
 
 
+def test_inputs_that_were_written_to_before_they_were_given() -> None:
+    """The version of a tensor counts every write, and that of a copy of a tensor of inference mode begins at 1."""
+    with torch.inference_mode():
+        inputs = torch.ones(3, 4)
+    for given in (inputs, torch.ones(3, 4).mul_(2)):
+        found = profiler(inputs=given).compute("latency/forward")
+        assert "inputs_changed" not in {warning.code for warning in found.warnings}
+
+
 def test_the_arrays_of_a_data_loader_are_not_written_to() -> None:
     arrays = [np.ones((3, 4), np.float32) for _ in range(3)]
     called_with: list[float] = []
