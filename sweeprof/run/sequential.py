@@ -135,7 +135,7 @@ class SequentialRounds:
         return has_budget or not is_hopeless(len(cell.measurement.rounds), cell.rounds_needed, row.most_rounds)
 
     def _open_against_other_sweep(self, waiting: list[str]) -> set[str]:
-        """Return which combinations further rounds can decide the comparison with another sweep of (``compare.baseline``)."""
+        """Return the combinations whose comparison with another sweep (``compare.baseline``) further rounds can decide."""
         kinds = {id: self._combinations[id].config["protocol"]["decide"] for id in waiting}
         wanted = [id for id, kind in kinds.items() if kind == "baseline"]
         if self._plan.compare.against is None or not wanted:
