@@ -22,9 +22,9 @@ from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
 from sweeprof.storage.folder import Folder
 
-REPORTS_S = 2.0
+REPORTS_S = 1.5
 """Time that is kept for the end of a sweep …"""
-REPORT_S = 0.15
+REPORT_S = 0.05
 """… and for each combination: its reports and its run in the tracker."""
 REPORTS_SHARE = 0.1
 """That is at most this share of the budget, so that most of a short one is for measuring, …"""

@@ -122,7 +122,7 @@ def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path)
     assert folder.rounds_that_decided("cfar") == 3
 
 
-@pytest.mark.parametrize(("seconds", "kept_s"), [("10s", 1.06), ("20s", 2.0), ("10min", 2.45)])
+@pytest.mark.parametrize(("seconds", "kept_s"), [("10s", 1.06), ("12s", 1.2), ("10min", 1.65)])
 def test_most_of_a_short_budget_is_for_measuring(tmp_path: Path, seconds: str, kept_s: float) -> None:
     plan = plan_of(NEAR, seconds)
     folder = sweep_folder(tmp_path / "sweep", plan)
