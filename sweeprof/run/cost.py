@@ -45,32 +45,46 @@ LONGEST_END_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Some trials."""
+class Trials:
+    """Some trials: their duration and their number."""
 
     seconds: float = 0.0
-    trials: int = 0
+    number: int = 0
     known: int = 0
-    """Trials of combinations that were measured before on this host."""
+    """How many are of combinations that were measured before on this host."""
+
+    def __add__(self, other: Trials) -> Trials:
+        return Trials(self.seconds + other.seconds, self.number + other.number, self.known + other.known)
+
+    def times(self, share: float) -> Trials:
+        """Return this share of the trials."""
+        return Trials(share * self.seconds, round(share * self.number), round(share * self.known))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The trials of combinations, by how many rounds they get."""
+
+    first: Trials = Trials()
+    """Everything once."""
+    least: Trials = Trials()
+    """All trials, if verdicts that stop the rounds are decided as early as possible …"""
+    most: Trials = Trials()
+    """… and if none of them is; the same where the number of rounds is fixed or known from an earlier sweep."""
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.seconds + other.seconds, self.trials + other.trials, self.known + other.known)
+        return Work(self.first + other.first, self.least + other.least, self.most + other.most)
 
     def times(self, share: float) -> Work:
-        """Return this share of the trials."""
-        return Work(share * self.seconds, round(share * self.trials), round(share * self.known))
+        """Return the work of this share of the combinations."""
+        return Work(self.first.times(share), self.least.times(share), self.most.times(share))
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The predicted duration of a sweep without a budget."""
 
-    first: Work
-    """Everything once."""
-    least: Work
-    """All trials, if verdicts that stop the rounds are decided as early as possible …"""
-    most: Work
-    """… and if none of them is; the same where the number of rounds is fixed or known from an earlier sweep."""
+    work: Work
     once_s: float
     """The start, imports, reports and the tracker."""
 
@@ -88,23 +102,20 @@ def predicted_cost(plan: Plan, output: Path, is_left: Callable[[Trial], bool] = 
     wanted = {c.id for c in able}
     for folder in _on_this_host(output):
         earlier.read(folder, wanted)
-    works = {c.id: _works(c, plan.passes, earlier, is_left) for c in able}
+    works = {c.id: _work(c, plan.passes, earlier, is_left) for c in able}
     # Of a search it is not known which further combinations it measures.
     chosen = [id for id in works if plan.search is None or not all(is_left(Trial(id, name)) for name in plan.passes)]
     others = sorted(works.keys() - set(chosen))
     share = max(0, plan.size - len(chosen)) / max(1, len(others))
-    first, least, most = (
-        sum((works[id][i] for id in chosen), Work()) + sum((works[id][i] for id in others), Work()).times(share)
-        for i in range(3)
-    )
-    return Cost(first, least, most, start_s + earlier.once(able, plan.size))
+    work = sum((works[id] for id in chosen), Work()) + sum((works[id] for id in others), Work()).times(share)
+    return Cost(work, start_s + earlier.once(able, plan.size))
 
 
-def _works(
+def _work(
     combination: Combination, passes: Sequence[PassName], earlier: _Earlier, is_left: Callable[[Trial], bool]
-) -> list[Work]:
-    """Return the trials of a combination that are left: everything once, the fewest and the most rounds."""
-    found = [Work()] * 3
+) -> Work:
+    """Return the trials of a combination that are left."""
+    work = Work()
     for name in passes:
         most = rounds_of(combination, name)
         least = most
@@ -117,10 +128,9 @@ def _works(
         else:
             seconds = statistics.median(measured)
         left = [is_left(Trial(combination.id, name, number)) for number in range(most)]
-        for place, count in enumerate((1, least, most)):
-            trials = sum(left[:count])
-            found[place] += Work(trials * seconds, trials, 0 if measured is None else trials)
-    return found
+        numbers = [sum(left[:rounds]) for rounds in (1, least, most)]
+        work += Work(*(Trials(number * seconds, number, 0 if measured is None else number) for number in numbers))
+    return work
 
 
 def rounds_of(combination: Combination, pass_name: PassName) -> int:

@@ -55,7 +55,7 @@ def print_plan(plan: Plan, out: Console, output: Path, is_left: Callable[[Trial]
         f"passes      {', '.join(passes)} ({at_most}{rounds} timing {'round' if rounds == 1 else 'rounds'})",
         *_search(plan),
         *_without_comparisons(plan),
-        f"trials      {_span(cost.least.trials, cost.most.trials)} in {shards} {'shard' if shards == 1 else 'shards'}",
+        f"trials      {_span(cost.work.least.number, cost.work.most.number)} in {shards} {'shard' if shards == 1 else 'shards'}",
         *_times(cost, None if plan.cluster else parse_seconds(plan.budget), plan.budget),
     ):
         out.print(Text(line), soft_wrap=True)
@@ -85,7 +85,7 @@ def _without_comparisons(plan: Plan) -> Iterator[str]:
 
 def _times(cost: Cost, budget_s: float | None, budget: object) -> Iterator[str]:
     """Yield the predicted duration, and that a budget does not suffice to measure everything once."""
-    first, least, most = (cost.once_s + work.seconds for work in (cost.first, cost.least, cost.most))
+    first, least, most = (cost.once_s + trials.seconds for trials in (cost.work.first, cost.work.least, cost.work.most))
     if budget_s is None:
         yield f"about       {_duration(least, most)}, {_source(cost)}"
         return
@@ -105,12 +105,12 @@ def _span(least: int, most: int) -> str:
 
 def _source(cost: Cost) -> str:
     """Return what the prediction is based on."""
-    work = cost.most
-    if not work.trials:
+    trials = cost.work.most
+    if not trials.number:
         return "nothing is left to measure"
-    if not work.known:
+    if not trials.known:
         return "by the protocol: nothing of it was measured before on this host"
-    share = "all" if work.known == work.trials else f"{work.known:,} of {work.trials:,}"
+    share = "all" if trials.known == trials.number else f"{trials.known:,} of {trials.number:,}"
     return f"by earlier sweeps on this host ({share} trials were measured before)"
 
 

@@ -445,17 +445,24 @@ def count_layers(
         device = device_of(module)
         if device is not None and device.type == "meta":
             return _without_values(module, inputs, formulas, reason, recorders)
-        method = f"{FOR_REAL}: {reason}"
-        for gradients in (without_autograd, torch.no_grad):  # a forward may need autograd for a gradient of its own
+
+        def for_real(gradients: Callable[[], AbstractContextManager[Any]]) -> LayerTable:
+            given = on_device(inputs, device or "cpu")
+            method = f"{FOR_REAL}: {reason}"
+            return count_forward(Structure(module), given, formulas, method, gradients, recorders=recorders)
+
+        try:
             try:
-                given = on_device(inputs, device or "cpu")
-                return count_forward(Structure(module), given, formulas, method, gradients, recorders=recorders)
-            except FormulaFailed as failed:
-                raise failed.error from None
-            except Exception:  # whatever the forward raises
-                if gradients is torch.no_grad:
-                    raise
-        raise AssertionError
+                return for_real(without_autograd)
+            except FormulaFailed:
+                raise
+            except (
+                Exception
+            ):  # the forward may raise anything, also because it needs autograd for a gradient of its own
+                pass
+            return for_real(torch.no_grad)
+        except FormulaFailed as failed:
+            raise failed.error from None
 
 
 @contextmanager

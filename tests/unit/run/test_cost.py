@@ -73,8 +73,8 @@ def test_a_sweep_takes_as_long_as_it_did_before(tmp_path: Path, waits_s: float) 
     plan = plan_of("a", "b")
     measured(tmp_path, plan, waits_s=waits_s)
     found = predicted_cost(plan, tmp_path)
-    assert (found.most.known, found.most.trials) == (8, 8)
-    assert found.most.seconds == pytest.approx(2 * (0.25 + 3 * 2.0))
+    assert (found.work.most.known, found.work.most.number) == (8, 8)
+    assert found.work.most.seconds == pytest.approx(2 * (0.25 + 3 * 2.0))
     assert found.once_s == pytest.approx(IMPORT_S + END_S + 7 * GAP_S)
 
 
@@ -95,15 +95,15 @@ def test_a_combination_that_is_new_takes_what_others_of_its_framework_took_besid
 ) -> None:
     measured(tmp_path, plan_of("a", "b"))
     found = predicted_cost(plan_of("a", "new", rounds=5), tmp_path)
-    assert (found.most.known, found.most.trials) == (6, 12)
-    assert found.most.seconds == pytest.approx((0.25 + 5 * 2.0) + (0.25 + 5 * (1.5 + 0.5)))
+    assert (found.work.most.known, found.work.most.number) == (6, 12)
+    assert found.work.most.seconds == pytest.approx((0.25 + 5 * 2.0) + (0.25 + 5 * (1.5 + 0.5)))
 
 
 def test_without_earlier_sweeps_the_protocol_decides(tmp_path: Path) -> None:
     plan = plan_of("a", "b")
     found = predicted_cost(plan, tmp_path)
-    assert found.most.known == 0
-    assert found.most.seconds == pytest.approx(2 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
+    assert found.work.most.known == 0
+    assert found.work.most.seconds == pytest.approx(2 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
     measured(tmp_path, plan, host="another")
     assert predicted_cost(plan, tmp_path) == found
 
@@ -111,7 +111,7 @@ def test_without_earlier_sweeps_the_protocol_decides(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     plan = plan_of("a")
     measured(tmp_path, plan).plan.write_text("{")
-    assert predicted_cost(plan, tmp_path).most.known == 0
+    assert predicted_cost(plan, tmp_path).work.most.known == 0
 
 
 def test_a_dry_run_names_the_source_of_its_prediction(tmp_path: Path) -> None:
@@ -144,9 +144,10 @@ def test_how_many_rounds_verdicts_need_is_known_from_an_earlier_sweep(tmp_path: 
     """Before, it is a span; a round takes 2 s as before, everything else 0.25 s for each of both combinations."""
     plan = sequential("a", "b")
     found = predicted_cost(plan, tmp_path)
-    for work, trials in ((found.first, 2 + 2), (found.least, 2 + 2 * 3), (found.most, 2 + 2 * 12)):
-        assert work.trials == trials
-        assert work.seconds == pytest.approx(trials * cost.TRIAL_S["fake"] + (trials - 2) * 1.5)
+    work = found.work
+    for trials, number in ((work.first, 2 + 2), (work.least, 2 + 2 * 3), (work.most, 2 + 2 * 12)):
+        assert trials.number == number
+        assert trials.seconds == pytest.approx(number * cost.TRIAL_S["fake"] + (number - 2) * 1.5)
     lines = told(plan, tmp_path)
     assert lines["trials"] == "8 to 26 in 1 shard"
     assert lines["about"].startswith("12 to 40 s, by the protocol")
@@ -155,12 +156,12 @@ def test_how_many_rounds_verdicts_need_is_known_from_an_earlier_sweep(tmp_path: 
     folder.note_decided("ca", 4)
     folder.note_decided("cb", 5)
     found = predicted_cost(plan, tmp_path)
-    assert found.least == found.most
-    assert found.most.trials == 2 + 4 + 5
-    assert found.most.seconds == pytest.approx(2 * 0.25 + 9 * 2.0)
+    assert found.work.least == found.work.most
+    assert found.work.most.number == 2 + 4 + 5
+    assert found.work.most.seconds == pytest.approx(2 * 0.25 + 9 * 2.0)
     folder.note_decided("cb", 5, "budget")  # which does not tell how many it needs
     found = predicted_cost(plan, tmp_path)
-    assert (found.least.trials, found.most.trials) == (2 + 4 + 3, 2 + 4 + 12)
+    assert (found.work.least.number, found.work.most.number) == (2 + 4 + 3, 2 + 4 + 12)
 
 
 def test_a_sweep_with_a_budget_does_not_take_longer(tmp_path: Path) -> None:
@@ -186,9 +187,9 @@ def test_of_a_search_it_is_not_known_what_is_measured(tmp_path: Path) -> None:
     plan = plan_of(*"abcdefghij")
     plan = dataclasses.replace(plan, search=SearchPlan((SearchGoal("latency/forward", "minimize"),), 6, "TPESampler"))
     found = predicted_cost(plan, tmp_path)
-    assert found.most.trials == 24
-    assert found.most.seconds == pytest.approx(6 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
-    assert predicted_cost(plan, tmp_path, lambda trial: trial.combination_id > "cc").most.trials == 12
+    assert found.work.most.number == 24
+    assert found.work.most.seconds == pytest.approx(6 * (3 * 1.5 + 4 * cost.TRIAL_S["fake"]))
+    assert predicted_cost(plan, tmp_path, lambda trial: trial.combination_id > "cc").work.most.number == 12
 
 
 def test_a_dry_run_says_that_nothing_is_compared(tmp_path: Path) -> None:
