@@ -66,6 +66,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     new = read_sweep(located(options.new, place, "NEW"), options.new, "NEW", options.trust)
     compared = set_against(_with_thresholds(new, options.threshold), base, options.base)
     metrics = _metrics(options.metric, new)
+    if new == base:  # a nightly check that compares a sweep with itself would succeed every night
+        message = f"is the same sweep as BASE ({options.base}), in which nothing can have changed: name two sweeps."
+        raise UserError([Problem("NEW", options.new, message)])
     counted = dataclasses.replace(compared, metrics=tuple(metrics), rows=_only(compared, metrics))
     changes = changes_of(counted, metrics)
     _write(options, compared, changes)

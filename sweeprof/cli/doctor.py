@@ -54,7 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="import no framework, measure noise briefly, and run no suite"
     )
-    parser.add_argument("--strict", action="store_true", help="exit with 2 if something would distort measurements")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit with 2 if something would distort measurements, or the named device cannot be used",
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--uri", metavar="ADDRESS", help="check whether this MLflow server answers")
     add_output(parser)

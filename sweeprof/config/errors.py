@@ -99,6 +99,8 @@ def _located(problem: Problem, files: Sequence[tuple[Path, list[_Entry]]], given
     plain = key.removeprefix("axes.")
     if any(plain == one or re.match(rf"{re.escape(one)}[.\[]", plain) for one in given):
         return problem
+    if any(f"{one}.".startswith(f"{plain}.{problem.value}.") for one in given):  # a wrong name below the key
+        return problem
     value = _plain(str(problem.value))
     # A key may stand below `axes`, `zip`, `variants` …; what is wrong may be a name below it.
     for wanted in (f"{key}.{problem.value}", key, f"axes.{key}"):

@@ -33,10 +33,12 @@ def device(name: str) -> Iterator[Finding]:
     section = f"Device {name}"
     answer = _answer("sweeprof.doctor.device", name, PROBE_S)
     if isinstance(answer, str):
-        yield known(section, "torch", None, answer)
+        yield Finding(section, "torch", None, answer, distorts=True)
         return
+    is_unusable = name != "cpu" and all(check["value"] is None for check in answer.values())
     for title, check in answer.items():
-        yield known(section, title, check["value"], check["reason"] or "unknown")
+        finding = known(section, title, check["value"], check["reason"] or "unknown")
+        yield dataclasses.replace(finding, distorts=is_unusable)
 
 
 def conformance(name: str) -> Iterator[Finding]:

@@ -36,7 +36,7 @@ class Finding:
     """Why it is not known."""
     advice: Advice | None = None
     distorts: bool = False
-    """Whether it makes small differences untrustworthy."""
+    """Whether it makes small differences untrustworthy, or measurements on the named device impossible."""
 
 
 def known(section: str, name: str, value: object | None, reason: str = "the system does not report it") -> Finding:

@@ -418,6 +418,8 @@ def test_what_the_command_line_gives_is_not_looked_for_in_a_file(called: Command
     ran = called("--config-dir", "mine", "+sweep=small", "batch_size=0", "limits.timeout_s=-1")
     assert "error: batch_size: 0 is not" in ran.err
     assert "error: limits.timeout_s: -1 is not" in ran.err
+    (error,) = errors(called("model=mlp", "model.torch.width=4"))
+    assert error.startswith("error: model.torch: 'width' is not an argument of sweeprof.zoo.mlp.torch_model.")
 
 
 def test_a_mistake_in_a_model_file_has_its_line(called: Command, tmp_path: Path) -> None:

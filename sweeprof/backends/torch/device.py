@@ -104,6 +104,8 @@ def device_checks(device: str) -> Mapping[str, DeviceCheck]:
 
 def _tried(check: Callable[[TorchModel, Inputs], str], device: str) -> DeviceCheck:
     try:
+        if device == "cpu":
+            raise Unsupported("this is measured of accelerators only")
         if device not in accelerators():
             raise Unsupported(f"torch has no device {device!r} here. Known: {', '.join(['cpu', *accelerators()])}")
         module = torch.nn.Linear(WIDTH, WIDTH).eval().to(device)

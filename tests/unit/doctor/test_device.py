@@ -17,6 +17,8 @@ def test_a_device_that_is_not_there() -> None:
     assert {(finding.value, finding.reason) for finding in found} == {
         (None, "torch has no device 'xpu' here. Known: cpu")
     }
+    assert all(finding.distorts for finding in found)
+    assert not any(finding.distorts for finding in device("cpu"))
 
 
 def test_every_measurement_has_a_value_or_a_reason() -> None:

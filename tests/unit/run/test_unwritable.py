@@ -56,6 +56,7 @@ def place(tmp_path: Path) -> Path:
     """A folder of sweeps with one in it."""
     folder = sweep_folder(tmp_path / "outputs" / "name" / "2026-11-22_10-00-00", fake_plan({"a": {}}))
     write_json(folder.path / "comparison.json", comparison())
+    write_json(tmp_path / "earlier.json", {**comparison().to_dict(), "sweep_id": "earlier"})
     return tmp_path / "outputs"
 
 
@@ -73,7 +74,7 @@ def test_reports_and_sync_say_that_the_folder_cannot_be_written(
             (subcommand("report"), [str(folder)]),
             (subcommand("sync"), [str(folder)]),
             (subcommand("compare"), [str(folder), "--tag", "nightly", "--output", str(place)]),
-            (subcommand("compare"), [str(folder), str(folder), "--json", str(place / "new.json")]),
+            (subcommand("compare"), [str(place.parent / "earlier.json"), str(folder), "--json", str(place / "new.json")]),
         ):
             assert main(words) == 1
             (line,) = _errors(capsys)
