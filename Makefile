@@ -153,7 +153,7 @@ clean:
 	rm -rf $(VENV) .hydra build dist .mypy_cache .ruff_cache .pytest_cache .coverage.json
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --upgrade-deps $(VENV)
 
 # pip compiles modules in one process only.
 define install

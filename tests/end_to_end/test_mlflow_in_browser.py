@@ -183,13 +183,17 @@ def test_runs_are_sorted_and_filtered_by_the_ratio_without_a_saved_view(server: 
 
 def test_the_charts_are_drawn_for_every_measured_combination(links: Links, server: str, page: Page) -> None:
     opened_view(page, view(links, server, "charts", "CHART"), ROWS)
-    page.locator(".parcoords .dimension").nth(6).wait_for(timeout=WAIT_MS)
+    names = [*AXES, *reversed(HEADLINES)]
+    # Each line's text is that of its ticks and its name. They are drawn one after the other.
+    script = """count => {
+        const lines = [...document.querySelectorAll(".parcoords .dimension")];
+        return lines.length === count && lines.map(line => line.textContent);
+    }"""
+    lines = page.wait_for_function(script, arg=len(names), timeout=WAIT_MS).json_value()
+    assert [name for name, line in zip(names, lines, strict=True) if name not in line] == []
     assert charts(page, 7)[:7] == [[["bar", MEASURED]]] * 5 + [[["scatter", MEASURED]]] * 2
     shown = page.get_by_test_id("experiment-view-compare-runs-chart-area").inner_text()
     assert re.findall(r"^([A-Za-z][\w -]*)\s*\((\d+)\)", shown, re.M)[:3] == SECTIONS
-    # Each line's text is that of its ticks and its name.
-    lines = page.locator(".parcoords .dimension").evaluate_all("all => all.map(line => line.textContent)")
-    assert [name for name, line in zip([*AXES, *reversed(HEADLINES)], lines, strict=True) if name not in line] == []
 
 
 def test_the_history_draws_a_line_over_the_nights(server: str, page: Page) -> None:

@@ -64,9 +64,9 @@ def test_durations(text: object, seconds: float | None) -> None:
 def test_time_that_is_left_goes_to_what_is_not_decided(tmp_path: Path) -> None:
     """The time is used up after a few rounds: the near pair has more of them than the far one, and the sweep is complete."""
     folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
-    write_json(folder.budget, {"ends": time.time() + 3})
+    write_json(folder.budget, {"ends": time.time() + ENOUGH_S})
     run_shard(folder, 0)
-    assert time.time() <= folder.budget.stat().st_mtime + 3 + 2  # a trial that has begun ends
+    assert time.time() <= folder.budget.stat().st_mtime + ENOUGH_S + 2  # a trial that has begun ends
     comparison = comparison_of(folder)
     rounds = {row.combination_id: row.rounds_complete for row in comparison.rows}
     assert rounds["cfar"] == 3
