@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from sweeprof.backends.torch.device import CHECKS, device_checks
 from sweeprof.cli.run import run_command
 from sweeprof.doctor import conformance as suite
+from sweeprof.doctor import device as doctor_device
 from sweeprof.doctor.device import conformance, device
 
 
@@ -18,7 +21,14 @@ def test_a_device_that_is_not_there() -> None:
         (None, "torch has no device 'xpu' here. Known: cpu")
     }
     assert all(finding.distorts for finding in found)
-    assert not any(finding.distorts for finding in device("cpu"))
+
+
+def test_the_cpu_has_no_such_measurements_and_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = {name: dataclasses.asdict(check) for name, check in device_checks("cpu").items()}
+    monkeypatch.setattr(doctor_device, "_answer", lambda *_: checks)
+    found = list(device("cpu"))
+    assert {finding.reason for finding in found} == {"this is measured of accelerators only"}
+    assert not any(finding.distorts for finding in found)
 
 
 def test_every_measurement_has_a_value_or_a_reason() -> None:
