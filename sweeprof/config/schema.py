@@ -309,7 +309,7 @@ class CompareSettings:
         None,
         "The axis values of the combination that others are compared with, the id of a combination, or another sweep. null: those "
         "of {backend: torch, backend.precision: fp32, backend.precision_method: convert, backend.channels_last: false} whose axes "
-        "the sweep varies and have this value; {backend: torch} if there are none.",
+        "the sweep varies and have this value; of several backends without torch the first; {backend: torch} if there are none.",
     )
     thresholds: dict[str, float] = _key(
         {},

@@ -37,6 +37,7 @@ from sweeprof.results.validation import damaged, validated
 MOST_OUTPUT_BYTES = 2**31
 """Of the outputs of a combination, unpacked."""
 
+THE_BASELINES = "the baseline's"
 KEPT_BYTES = 4 * 2**20
 """Outputs kept in a record at most; enough for 1,000 classes of 1,000 samples."""
 
@@ -369,14 +370,14 @@ def _common(own: Quality, base: Quality) -> Mapping[str, HostArray]:
     return {name: array for name, array in own.further_outputs.items() if name in base.further_outputs}
 
 
-def incomparable(own: Quality, base: Quality) -> str | None:
-    """Return why the outputs of two sides cannot be compared; None if they can."""
+def incomparable(own: Quality, base: Quality, whose: str = THE_BASELINES) -> str | None:
+    """Return why the outputs of two sides cannot be compared, None if they can; ``whose``: what those of ``base`` are called."""
     if own.is_varying or base.is_varying:
         return "batches of a side have outputs of different shapes, as padding to the longest sample of each batch makes them"
     for name, ours, theirs in pairs_of_outputs(own, base):
         if ours.shape != theirs.shape:
             subject = f"the shape of {name!r}" if name else "their shape"
-            return f"{subject} is {ours.shape}, the baseline's {theirs.shape}"
+            return f"{subject} is {ours.shape}, {whose} {theirs.shape}"
     return None
 
 

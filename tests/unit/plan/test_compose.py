@@ -37,6 +37,8 @@ PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true
         ([], {"backend": "torch"}),
         (["batch_size=1,8"], {"backend": "torch"}),
         (["backend=tensorflow"], {}),
+        (["backend=onnxruntime,tensorflow"], {"backend": "onnxruntime"}),
+        (["backend=jax,tensorflow", PRECISIONS], {"backend": "jax", "backend.precision": "fp32"}),
         (["backend=torch,torch_compile"], {"backend": "torch"}),
         ([PRECISIONS], {"backend.precision": "fp32"}),
         (["backend.precision=bf16,int8-dynamic"], {"backend": "torch"}),
