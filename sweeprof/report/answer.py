@@ -223,13 +223,24 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
         is_all = sum(candidate_name(comparison, row) == other for row in comparison.rows) <= 1
         where = "" if is_all else f" for {_place(comparison, cases[0].row)}"
         return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}{where}."
-    parts = [f"{winner} is {_word(metric, True)} than {loser} in {_extent(len(wins), len(cases))} cases"]
+    extent = _extent(len(wins), len(cases))
+    are_some_certain = any(case.is_certain for case in cases)
+    note = _certain_of(wins) if are_some_certain else ""
+    parts = [f"{winner} is {_word(metric, True)} than {loser} in {extent} cases{note}"]
     if other_wins == (overall < 1):
         parts[0] += f", {_amount(overall)} overall"
-    parts += _exceptions(comparison, metric, loser, losses)
+    parts += _exceptions(comparison, metric, loser, losses, are_some_certain)
     if equal:
         parts.append(f"they are about equal in {equal} {'case' if equal == 1 else 'cases'}")
     return "; ".join(parts) + "."
+
+
+def _certain_of(cases: Sequence[_Case]) -> str:
+    """Return how many of some cases are certain, in brackets; empty if all are."""
+    certain = sum(case.is_certain for case in cases)
+    if certain == len(cases):
+        return ""
+    return f" ({certain or 'none'} of them certain)" if len(cases) > 1 else " (not certain)"
 
 
 def _extent(count: int, total: int) -> str:
@@ -253,17 +264,28 @@ def _no_difference(
     return f"{who} are {adjective}{where}{within}."
 
 
-def _exceptions(comparison: Comparison, metric: MetricInfo, side: str, cases: Sequence[_Case]) -> list[str]:
-    """Return the cases in which the side that loses overall is better."""
+def _exceptions(
+    comparison: Comparison, metric: MetricInfo, side: str, cases: Sequence[_Case], are_some_certain: bool
+) -> list[str]:
+    """Return the cases in which the side that loses overall is better.
+
+    Args:
+        are_some_certain: whether any case of the comparison is certain; then it is said of which of these that they are not.
+    """
     if not cases:
         return []
     furthest = sorted(cases, key=lambda case: abs(math.log(case.ratio)), reverse=True)
     if len(cases) > MOST_EXCEPTIONS:
         most = furthest[0]
         at_most = f"at most {_amount(most.ratio)} (for {_place(comparison, most.row)})"
-        return [f"{side} is {_word(metric, True)} in {len(cases)}, {at_most}"]
-    told = [f"{side} is {_amount(furthest[0].ratio)} {_word(metric, True)} for {_place(comparison, furthest[0].row)}"]
-    told += [f"{_amount(case.ratio)} for {_place(comparison, case.row)}" for case in furthest[1:]]
+        note = _certain_of(cases) if are_some_certain else ""
+        return [f"{side} is {_word(metric, True)} in {len(cases)}{note}, {at_most}"]
+    told = []
+    for case in furthest:
+        note = _certain_of([case]) if are_some_certain else ""
+        word = "" if told else f"{side} is "
+        adjective = "" if told else f"{_word(metric, True)} "
+        told.append(f"{word}{_amount(case.ratio)} {adjective}for {_place(comparison, case.row)}{note}")
     return [" and ".join(told)]
 
 
@@ -298,6 +320,9 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
         count = len(sides[winner])
         reach = "" if total == 1 else " overall" if count == total else f" in the {count} that it has"
         parts[0] += f", {_amount(overall[winner])} {_word(metric, overall[winner] < 1)} than {base}{reach}"
+        certain = sum(case.is_certain for case in sides[winner])
+        if certain < count and any(case.is_certain for case in everything):
+            parts[0] += f" (certain in {certain or 'none'} of {count} cases)" if count > 1 else " (not certain)"
     for name, count in close[winner].most_common(MOST_EXCEPTIONS):
         parts.append(f"{name} is within {percent(threshold)} of it" + ("" if total == 1 else f" in {count}"))
     for name, cases in winners.items():

@@ -147,6 +147,32 @@ SENTENCES: list[tuple[Comparison, str]] = [
         f"jax is the slowest overall, 2.0× slower than torch. {SURE}",
     ),
     (
+        swept(
+            [
+                ({"backend": b, "batch_size": n}, timed(t, rounds))
+                for b, n, t, rounds in (
+                    *(("torch", 1, 1.0, 5), ("torch", 2, 1.0, 5), ("torch", 3, 1.0, 5), ("torch", 4, 1.0, 5)),
+                    *(("jax", 1, 3.0, 5), ("jax", 2, 3.0, 1), ("jax", 3, 3.0, 1), ("jax", 4, 0.5, 2)),
+                )
+            ],
+            {"backend": "torch"},
+        ),
+        "torch is faster than jax in 3 of 4 cases (1 of them certain), 1.9× overall; "
+        "jax is 2.0× faster for batch_size 4 (not certain). Confidence: low (1 round in 3 of 4). " + AGAIN,
+    ),
+    (
+        swept(
+            [
+                ({"backend": b, "batch_size": n}, timed(t, rounds))
+                for b, t, rounds in (("torch", 1.0, 5), ("jax", 2.0, 5), ("ort", 0.5, 1))
+                for n in (1, 2)
+            ],
+            {"backend": "torch"},
+        ),
+        "ort is the fastest of 3 in both cases, 2.0× faster than torch overall (certain in none of 2 cases); "
+        "jax is the slowest overall, 2.0× slower than torch. Confidence: medium (1 round in 2 of 4). " + AGAIN,
+    ),
+    (
         of_backends({"torch": [1, 1], "jax": [1.01, 1], "ort": [0.99, 1]}),
         f"torch, jax and ort are equally fast in both cases, within 5 %. {SURE}",
     ),
@@ -465,6 +491,13 @@ def table_of(comparison: Comparison) -> dict[tuple[str, int], tuple[float, str]]
     return found
 
 
+def certain_places(comparison: Comparison) -> dict[tuple[str, int], bool]:
+    """Of each row that is compared, by model and batch size, whether its verdict is certain."""
+    rows = [row for row in comparison.rows if usable(row)]
+    verdicts = {(row.axes["model"], row.axes["batch_size"]): str(row.cells["latency/forward"].verdict) for row in rows}
+    return {place: verdict in ("better", "worse", "same") for place, verdict in verdicts.items()}
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
     comparison = two_sided(seed)
@@ -472,11 +505,12 @@ def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
     text = answer(comparison).finding
     counts = {word: sum(outcome == word for _, outcome in table.values()) for word in ("faster", "slower", "equal")}
     found = re.match(
-        r"(torch|jax) is faster than (torch|jax) in (both|all (\d+)|(\d+) of (\d+)) cases(?:, ([\d.]+ ?[×%]) overall)?",
+        r"(torch|jax) is faster than (torch|jax) in (both|all (\d+)|(\d+) of (\d+)) cases"
+        r"(?: \((not|\d+|none)(?: of them)? certain\))?(?:, ([\d.]+ ?[×%]) overall)?",
         text,
     )
     assert found, text
-    winner, loser, extent, whole, some, total, overall = found.groups()
+    winner, loser, extent, whole, some, total, certain, overall = found.groups()
     wins, losses = ("faster", "slower") if winner == "jax" else ("slower", "faster")
     assert counts[wins] == int(some or whole or 2)
     assert len(table) == int(total or whole or 2), extent
@@ -487,9 +521,15 @@ def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
     else:
         assert counts[wins] > 0
         assert (winner == "jax") == (mean > 1)
+    are_certain = certain_places(comparison)
+    won = [is_certain for place, is_certain in are_certain.items() if table[place][1] == wins]
+    told_certain = len(won) if certain is None else 0 if certain in ("not", "none") else int(certain)
+    assert told_certain == (sum(won) if any(are_certain.values()) else len(won))
     equal = re.search(r"they are about equal in (\d+)", text)
     assert counts["equal"] == (int(equal[1]) if equal else 0)
-    many = re.search(rf"; {loser} is faster in (\d+), at most ([\d.]+ ?[×%]) \(for (\w), batch_size (\d+)\)", text)
+    many = re.search(
+        rf"; {loser} is faster in (\d+)(?: \([^)]*\))?, at most ([\d.]+ ?[×%]) \(for (\w), batch_size (\d+)\)", text
+    )
     if many:
         assert int(many[1]) == counts[losses] > 2
         told_cases = [(many[2], many[3], many[4])]
@@ -499,6 +539,10 @@ def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
         part = re.search(rf"; {loser} is ([^;]*)", text)
         told_cases = re.findall(r"([\d.]+ ?[×%]) (?:faster )?for (\w), batch_size (\d+)", part[1] if part else "")
         assert len(told_cases) == counts[losses]
+    if many is None and any(are_certain.values()):
+        uncertain = re.findall(r"for (\w), batch_size (\d+) \(not certain\)", text)
+        lost = [place for place in table if table[place][1] == losses and not are_certain[place]]
+        assert {(model, int(size)) for model, size in uncertain} == set(lost)
     for told_amount, model, size in told_cases:
         ratio, outcome = table[model, int(size)]
         assert outcome == losses
