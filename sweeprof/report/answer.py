@@ -280,7 +280,7 @@ def _exceptions(
         at_most = f"at most {_amount(most.ratio)} (for {_place(comparison, most.row)})"
         note = _certain_of(cases) if are_some_certain else ""
         return [f"{side} is {_word(metric, True)} in {len(cases)}{note}, {at_most}"]
-    told = []
+    told: list[str] = []
     for case in furthest:
         note = _certain_of([case]) if are_some_certain else ""
         word = "" if told else f"{side} is "
