@@ -84,6 +84,19 @@ def test_an_excluded_combination_has_the_name_of_the_users_own_model() -> None:
     assert names == ["torch_model", "torch_model"]
 
 
+def test_a_model_of_a_sweep_file_is_the_users_own(tmp_path: Path) -> None:
+    """It has its name, and neither arguments nor builders of the default model, which would be measured beside it."""
+    (tmp_path / "sweep").mkdir()
+    node = "model: {torch: {_target_: sweeprof.zoo.mlp.torch_model, pretrained: false}}"
+    (tmp_path / "sweep" / "mine.yaml").write_text(f"axes: {{backend: [torch, tensorflow]}}\n{node}\n")
+    plan = planning.planned(["+sweep=mine", "tracking=none"], tmp_path)
+    words = ("model.torch._target_=sweeprof.zoo.mlp.torch_model", "model.torch.pretrained=false")
+    typed = planning.planned([*words, "backend=torch,tensorflow", "tracking=none"])
+    assert [c.axes["model"] for c in plan.combinations] == ["torch_model", "torch_model"]
+    assert [c.id for c in plan.combinations] == [c.id for c in typed.combinations]
+    assert [c.unsupported is None for c in plan.combinations] == [True, False]
+
+
 def test_the_identity_of_an_inference_does_not_depend_on_the_training_step() -> None:
     adam = {"optimizer": "adam", "loss": "mean"}
     for mode, alike in (("inference", True), ("training", False)):
