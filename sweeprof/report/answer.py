@@ -377,8 +377,7 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
                 f"{len(found)} of {len(cases)} combinations are {word}, at most {_amount(most.ratio)} ({name})"
             )
     if not parts:
-        same = "nothing is certain to have changed" if len(certain) < len(cases) else "nothing has changed"
-        parts.append(f"{same} in {len(cases)} combinations" if len(cases) > 1 else same)
+        parts.append(_unchanged(metric, len(cases), is_certain=len(certain) == len(cases)))
     subject = "" if metric.name in STEPS else f"by {metric_title(metric, comparison.rows)}, "
     yield f"Since {when}: {subject}{'; '.join(parts)}."
     others = []
@@ -392,18 +391,28 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
         yield f"Also worse: {', '.join(others)}."
 
 
+def _unchanged(metric: MetricInfo, count: int, is_certain: bool) -> str:
+    """Return that no combination of ``count`` differs by a metric; other metrics may have changed."""
+    if metric.name not in STEPS:
+        same = "nothing has changed" if is_certain else "nothing is certain to have changed"
+        return f"{same} in {count} combinations" if count > 1 else same
+    what = "the time of a training step" if metric.name == STEPS[0] else "the latency"
+    same = f"{what} has not changed" if is_certain else f"{what} is not certain to have changed"
+    return f"{same} in any of {count} combinations" if count > 1 else same
+
+
 def _lacking(comparison: Comparison) -> Iterator[str]:
     """Return which sides of a comparison have no result at all; since another sweep, which results are gone."""
     if comparison.against is not None:
         tell = combination_namer(comparison)
         failed = [row for row in comparison.rows if row.baseline_has_values and not row.has_values]
         if failed:
-            verb = "has" if len(failed) == 1 else "have"
-            yield f"{_combinations(len(failed))} {verb} no result any more ({tell(failed[0].axes)}: {failed[0].status})."
+            verb, such_as = ("has", "") if len(failed) == 1 else ("have", "such as ")
+            yield f"{_combinations(len(failed))} {verb} no result any more ({such_as}{tell(failed[0].axes)}: {failed[0].status})."
         absent = comparison.against.absent
         if absent:
-            verb = "is" if len(absent) == 1 else "are"
-            yield f"{_combinations(len(absent))} {verb} missing ({tell(absent[0])})."
+            verb, such_as = ("is", "") if len(absent) == 1 else ("are", "such as ")
+            yield f"{_combinations(len(absent))} {verb} missing ({such_as}{tell(absent[0])})."
     elif comparison.baseline:
         sides: dict[str, list[Row]] = {}
         for row in comparison.rows:

@@ -303,11 +303,11 @@ def test_changes_since_another_sweep() -> None:
         f"Since 20 November: 2 of 4 combinations are slower, at most 15 % (batch_size=8); batch_size=64 is 2.0× faster. {SURE}"
     )
     assert told(answer(set_against(before, before, "nightly"))) == (
-        f"Since 20 November: nothing has changed in 4 combinations. {SURE}"
+        f"Since 20 November: the latency has not changed in any of 4 combinations. {SURE}"
     )
     few = of_backends({"torch": [1, 9, 1, 1]}, rounds=1)
     assert told(answer(set_against(few, before, "nightly"))) == (
-        f"Since 20 November: nothing is certain to have changed in 4 combinations. Confidence: low (1 round). {AGAIN}"
+        f"Since 20 November: the latency is not certain to have changed in any of 4 combinations. Confidence: low (1 round). {AGAIN}"
     )
     assert "Measure the other sweep again" in str(answer(set_against(before, few, "nightly")))
     old = dataclasses.replace(before, created="2025-03-01T03:00:00+00:00")
@@ -350,7 +350,7 @@ def test_results_that_are_gone_since_another_sweep() -> None:
     before = of_backends({"torch": [1, 1, 1, 1]}, sweep_id="s0", created="2026-11-20T03:00:00+00:00")
     now = of_backends({"torch": [1, "oom", "oom"]})
     assert told(answer(set_against(now, before, "nightly"))) == (
-        "Since 20 November: nothing has changed. 2 combinations have no result any more (batch_size=8: oom). "
+        "Since 20 November: the latency has not changed. 2 combinations have no result any more (such as batch_size=8: oom). "
         f"1 combination is missing (batch_size=512). {SURE}"
     )
 
