@@ -319,7 +319,7 @@ def test_changes_since_another_sweep() -> None:
         ),
     )
     assert told(answer(set_against(after, other, "nightly"))) == (
-        "No combination can be compared with nightly of 20 November. 4 combinations are missing (backend=jax)."
+        "No combination can be compared with nightly of 20 November. 4 combinations are missing (such as backend=jax)."
     )
 
 
