@@ -350,8 +350,9 @@ class Composer:
         return varied or found
 
     def name(self) -> str:
-        """Return the name of the sweep."""
-        return str(self.config.name or "+".join(self._files) or "adhoc")
+        """Return the name of the sweep: as given, or that of its files, ``a+b``; one in a folder, ``team/a``, is called ``team-a``."""
+        named_by_files = re.sub(r"[^\w.\-+ ]", "-", "+".join(self._files))
+        return str(self.config.name or named_by_files or "adhoc")
 
     def sharded(
         self,

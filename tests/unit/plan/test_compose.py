@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -95,6 +96,25 @@ def test_a_model_of_a_sweep_file_is_the_users_own(tmp_path: Path) -> None:
     assert [c.axes["model"] for c in plan.combinations] == ["torch_model", "torch_model"]
     assert [c.id for c in plan.combinations] == [c.id for c in typed.combinations]
     assert [c.unsupported is None for c in plan.combinations] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("named", "name"),
+    [
+        ("one", "one"),
+        ("[one,two]", "one+two"),
+        ("team/three", "team-three"),
+        ("[one,team/three]", "one+team-three"),
+        ("größe", "größe"),
+    ],
+)
+def test_a_plan_with_the_name_of_its_sweep_files_can_be_read(tmp_path: Path, named: str, name: str) -> None:
+    (tmp_path / "sweep" / "team").mkdir(parents=True)
+    for number, file in enumerate(("one", "two", "team/three", "größe"), 1):
+        (tmp_path / "sweep" / f"{file}.yaml").write_text(f"axes: {{batch_size: [{number}]}}\n")
+    plan = planning.planned([f"+sweep={named}", "tracking=none"], tmp_path)
+    assert plan.name == name
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))).name == name
 
 
 def test_the_identity_of_an_inference_does_not_depend_on_the_training_step() -> None:

@@ -307,7 +307,8 @@ def test_changes_since_another_sweep() -> None:
     )
     few = of_backends({"torch": [1, 9, 1, 1]}, rounds=1)
     assert told(answer(set_against(few, before, "nightly"))) == (
-        f"Since 20 November: the latency is not certain to have changed in any of 4 combinations. Confidence: low (1 round). {AGAIN}"
+        "Since 20 November: the latency is not certain to have changed in any of 4 combinations. "
+        f"Confidence: low (1 round). {AGAIN}"
     )
     assert "Measure the other sweep again" in str(answer(set_against(before, few, "nightly")))
     old = dataclasses.replace(before, created="2025-03-01T03:00:00+00:00")
