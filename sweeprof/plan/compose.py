@@ -350,7 +350,7 @@ class Composer:
         return varied or found
 
     def name(self) -> str:
-        """Return the name of the sweep: as given, or that of its files, ``a+b``; one in a folder, ``team/a``, is called ``team-a``."""
+        """Return the name of the sweep: as given, or that of its files: ``a+b``; ``team-a`` for a file ``team/a``."""
         named_by_files = re.sub(r"[^\w.\-+ ]", "-", "+".join(self._files))
         return str(self.config.name or named_by_files or "adhoc")
 
