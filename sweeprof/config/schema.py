@@ -667,8 +667,8 @@ class Config:
     dry_run: bool = _key(False, "true: print the plan and measure nothing.", c.BOOLEAN)
     resume: str | None = _key(
         None,
-        "A sweep to resume: its folder, or `last` for the newest (of this name, if the command names or describes a sweep). "
-        "Missing and failed trials are measured.",
+        "A sweep to resume: its folder, `last` for the newest (of this name, if the command names or describes a sweep), or "
+        "`NAME/last`. Missing and failed trials are measured.",
         c.optional(c.matching("(?s).", "is not a sweep to resume: a folder of a sweep, last.")),
     )
     retry_statuses: list[str] = _key(
