@@ -15,6 +15,7 @@ from typing import Literal
 from sweeprof.report.cells import axis_text, is_training, one_line, value_of
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
 from sweeprof.report.search import search_sentences
+from sweeprof.report.selection import uncertain_selection
 from sweeprof.report.summary import headline
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
@@ -446,6 +447,10 @@ def _qualifying(comparison: Comparison, metric: MetricInfo | None) -> str:
             f"None of {total} combinations fulfils all conditions ({'; '.join(map(one_line, comparison.constraints))})."
         )
     text = f"{len(good)} of {total} combinations {'fulfils' if len(good) == 1 else 'fulfil'} all conditions"
+    uncertain = uncertain_selection(comparison)
+    count = sum(row.combination_id in uncertain for row in good)
+    if count:
+        text += " (not certain)" if len(good) == 1 else f" ({count} of them not certain)"
     best = None if metric is None else _best_of(good, metric)
     if metric is None or best is None:
         return f"{text}."
