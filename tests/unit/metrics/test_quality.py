@@ -133,6 +133,7 @@ def test_numbers(columns: int) -> None:
         ("quality/accuracy", SCORES, None, "the dataset has no labels"),
         ("quality/mse", SCORES, None, "the dataset has no labels"),
         ("quality/mse", SCORES, CLASSES, "the targets are not numbers of the outputs' shape"),
+        ("quality/accuracy", SCORES, 0.5 * SCORES, "; of numbers there are quality/mse, quality/mae and quality/r2"),
         ("quality/miou", SCORES, CLASSES, "the targets are not one class per pixel or token"),
         ("quality/accuracy", SCORES, CLASSES + 7, "the outputs have the classes 0 to "),
         ("quality/accuracy", TOKENS, IDS[:, :-1], "the outputs are not one row of class scores per sample"),
