@@ -482,11 +482,16 @@ def _best(comparison: Comparison, metric: MetricInfo | None) -> str:
         if best is None:
             continue
         row, value = best
+        word = "lowest" if metric.better == "lower" else "highest"
         if len(rows) == 1:
-            parts.append(f"the {title} of {_name(comparison, row)} is {value}")
-        else:
-            word = "lowest" if metric.better == "lower" else "highest"
+            verb = "are" if title.endswith("s") and metric.unit != "s" else "is"
+            parts.append(f"the {title} of {_name(comparison, row)} {verb} {value}")
+        elif metric.unit == "s":
             parts.append(f"the {word} {title} is {value} ({_name(comparison, row)})")
+        elif len({_value(row, metric) for row in rows}) == 1:
+            parts.append(f"by {title}, all {len(rows)} combinations are equal ({value})")
+        else:
+            parts.append(f"by {title}, the {word} value is {value} ({_name(comparison, row)})")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
 

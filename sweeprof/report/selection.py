@@ -201,7 +201,8 @@ def _qualifying(comparison: Comparison) -> tuple[str, tuple[str, ...]]:
         return "", ()
     rows = sorted_rows(comparison)
     fitting, missing = [row for row in rows if not row.misses], [row for row in rows if row.misses]
-    title = f"{len(fitting)} of {len(rows)} combinations qualify: {' and '.join(comparison.constraints)}"
+    verb = "qualifies" if len(fitting) == 1 else "qualify"
+    title = f"{len(fitting)} of {len(rows)} combinations {verb}: {' and '.join(comparison.constraints)}"
     tell, message = combination_namer(comparison), _RowTexts(comparison, _infos(comparison))
     uncertain = uncertain_selection(comparison)
     notes = {id: f" (not certain: {text})" for id, text in uncertain.items()}

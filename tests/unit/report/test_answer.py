@@ -197,6 +197,20 @@ SENTENCES: list[tuple[Comparison, str]] = [
     (swept([({"batch_size": n}, timed(n / 1e3)) for n in (2, 1)], {}), "The lowest latency is 1.00 ms (batch_size 1)."),
     (
         swept(
+            [({"n": n}, Measurement("params/total", "params", "lower", value)) for n, value in ((1, 40), (2, 30))], {}
+        ),
+        "By parameters, the lowest value is 30 (n 2).",
+    ),
+    (
+        swept([({"n": n}, Measurement("params/total", "params", "lower", 30)) for n in (1, 2)], {}),
+        "By parameters, all 2 combinations are equal (30).",
+    ),
+    (
+        swept([({"model": "mlp"}, Measurement("params/total", "params", "lower", 30))], {}),
+        "The parameters of mlp are 30.",
+    ),
+    (
+        swept(
             [({"mode": "inference"}, timed(1e-3)), ({"mode": "training"}, timed(4e-3, name="latency/iteration"))], {}
         ),
         "The latency of inference is 1.00 ms; the time of a training step of training is 4.00 ms.",
