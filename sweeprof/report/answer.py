@@ -16,7 +16,7 @@ from sweeprof.report.cells import axis_text, is_training, one_line, value_of
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
 from sweeprof.report.search import search_sentences
 from sweeprof.report.selection import uncertain_selection
-from sweeprof.report.summary import headline
+from sweeprof.report.summary import headline, same_environment
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
 from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
@@ -577,7 +577,9 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
     elif codes["interval_crosses_threshold"]:
         advice = _less_spread(comparison)
     elif codes["different_environment"]:
-        advice = "Measure both on one host."
+        apart = next(case.row for case in cases if case.cell.verdict_reason == "different_environment")
+        text = "measure both on one host" if "host" in apart.differs else same_environment(comparison, apart)
+        advice = f"{text[:1].upper()}{text[1:]}."
     return advice
 
 

@@ -353,6 +353,12 @@ def test_the_reasons_for_a_low_confidence() -> None:
     assert told(answer(apart)).endswith(
         "Confidence: low (1 measured in another environment). Measure both on one host."
     )
+    fewer = [
+        dataclasses.replace(row, environment={"processors available": 1 + (row.axes["backend"] == "jax")}, cells={})
+        for row in crossing.rows
+    ]
+    apart = dataclasses.replace(crossing, rows=compare_rows(fewer, measured, 0.05))
+    assert answer(apart).advice == "Measure both with the same processors available."
     noise = (Warning("spread_high", "IQR is 31 %", "wait"),)
     noisy = dataclasses.replace(crossing, rows=tuple(dataclasses.replace(row, warnings=noise) for row in crossing.rows))
     assert answer(noisy).reasons[-1] == "2 noisy rows"
