@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable
+from io import TextIOWrapper
 from typing import IO, Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -75,6 +76,8 @@ def guard_output() -> None:
     """Make everything that this process prints and logs printable, tracebacks included; every command begins with it."""
     log_as_a_program()
     logging.setLogRecordFactory(_PrintableRecord)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a letter of a path that the terminal's encoding lacks is no error
     if not isinstance(sys.stdout, _Printable):
         sys.stdout = cast("TextIO", _Printable(sys.stdout, None))
     if not isinstance(sys.stderr, _Printable):

@@ -24,7 +24,11 @@ from sweeprof.terminal import console, error_console
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
-    parser.add_argument("folder", metavar="DIR", help="the folder of a sweep, or `last` for the newest below --output")
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        help="the folder of a sweep; last or NAME/last: the newest",
+    )
     parser.add_argument(
         "--wait", action="store_true", help="wait until no job is left; Ctrl-C stops waiting, not the jobs"
     )

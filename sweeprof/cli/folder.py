@@ -1,4 +1,4 @@
-"""The argument DIR of the subcommands: the folder of a sweep, or `last`."""
+"""The argument DIR of the subcommands: the folder of a sweep, `last`, or `NAME/last`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from sweeprof.errors import Damaged, Problem, UserError
-from sweeprof.storage.folder import Folder, sweeps
+from sweeprof.storage.folder import Folder, last_sweep
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -30,18 +30,12 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def sweep_folder(given: str, output: Path) -> Folder:
-    """Return the folder of a sweep; for ``last`` the newest below ``output``.
+    """Return the folder of a sweep; for ``last``, or ``NAME/last``, the newest below ``output``.
 
     Raises:
         UserError: it is not the folder of a sweep, it contains links, or its plan cannot be read.
     """
-    if given == "last":
-        newest = next(sweeps(output.absolute()), None)
-        if newest is None:
-            raise UserError([Problem("DIR", given, f"finds no sweep below {output}.")])
-        folder = newest
-    else:
-        folder = Folder(Path(given).absolute())
+    folder = last_sweep(given, output.absolute(), "DIR") or Folder(Path(given).absolute())
     if not folder.plan.is_file():
         raise UserError([Problem("DIR", given, "is not the folder of a sweep: it has no plan.json.")])
     folder.check_links()

@@ -39,7 +39,11 @@ docs/reports.md describes each.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = EPILOG
-    parser.add_argument("folder", metavar="DIR", help="the folder of a sweep, or `last` for the newest below --output")
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        help="the folder of a sweep; last or NAME/last: the newest",
+    )
     parser.add_argument("--format", metavar="NAMES", default="", help=f"also write: {', '.join(FORMATS)}, all")
     add_trust(parser)
     add_output(parser)

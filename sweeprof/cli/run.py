@@ -18,7 +18,7 @@ from rich.text import Text
 from sweeprof import __version__
 from sweeprof.cli import completion
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
-from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, doubled
+from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, doubled, with_quotes
 from sweeprof.config.reference import help_lines
 from sweeprof.config.renames import with_present_name, without_earlier
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
@@ -175,7 +175,7 @@ def _known_keys(flags: Sequence[str]) -> set[str]:
 
 def _for_hydra(argument: str, known: Collection[str]) -> str:
     key, _, value = argument.partition("=")
-    value = _HASH.sub(_quoted_if_endless, _listed(key, value))
+    value = _HASH.sub(_quoted_if_endless, with_quotes(_listed(key, value)))
     if key == "compare.baseline":
         value = _quoted_baseline(value)
     if value.startswith(("[", "{")):

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="DIR",
-        help="the folder of a sweep, `last` for the newest below --output, or `unsent` for all there that were not sent",
+        help="the folder of a sweep; last or NAME/last: the newest; unsent: all below --output that were not sent",
     )
     parser.add_argument(
         "settings",

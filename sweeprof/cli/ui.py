@@ -64,7 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = EPILOG
     parser.add_argument(
-        "folder", metavar="DIR", nargs="?", default="last", help="the folder of a sweep (default: the newest)"
+        "folder",
+        metavar="DIR",
+        nargs="?",
+        default="last",
+        help="the folder of a sweep; last or NAME/last: the newest (default: last)",
     )
     add_output(parser)
     parser.add_argument(

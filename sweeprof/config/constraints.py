@@ -97,8 +97,9 @@ def mapping(message: str, accepts: Callable[[Mapping[object, object]], bool] | N
     )
 
 
-def _is_folder_name(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[\w.\- ]+", value) is not None and value.strip(". ") != ""
+def is_folder_name(value: object) -> bool:
+    """True for the name of a sweep, which is that of a folder."""
+    return isinstance(value, str) and re.fullmatch(r"[\w.\-+ ]+", value) is not None and value.strip(". ") != ""
 
 
 def _is_folder(value: object) -> bool:
@@ -132,8 +133,8 @@ TIME = Constraint(lambda value: parse_seconds(value) is not None, "is not a dura
 SIZE = Constraint(lambda value: parse_size(value) is not None, "is not a size, such as 2GiB.")
 FOLDER = Constraint(_is_folder, "is not the full path of a folder.")
 FOLDER_NAME = Constraint(
-    _is_folder_name,
-    "is not a name: letters, digits, '.', '_', '-' and spaces, in quotes if it looks like a number.",
+    is_folder_name,
+    "is not a name: letters, digits, '.', '_', '-', '+' and spaces, in quotes if it looks like a number.",
 )
 TRACKING_URI = matching(
     r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://",

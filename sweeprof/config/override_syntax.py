@@ -25,13 +25,36 @@ def spelled(value: object) -> str:
 
 def _reads_as_itself(text: str) -> bool:
     keyword = text.lower() in ("true", "false", "null", "inf", "nan")
-    return re.fullmatch(r"[A-Za-z_][\w./\-]*", text) is not None and not keyword
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./\-]*", text) is not None and not keyword
 
 
 def quoted(text: str) -> str:
     """Return ``text`` in quotes; in Hydra's grammar a backslash is one, but for those before a quote."""
     escaped = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text).replace("'", "\\'")
     return f"'{escaped}'"
+
+
+_QUOTED_OR_WORDS = re.compile(r"""'[^']*'|"[^"]*"|[^'",\[\]{}()]+""")
+_MAPPING_KEY = re.compile(r"\s*[\w.@/]+\s*:\s*")
+
+
+def with_quotes(value: str) -> str:
+    """Return the value of an override with quotes around words that Hydra's grammar does not allow without them.
+
+    These have letters outside of ASCII, or begin with ``~/``. A value with a backslash or an interpolation stays as it is.
+    """
+    if "\\" in value or "${" in value:
+        return value
+
+    def replacement(found: re.Match[str]) -> str:
+        words = found[0]
+        key = _MAPPING_KEY.match(words) if value.startswith(("{", "[")) else None
+        begin = key[0] if key else ""
+        text = words.removeprefix(begin).strip()
+        is_allowed = text.isascii() and not text.startswith("~/")
+        return words if words[0] in "'\"" or is_allowed else begin + quoted(text)
+
+    return _QUOTED_OR_WORDS.sub(replacement, value)
 
 
 def as_typed(override: str) -> str:

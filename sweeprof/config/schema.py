@@ -309,7 +309,7 @@ class CompareSettings:
         None,
         "The axis values of the combination that others are compared with, the id of a combination, or another sweep. null: those "
         "of {backend: torch, backend.precision: fp32, backend.precision_method: convert, backend.channels_last: false} whose axes "
-        "the sweep varies and have this value; {backend: torch} if there are none.",
+        "the sweep varies and have this value; of several backends without torch the first; {backend: torch} if there are none.",
     )
     thresholds: dict[str, float] = _key(
         {},
@@ -667,8 +667,8 @@ class Config:
     dry_run: bool = _key(False, "true: print the plan and measure nothing.", c.BOOLEAN)
     resume: str | None = _key(
         None,
-        "A sweep to resume: its folder, or `last` for the newest (of this name, if the command names or describes a sweep). "
-        "Missing and failed trials are measured.",
+        "A sweep to resume: its folder, `last` for the newest (of this name, if the command names or describes a sweep), or "
+        "`NAME/last`. Missing and failed trials are measured.",
         c.optional(c.matching("(?s).", "is not a sweep to resume: a folder of a sweep, last.")),
     )
     retry_statuses: list[str] = _key(

@@ -36,6 +36,22 @@ class ClassScores:
     """True if there is one row per sample."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownClass:
+    """A target that is no class of the outputs."""
+
+    sample: int
+    label: int
+    classes: int
+    is_per_sample: bool
+
+    def reason(self, samples_before: int) -> str:
+        """Return why there are no class scores; ``samples_before``: those of earlier batches."""
+        part = "" if self.is_per_sample else f"; tokens and pixels of the class {IGNORED_CLASS} do not count"
+        sample = samples_before + self.sample
+        return f"sample {sample} has the label {self.label}, and the outputs have the classes 0 to {self.classes - 1}{part}"
+
+
 def with_two_classes(outputs: Array) -> Array:
     """Return a single logit ``(n, 1)``, which decides between two classes at zero, as scores ``(n, 2)``; others as they are."""
     if outputs.ndim == 2 and outputs.shape[1] == 1:
@@ -43,8 +59,8 @@ def with_two_classes(outputs: Array) -> Array:
     return outputs
 
 
-def class_scores(outputs: Array, targets: Array) -> ClassScores | None:
-    """Return the scores of the true and all other classes; None if the targets are not classes of these outputs.
+def class_scores(outputs: Array, targets: Array) -> ClassScores | UnknownClass | None:
+    """Return the scores of the true and all other classes; None if the targets are not one class for each row of the outputs.
 
     Args:
         outputs: ``(n, classes)``, ``(n, tokens, classes)``, or for images ``(n, classes, height, width)`` or
@@ -71,7 +87,11 @@ def class_scores(outputs: Array, targets: Array) -> ClassScores | None:
         counted = classes != IGNORED_CLASS
         scores, classes = scores[counted], classes[counted]
     if ((classes < 0) | (classes >= scores.shape[1])).any():
-        return None
+        is_unknown = (targets < 0) | (targets >= scores.shape[1])
+        if outputs.ndim > 2:
+            is_unknown &= targets != IGNORED_CLASS
+        first = tuple(np.argwhere(is_unknown)[0])
+        return UnknownClass(int(first[0]), int(targets[first]), scores.shape[1], is_per_sample=outputs.ndim == 2)
     return ClassScores(scores, classes, is_per_sample=outputs.ndim == 2)
 
 
@@ -167,11 +187,11 @@ class NumberSums:
 
         A column is a number of each sample. Above :data:`MOST_COLUMNS` of them, all elements are in one column.
         """
-        if not np.issubdtype(targets.dtype, np.number) or not len(targets) or len(outputs) != len(targets):
+        if not np.issubdtype(targets.dtype, np.number) or not len(targets):
+            return None
+        if len(outputs) != len(targets) or outputs.size != targets.size:
             return None
         answers, wanted = (side.reshape(len(side), -1).astype(np.float64) for side in (outputs, targets))
-        if answers.shape != wanted.shape:
-            return None
         if answers.shape[1] > MOST_COLUMNS:
             answers, wanted = answers.reshape(-1, 1), wanted.reshape(-1, 1)
         errors = answers - wanted

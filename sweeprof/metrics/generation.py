@@ -9,16 +9,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.compute import counted
-from sweeprof.metrics.latency import Rounds, described_samples, over_rounds, rate, single
+from sweeprof.metrics.latency import Rounds, described_samples, over_rounds, percentile_over_rounds, rate
 from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.results.generation import Generation, TokenTimes
 from sweeprof.results.peaks import Peaks
-from sweeprof.results.record import Warning
-from sweeprof.results.statistics import percentile_needs
 
 NOT_GENERATED = Missing("nothing was generated: add mode=generation")
 FUSED = Missing("the generation is one program, which does not tell when a token is complete")
@@ -216,14 +212,8 @@ def _percentile(timing: Rounds, percentile: int) -> Estimate | Missing:
     missing = FUSED if _is_fused(timing) else _over_tokens(timing, 3)
     if missing is not None:
         return missing
-    needed = percentile_needs(percentile)
-    by_round = [later_gaps(round) for round in timing]
-    fewest = min(map(len, by_round))
-    if fewest < needed:
-        return Missing(f"n<{needed}: a round has {fewest} gaps; raise protocol.min_samples or generation.new_tokens")
-    estimate = single([float(np.percentile(gaps, percentile)) for gaps in by_round], timing)
-    warnings: tuple[Warning, ...] = tuple(warning for round in timing for warning in round.warnings)
-    return replace(estimate, detail={"n": sum(map(len, by_round))}, warnings=warnings)
+    too_few = "gaps; raise protocol.min_samples or generation.new_tokens"
+    return percentile_over_rounds([later_gaps(round) for round in timing], percentile, timing, too_few)
 
 
 def _unchanged(value: float) -> float:

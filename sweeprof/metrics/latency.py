@@ -63,6 +63,24 @@ def iteration(timing: Rounds) -> Estimate | Missing:
     return over_rounds(timing, lambda seconds: seconds) if timing[0].is_training else _not_trained(timing)
 
 
+@metric(name="latency/p90", unit="s", better="lower")
+def p90(timing: Rounds) -> Estimate | Missing:
+    """90th percentile of the wall time of a single step: a forward, or with mode=training a whole training step."""
+    return _percentile(timing, 90)
+
+
+@metric(name="latency/p95", unit="s", better="lower")
+def p95(timing: Rounds) -> Estimate | Missing:
+    """95th percentile of the wall time of a single step: a forward, or with mode=training a whole training step."""
+    return _percentile(timing, 95)
+
+
+@metric(name="latency/p99", unit="s", better="lower")
+def p99(timing: Rounds) -> Estimate | Missing:
+    """99th percentile of the wall time of a single step: a forward, or with mode=training a whole training step."""
+    return _percentile(timing, 99)
+
+
 @metric(name="latency/first_step", unit="s", better="lower")
 def first_step(timing: Rounds) -> Estimate:
     """Wall time of the very first step of a process: tracing, compiling, allocation and lazy initialisation included."""
@@ -173,12 +191,19 @@ def over_rounds(
     timing: Rounds,
     convert: Callable[[float], float],
     samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,
+    are_of_steps: bool = True,
 ) -> Estimate:
     """Return the estimate of ``convert(seconds)``, and what the pairs of an interleaved run and the calibration kernel make of it.
 
     ``convert`` must be monotonic, so that it may be applied to medians and bounds.
+
+    Args:
+        are_of_steps: whether a sample is of steps; the detail says of how many, if it averages several.
     """
     estimate = _estimated(timing, convert, samples_of)
+    loops = max(round.loops for round in timing)
+    if are_of_steps and loops > 1:
+        estimate = replace(estimate, detail={**estimate.detail, "steps per sample": loops})
     paired: list[float] = []
     if any(round.baseline for round in timing):
         paired = [convert(_paired(round, samples_of)) for round in timing]
@@ -300,7 +325,7 @@ def _transfer(timing: Rounds, name: str) -> Estimate | Missing:
         return Missing("mode=generation: transfers are measured with mode=inference")
     if name not in timing[0].transfers:
         return Missing("the model runs on the host: nothing is transferred")
-    return over_rounds(timing, lambda seconds: seconds, lambda timing: timing.transfers[name])
+    return over_rounds(timing, lambda seconds: seconds, lambda timing: timing.transfers[name], are_of_steps=False)
 
 
 def single(values: Sequence[float], timing: Rounds) -> Estimate:
@@ -313,6 +338,32 @@ def single(values: Sequence[float], timing: Rounds) -> Estimate:
         rounds=rounds,
         round_numbers=tuple(round.round for round in timing),
     )
+
+
+def _percentile(timing: Rounds, percentile: int) -> Estimate | Missing:
+    """Return a percentile of the times of single steps; of samples of several steps, which average them, there is none."""
+    loops = max(round.loops for round in timing)
+    if loops > 1:
+        return Missing(f"a sample is the mean of {loops} steps; protocol.sample_s=0 times every step by itself")
+    missing = _of_generation(timing)
+    too_few = "samples; raise protocol.min_samples"
+    return missing or percentile_over_rounds([round.samples for round in timing], percentile, timing, too_few)
+
+
+def percentile_over_rounds(
+    by_round: Sequence[Sequence[float]], percentile: int, timing: Rounds, too_few: str
+) -> Estimate | Missing:
+    """Return the geometric mean of a percentile of each round's times.
+
+    Args:
+        too_few: what there are too few of, and what to do then.
+    """
+    needed, fewest = percentile_needs(percentile), min(map(len, by_round))
+    if fewest < needed:
+        return Missing(f"n<{needed}: a round has {fewest} {too_few}")
+    estimate = single([float(np.percentile(seconds, percentile)) for seconds in by_round], timing)
+    warnings = tuple(warning for round in timing for warning in round.warnings)
+    return replace(estimate, detail={"n": sum(map(len, by_round))}, warnings=warnings)
 
 
 def _estimator(rounds: tuple[float, ...], within: str) -> str:

@@ -129,18 +129,18 @@ def _rank_counts(quality: Quality) -> Mapping[int, int] | Missing:
         return Counter(quality.ranks)
     if quality.rank_counts is not None:
         return {int(rank): count for rank, count in quality.rank_counts.items()}
+    return Missing(_why_not_classes(quality))
+
+
+def _why_not_classes(quality: Quality) -> str:
     if quality.targets is None and not quality.is_labelled:
-        return Missing(NO_LABELS)
+        return NO_LABELS
+    if quality.unknown_class is not None:
+        return quality.unknown_class
     if quality.predictions is None and (quality.numbers is None or quality.outputs.ndim < 2):
-        return Missing("the outputs are not one row of class scores per sample")
-    if quality.targets is not None and quality.outputs.ndim == 2:
-        classes = max(2, quality.outputs.shape[1])  # a single logit decides between two
-        for sample, label in enumerate(quality.targets):
-            if not 0 <= label < classes:
-                return Missing(
-                    f"sample {sample} has the label {label}, and the outputs have the classes 0 to {classes - 1}"
-                )
-    return Missing("the targets are not one class per sample, token or pixel")
+        return "the outputs are not one row of class scores per sample"
+    see = "" if quality.numbers is None else "; of numbers there are quality/mse, quality/mae and quality/r2"
+    return f"the targets are not one class per sample, token or pixel{see}"
 
 
 @metric(name="quality/agreement", unit="abs", better="lower")

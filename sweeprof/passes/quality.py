@@ -17,8 +17,10 @@ from sweeprof.display import Displayed
 from sweeprof.errors import Damaged, Unsupported
 from sweeprof.measuring.scores import (
     Array,
+    ClassScores,
     ClassTally,
     NumberSums,
+    UnknownClass,
     class_scores,
     has_nan,
     most_likely,
@@ -35,6 +37,7 @@ from sweeprof.results.validation import damaged, validated
 MOST_OUTPUT_BYTES = 2**31
 """Of the outputs of a combination, unpacked."""
 
+THE_BASELINES = "the baseline's"
 KEPT_BYTES = 4 * 2**20
 """Outputs kept in a record at most; enough for 1,000 classes of 1,000 samples."""
 
@@ -89,6 +92,8 @@ class Quality(Displayed):
     """By name what the metrics of quality that the config names have computed."""
     nan_samples: int = 0
     """Number of samples of which the evaluated output has a NaN."""
+    unknown_class: str | None = None
+    """The first target that is no class of the outputs, in words."""
 
     @property
     def tracebacks(self) -> Sequence[str]:
@@ -144,6 +149,8 @@ class Quality(Displayed):
             data["numbers"] = asdict(self.numbers)
         if self.left_out:
             data["left_out"] = list(self.left_out)
+        if self.unknown_class is not None:
+            data["unknown_class"] = self.unknown_class
         if self.scores:
             data["scores"] = {name: asdict(score) for name, score in self.scores.items()}
         return data
@@ -168,6 +175,7 @@ class Quality(Displayed):
             stored.left_out,
             stored.scores,
             stored.nan_samples,
+            stored.unknown_class,
         )
 
 
@@ -189,6 +197,7 @@ class _StoredQuality:
     seconds: float | None = None
     further_outputs: dict[str, _StoredOutputs] = field(default_factory=dict)
     nan_samples: int = 0
+    unknown_class: str | None = None
     is_varying: bool = False
     is_labelled: bool | None = None
     rank_counts: dict[str, int] | None = None
@@ -235,6 +244,9 @@ class _Tally:
         self._targets: list[int] | None = []
         self._ranks: list[int] | None = []
         self._per_sample, self._per_element = ClassTally(), ClassTally()
+        self._are_classes = True
+        """False as soon as a batch has targets that are no classes: those of the other batches are not all targets."""
+        self._unknown_class: str | None = None
         self._numbers: NumberSums | None = None
         self._are_numbers = True
         self._is_labelled = False
@@ -267,14 +279,21 @@ class _Tally:
     def _add_targets(self, main: HostArray, targets: Array) -> None:
         is_one_each = targets.size == len(main) and targets.dtype.kind in "iub"
         found = class_scores(main, targets)
-        ranks = None if found is None else ranks_of(found)
-        if found is not None and ranks is not None:
-            (self._per_sample if found.is_per_sample else self._per_element).add(found, ranks)
-        is_class = found is not None and found.is_per_sample
-        known = found.classes if found is not None and is_class else targets.reshape(-1) if is_one_each else None
+        known = targets.reshape(-1) if is_one_each else None
+        ranks = None
+        if isinstance(found, ClassScores):
+            ranks_of_rows = ranks_of(found)
+            (self._per_sample if found.is_per_sample else self._per_element).add(found, ranks_of_rows)
+            if found.is_per_sample:
+                known, ranks = found.classes, ranks_of_rows
+        else:
+            self._are_classes = False
+        if isinstance(found, UnknownClass) and self._unknown_class is None:
+            self._unknown_class = found.reason(self._samples - len(main))
         self._targets = _extended(self._targets, known)
-        self._ranks = _extended(self._ranks, ranks if is_class else None)
-        sums = NumberSums.of(main, targets) if found is None and self._are_numbers else None
+        self._ranks = _extended(self._ranks, ranks)
+        # Also where this batch has classes: of counts that are compared with one number each, a batch may have 0 and 1 only.
+        sums = NumberSums.of(main, targets) if self._are_numbers else None
         if sums is None:
             self._numbers, self._are_numbers = None, False
         else:
@@ -309,7 +328,7 @@ class _Tally:
         else:
             outputs = {name: np.concatenate(kept) for name, kept in self._kept.items()}
         main = main_output(outputs)
-        per_element = self._per_element if self._per_element.rank_counts else None
+        per_element = self._per_element if self._are_classes and self._per_element.rank_counts else None
         is_per_sample = self._ranks is not None
         loss_sum = self._per_sample.loss_sum if is_per_sample else per_element.loss_sum if per_element else None
         confusion = None if per_element is None or per_element.confusion is None else per_element.confusion.tolist()
@@ -325,9 +344,10 @@ class _Tally:
             self._is_labelled,
             None if per_element is None else {str(rank): n for rank, n in sorted(per_element.rank_counts.items())},
             None if confusion is None else (tuple(confusion[0]), tuple(confusion[1]), tuple(confusion[2])),
-            self._numbers,
+            None if self._are_classes else self._numbers,
             tuple(self._left_out),
             nan_samples=self._nan_samples,
+            unknown_class=self._unknown_class,
         )
 
 
@@ -350,14 +370,14 @@ def _common(own: Quality, base: Quality) -> Mapping[str, HostArray]:
     return {name: array for name, array in own.further_outputs.items() if name in base.further_outputs}
 
 
-def incomparable(own: Quality, base: Quality) -> str | None:
-    """Return why the outputs of two sides cannot be compared; None if they can."""
+def incomparable(own: Quality, base: Quality, whose: str = THE_BASELINES) -> str | None:
+    """Return why the outputs of two sides cannot be compared, None if they can; ``whose``: what those of ``base`` are called."""
     if own.is_varying or base.is_varying:
         return "batches of a side have outputs of different shapes, as padding to the longest sample of each batch makes them"
     for name, ours, theirs in pairs_of_outputs(own, base):
         if ours.shape != theirs.shape:
             subject = f"the shape of {name!r}" if name else "their shape"
-            return f"{subject} is {ours.shape}, the baseline's {theirs.shape}"
+            return f"{subject} is {ours.shape}, {whose} {theirs.shape}"
     return None
 
 

@@ -16,6 +16,13 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
 
 KEY = "compare.baseline"
+DEFAULT_BASELINE = {
+    "backend": "torch",
+    "backend.precision": "fp32",
+    "backend.precision_method": "convert",
+    "backend.channels_last": False,
+}
+"""The plainest value of each axis."""
 FindSweep = Callable[[str, str], Path]
 """Returns the folder or the ``comparison.json`` of another sweep, by its reference and the name of this sweep.
 

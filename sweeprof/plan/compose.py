@@ -48,7 +48,7 @@ from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
-from sweeprof.plan.baseline import Chosen, FindSweep, chosen_baseline, compare_problems
+from sweeprof.plan.baseline import DEFAULT_BASELINE, Chosen, FindSweep, chosen_baseline, compare_problems
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs, metrics_of_precisions
 from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
@@ -63,13 +63,6 @@ from sweeprof.results.compare import Excluded
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName
 
-DEFAULT_BASELINE = {
-    "backend": "torch",
-    "backend.precision": "fp32",
-    "backend.precision_method": "convert",
-    "backend.channels_last": False,
-}
-"""The plainest value of each axis."""
 SHOWN_GRIDS = 3
 """Grids of a sweep that is too large whose sizes are shown."""
 
@@ -345,14 +338,21 @@ class Composer:
         return {} if any(key in self._narrowed for key in gone) else chosen
 
     def _default_baseline(self) -> dict[str, object]:
-        """The default's axes that the sweep has with the default's value; those that it varies, where it varies any."""
+        """The default's axes that the sweep has with the default's value; those that it varies, where it varies any.
+
+        Of several backends without the default's, the first is the baseline.
+        """
         found = {key: value for key, value in DEFAULT_BASELINE.items() if value in self.axes.get(key, [])}
+        backends = self.axes.get("backend", [])
+        if "backend" not in found and len(backends) > 1:
+            found = {"backend": backends[0], **found}
         varied = {key: value for key, value in found.items() if len(self.axes[key]) > 1}
         return varied or found
 
     def name(self) -> str:
-        """Return the name of the sweep."""
-        return str(self.config.name or "+".join(self._files) or "adhoc")
+        """Return the name of the sweep: as given, or that of its files: ``a+b``; ``team-a`` for a file ``team/a``."""
+        named_by_files = re.sub(r"[^\w.\-+ ]", "-", "+".join(self._files))
+        return str(self.config.name or named_by_files or "adhoc")
 
     def sharded(
         self,

@@ -9,13 +9,13 @@ import dataclasses
 import hashlib
 import json
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from typing import Any
 
+from sweeprof.config.constraints import is_folder_name
 from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
@@ -27,10 +27,6 @@ from sweeprof.results.validation import damaged, validated
 SCHEMA_VERSION = 2
 """1: trials were listed, and every combination had its config in full. 2: trials follow from the passes and the order's seed, and
 equal parts of configs are written once."""
-
-
-_NAME = re.compile(r"[\w.\- ]+")
-"""Of a sweep: that of a folder."""
 
 Point = Json
 """A value per axis."""
@@ -273,7 +269,7 @@ class _Config:
 def _check(plan: Plan) -> None:
     """Raise :class:`Damaged` for a plan that its types alone allow: files and folders are named by its ids and its name."""
     check_id(plan.sweep_id, "sweep_id")
-    if not _NAME.fullmatch(plan.name) or not plan.name.strip(". "):
+    if not is_folder_name(plan.name):
         raise damaged(plan.name, "the name of a sweep", ["name"])
     try:
         datetime.fromisoformat(plan.created).astimezone()

@@ -347,31 +347,31 @@ class Section:
         return Resolver(self.groups.loader, self.config, fixed, {})
 
     def _model_keys(self, settings: Sequence[str]) -> list[str]:
-        return [key for key in (*self.arguments.fixed, *settings) if key.startswith("model.")]
+        return [key for key in (*self.arguments.fixed, *settings, *self._file_keys) if key.startswith("model.")]
 
     def _own_model(self, model: Json, settings: tuple[str, ...]) -> Json:
         return without_other_builders(model, self._model_keys(settings))
 
     def _own_dataset(self, dataset: Json, settings: tuple[str, ...]) -> Json:
         """The dataset without the keys of the default one: who names another class, and chooses no file, has another dataset."""
-        given = {key for key in (*self.arguments.fixed, *settings, *self._dataset_keys) if key.startswith("dataset.")}
+        given = {key for key in (*self.arguments.fixed, *settings, *self._file_keys) if key.startswith("dataset.")}
         if "dataset._target_" not in given or "dataset" in self.arguments.fixed or "dataset" in self.keys:
             return dataset
         own = {key.split(".")[1] for key in given}
         return {key: value for key, value in dataset.items() if key in own}
 
     @cached_property
-    def _dataset_keys(self) -> list[str]:
-        """Return the keys below ``dataset`` that the sweep files set."""
+    def _file_keys(self) -> list[str]:
+        """Return the keys below ``model`` and ``dataset`` that the sweep files set."""
         named = self.arguments.fixed.get(SWEEP_GROUP)
         value = None if named is None else named.value()
         found: list[str] = []
         for name in value if isinstance(value, list) else [value]:
             path = None if name is None else config_file(source_folders(self.config), "sweep", str(name))
             content = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
-            part = content.get("dataset") if isinstance(content, Mapping) else None
-            found += [f"dataset.{key}" for key in part] if isinstance(part, Mapping) else []
-        return found
+            if isinstance(content, Mapping):
+                found += [key for part in ("model", "dataset") for key in _keys_below(part, content.get(part))]
+        return list(dict.fromkeys(found))
 
     @cached_property
     def _fixed_words(self) -> dict[str, str]:
@@ -395,6 +395,15 @@ class Section:
             if key not in without
         ]
         return shlex.join([*self.program, *fixed, *alone, *pinned])
+
+
+def _keys_below(key: str, node: object) -> Iterator[str]:
+    """Return the keys of a mapping's values, those of mappings within it included: ``model.torch.width``."""
+    if not isinstance(node, Mapping):
+        yield key
+        return
+    for name, value in node.items():
+        yield from _keys_below(f"{key}.{name}", value)
 
 
 class _Known(Mapping[str, object]):

@@ -15,7 +15,8 @@ from typing import Literal
 from sweeprof.report.cells import axis_text, is_training, one_line, value_of
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
 from sweeprof.report.search import search_sentences
-from sweeprof.report.summary import headline
+from sweeprof.report.selection import uncertain_selection
+from sweeprof.report.summary import headline, same_environment
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
 from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
@@ -223,13 +224,24 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
         is_all = sum(candidate_name(comparison, row) == other for row in comparison.rows) <= 1
         where = "" if is_all else f" for {_place(comparison, cases[0].row)}"
         return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}{where}."
-    parts = [f"{winner} is {_word(metric, True)} than {loser} in {_extent(len(wins), len(cases))} cases"]
+    extent = _extent(len(wins), len(cases))
+    are_some_certain = any(case.is_certain for case in cases)
+    note = _certain_of(wins) if are_some_certain else ""
+    parts = [f"{winner} is {_word(metric, True)} than {loser} in {extent} cases{note}"]
     if other_wins == (overall < 1):
         parts[0] += f", {_amount(overall)} overall"
-    parts += _exceptions(comparison, metric, loser, losses)
+    parts += _exceptions(comparison, metric, loser, losses, are_some_certain)
     if equal:
         parts.append(f"they are about equal in {equal} {'case' if equal == 1 else 'cases'}")
     return "; ".join(parts) + "."
+
+
+def _certain_of(cases: Sequence[_Case]) -> str:
+    """Return how many of some cases are certain, in brackets; empty if all are."""
+    certain = sum(case.is_certain for case in cases)
+    if certain == len(cases):
+        return ""
+    return f" ({certain or 'none'} of them certain)" if len(cases) > 1 else " (not certain)"
 
 
 def _extent(count: int, total: int) -> str:
@@ -253,17 +265,28 @@ def _no_difference(
     return f"{who} are {adjective}{where}{within}."
 
 
-def _exceptions(comparison: Comparison, metric: MetricInfo, side: str, cases: Sequence[_Case]) -> list[str]:
-    """Return the cases in which the side that loses overall is better."""
+def _exceptions(
+    comparison: Comparison, metric: MetricInfo, side: str, cases: Sequence[_Case], are_some_certain: bool
+) -> list[str]:
+    """Return the cases in which the side that loses overall is better.
+
+    Args:
+        are_some_certain: whether any case of the comparison is certain; then it is said of which of these that they are not.
+    """
     if not cases:
         return []
     furthest = sorted(cases, key=lambda case: abs(math.log(case.ratio)), reverse=True)
     if len(cases) > MOST_EXCEPTIONS:
         most = furthest[0]
         at_most = f"at most {_amount(most.ratio)} (for {_place(comparison, most.row)})"
-        return [f"{side} is {_word(metric, True)} in {len(cases)}, {at_most}"]
-    told = [f"{side} is {_amount(furthest[0].ratio)} {_word(metric, True)} for {_place(comparison, furthest[0].row)}"]
-    told += [f"{_amount(case.ratio)} for {_place(comparison, case.row)}" for case in furthest[1:]]
+        note = _certain_of(cases) if are_some_certain else ""
+        return [f"{side} is {_word(metric, True)} in {len(cases)}{note}, {at_most}"]
+    told: list[str] = []
+    for case in furthest:
+        note = _certain_of([case]) if are_some_certain else ""
+        word = "" if told else f"{side} is "
+        adjective = "" if told else f"{_word(metric, True)} "
+        told.append(f"{word}{_amount(case.ratio)} {adjective}for {_place(comparison, case.row)}{note}")
     return [" and ".join(told)]
 
 
@@ -298,6 +321,9 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
         count = len(sides[winner])
         reach = "" if total == 1 else " overall" if count == total else f" in the {count} that it has"
         parts[0] += f", {_amount(overall[winner])} {_word(metric, overall[winner] < 1)} than {base}{reach}"
+        certain = sum(case.is_certain for case in sides[winner])
+        if certain < count and any(case.is_certain for case in everything):
+            parts[0] += f" (certain in {certain or 'none'} of {count} cases)" if count > 1 else " (not certain)"
     for name, count in close[winner].most_common(MOST_EXCEPTIONS):
         parts.append(f"{name} is within {percent(threshold)} of it" + ("" if total == 1 else f" in {count}"))
     for name, cases in winners.items():
@@ -352,8 +378,7 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
                 f"{len(found)} of {len(cases)} combinations are {word}, at most {_amount(most.ratio)} ({name})"
             )
     if not parts:
-        same = "nothing is certain to have changed" if len(certain) < len(cases) else "nothing has changed"
-        parts.append(f"{same} in {len(cases)} combinations" if len(cases) > 1 else same)
+        parts.append(_unchanged(metric, len(cases), is_certain=len(certain) == len(cases)))
     subject = "" if metric.name in STEPS else f"by {metric_title(metric, comparison.rows)}, "
     yield f"Since {when}: {subject}{'; '.join(parts)}."
     others = []
@@ -367,18 +392,28 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
         yield f"Also worse: {', '.join(others)}."
 
 
+def _unchanged(metric: MetricInfo, count: int, is_certain: bool) -> str:
+    """Return that no combination of ``count`` differs by a metric; other metrics may have changed."""
+    if metric.name not in STEPS:
+        same = "nothing has changed" if is_certain else "nothing is certain to have changed"
+        return f"{same} in {count} combinations" if count > 1 else same
+    what = "the time of a training step" if metric.name == STEPS[0] else "the latency"
+    same = f"{what} has not changed" if is_certain else f"{what} is not certain to have changed"
+    return f"{same} in any of {count} combinations" if count > 1 else same
+
+
 def _lacking(comparison: Comparison) -> Iterator[str]:
     """Return which sides of a comparison have no result at all; since another sweep, which results are gone."""
     if comparison.against is not None:
         tell = combination_namer(comparison)
         failed = [row for row in comparison.rows if row.baseline_has_values and not row.has_values]
         if failed:
-            verb = "has" if len(failed) == 1 else "have"
-            yield f"{_combinations(len(failed))} {verb} no result any more ({tell(failed[0].axes)}: {failed[0].status})."
+            verb, such_as = ("has", "") if len(failed) == 1 else ("have", "such as ")
+            yield f"{_combinations(len(failed))} {verb} no result any more ({such_as}{tell(failed[0].axes)}: {failed[0].status})."
         absent = comparison.against.absent
         if absent:
-            verb = "is" if len(absent) == 1 else "are"
-            yield f"{_combinations(len(absent))} {verb} missing ({tell(absent[0])})."
+            verb, such_as = ("is", "") if len(absent) == 1 else ("are", "such as ")
+            yield f"{_combinations(len(absent))} {verb} missing ({such_as}{tell(absent[0])})."
     elif comparison.baseline:
         sides: dict[str, list[Row]] = {}
         for row in comparison.rows:
@@ -412,6 +447,10 @@ def _qualifying(comparison: Comparison, metric: MetricInfo | None) -> str:
             f"None of {total} combinations fulfils all conditions ({'; '.join(map(one_line, comparison.constraints))})."
         )
     text = f"{len(good)} of {total} combinations {'fulfils' if len(good) == 1 else 'fulfil'} all conditions"
+    uncertain = uncertain_selection(comparison)
+    count = sum(row.combination_id in uncertain for row in good)
+    if count:
+        text += " (not certain)" if len(good) == 1 else f" ({count} of them not certain)"
     best = None if metric is None else _best_of(good, metric)
     if metric is None or best is None:
         return f"{text}."
@@ -443,11 +482,16 @@ def _best(comparison: Comparison, metric: MetricInfo | None) -> str:
         if best is None:
             continue
         row, value = best
+        word = "lowest" if metric.better == "lower" else "highest"
         if len(rows) == 1:
-            parts.append(f"the {title} of {_name(comparison, row)} is {value}")
-        else:
-            word = "lowest" if metric.better == "lower" else "highest"
+            verb = "are" if title.endswith("s") and metric.unit != "s" else "is"
+            parts.append(f"the {title} of {_name(comparison, row)} {verb} {value}")
+        elif metric.unit == "s":
             parts.append(f"the {word} {title} is {value} ({_name(comparison, row)})")
+        elif len({_value(row, metric) for row in rows}) == 1:
+            parts.append(f"by {title}, all {len(rows)} combinations are equal ({value})")
+        else:
+            parts.append(f"by {title}, the {word} value is {value} ({_name(comparison, row)})")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -533,7 +577,9 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
     elif codes["interval_crosses_threshold"]:
         advice = _less_spread(comparison)
     elif codes["different_environment"]:
-        advice = "Measure both on one host."
+        apart = next(case.row for case in cases if case.cell.verdict_reason == "different_environment")
+        text = "measure both on one host" if "host" in apart.differs else same_environment(comparison, apart)
+        advice = f"{text[:1].upper()}{text[1:]}."
     return advice
 
 

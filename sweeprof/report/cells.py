@@ -25,7 +25,7 @@ _NAMES = ("layer", "operator", "line")
 """Details that name what a value is of."""
 _WORDS = (*_NAMES, "kernel")
 """Details that are words."""
-_COUNTS = ("n", "steps")
+_COUNTS = ("n", "steps", "steps per sample")
 _HAS_PREFIX = frozenset({"s", "B", "MAC", "FLOP", "params", "samples/s", "ratio", "abs", ""})
 """Units whose values read right without naming the unit in the header."""
 

@@ -16,6 +16,9 @@ MODEL_AXIS = "model"
 _HEADLINE: dict[str, tuple[str, int]] = {
     "latency/iteration": ("training step", 1),
     "latency/forward": ("latency", 1),
+    "latency/p90": ("p90 latency", 3),
+    "latency/p95": ("p95 latency", 3),
+    "latency/p99": ("p99 latency", 3),
     "latency/backward": ("backward", 4),
     "latency/update": ("update", 8),
     "generation/latency": ("generation latency", 2),

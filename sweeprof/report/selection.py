@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from sweeprof.report.cells import axis_text, measured_of, one_line, reason_of, rounds_text, value_of
+from sweeprof.report.cells import axis_text, measured_of, one_line, reason_of, rounds_text, value_of, value_text
 from sweeprof.report.columns import baseline_text, metric_title, plain_title
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import scaled, text_unit
@@ -64,6 +64,36 @@ class Condition:
         except ValueError as error:
             return f"{self.expression.text}: {error}"
         return None if holds is True else f"{self.expression.text}: {', '.join(message)}"
+
+    def uncertain(self, row: Row, names: Mapping[str, str]) -> str | None:
+        """Return the value with the 95 % interval at an end of which the condition is decided otherwise; None if there is none."""
+        values = {name: row.axes.get(names[name], value_of(row, names[name])) for name in self.expression.names}
+        for name in sorted(values):
+            cell = row.cells.get(names[name])
+            interval = None if cell is None else cell.measurement.interval
+            if cell is None or interval is None or None in values.values():
+                continue
+            try:
+                holds = self.expression.value(values)
+                changes = any(self.expression.value({**values, name: bound}) is not holds for bound in interval)
+            except ValueError:
+                continue
+            if changes:
+                return f"{name} {value_text(cell.measurement)}"
+        return None
+
+
+def uncertain_selection(comparison: Comparison) -> dict[str, str]:
+    """Return, by the id of the combination, the value because of which it is not certain that it qualifies, or that it does not."""
+    names = {**metric_names(comparison.metrics), **{axis: axis for axis in comparison.axes}}
+    wanted = conditions(comparison.constraints, list(names))
+    found = {}
+    for row in comparison.rows:
+        open_conditions = {condition: text for condition in wanted if (text := condition.uncertain(row, names))}
+        missed = [condition for condition in wanted if condition.misses(comparison, row, names) is not None]
+        if row.has_values and open_conditions and all(condition in open_conditions for condition in missed):
+            found[row.combination_id] = next(iter(open_conditions.values()))
+    return found
 
 
 def metric_names(metrics: Sequence[MetricInfo]) -> dict[str, str]:
@@ -171,15 +201,20 @@ def _qualifying(comparison: Comparison) -> tuple[str, tuple[str, ...]]:
         return "", ()
     rows = sorted_rows(comparison)
     fitting, missing = [row for row in rows if not row.misses], [row for row in rows if row.misses]
-    title = f"{len(fitting)} of {len(rows)} combinations qualify: {' and '.join(comparison.constraints)}"
+    verb = "qualifies" if len(fitting) == 1 else "qualify"
+    title = f"{len(fitting)} of {len(rows)} combinations {verb}: {' and '.join(comparison.constraints)}"
     tell, message = combination_namer(comparison), _RowTexts(comparison, _infos(comparison))
+    uncertain = uncertain_selection(comparison)
+    notes = {id: f" (not certain: {text})" for id, text in uncertain.items()}
     lines = []
     for info, row in _best(message.infos, fitting):
         label = measured_of(_qualified(comparison), [info.name])
         lines.append(f"best {message.titles[info.name]}{f' {label}' if label else ''}: {message.of(row)}")
     if missing:
-        lines += _listed(fitting, lambda row: f"qualifies: {message.of(row)}")
-    lines += _listed(missing, lambda row: f"misses: {tell(row.axes)} – {'; '.join(row.misses)}")
+        lines += _listed(fitting, lambda row: f"qualifies: {message.of(row)}{notes.get(row.combination_id, '')}")
+    lines += _listed(
+        missing, lambda row: f"misses: {tell(row.axes)} – {'; '.join(row.misses)}{notes.get(row.combination_id, '')}"
+    )
     return one_line(title), tuple(map(one_line, lines))
 
 

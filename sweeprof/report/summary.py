@@ -207,7 +207,7 @@ def _uncalled(
         return (
             code,
             f"{UNCLEAR} not comparable with the baseline: {one_line(message)}",
-            _same_environment(comparison, row),
+            same_environment(comparison, row),
         )
     advice = _ADVICE.get(code, "")
     return code, f"{UNCLEAR} undecided: {REASONS.get(code, one_line(code))}", advice
@@ -245,7 +245,7 @@ def _rounds(count: int) -> str:
     return "1 round" if count == 1 else f"{count} rounds"
 
 
-def _same_environment(comparison: Comparison, row: Row) -> str:
+def same_environment(comparison: Comparison, row: Row) -> str:
     """Return advice on a row whose environment differs from its baseline's."""
     if DEVIATION in row.differs:
         return "the row's warnings, or those of its baseline, name the setting that the model changed"

@@ -40,7 +40,8 @@ def with_baseline(comparison: Comparison, baseline: Json, metrics: Collection[st
     planned, bases = find_baselines(comparison.baseline, axes), find_baselines(baseline, axes)
     excluded = set()
     if comparison.against is None:
-        excluded = {r.combination_id for r in comparison.rows if r.baseline_id is None and planned[r.combination_id]}
+        differing = [r for r in comparison.rows if r.baseline_id is None and r.status == "failed"]
+        excluded = {r.combination_id for r in differing if planned[r.combination_id]}
     rows, measurements = [], {}
     for row in comparison.rows:
         id = row.combination_id

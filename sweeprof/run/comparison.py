@@ -30,7 +30,7 @@ from sweeprof.results.compare import (
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import FINE, Failure, Json, Record, Status, Warning, check_environment
-from sweeprof.run.output_difference import disagreement, tolerance_of, unjudged
+from sweeprof.run.output_difference import disagreement, output_references, unjudged
 from sweeprof.run.search import measured_plan, not_run
 from sweeprof.storage.events import begun
 from sweeprof.storage.folder import Folder
@@ -103,7 +103,7 @@ def comparison_of(
     def of_baseline(id: str) -> tuple[Record, ...]:
         return tuple(record for record in records_of(id) if record.pass_name in baseline_passes())
 
-    configs = {c.id: c.config for c in plan.combinations}
+    references = output_references(plan, bases)
     rows: list[Row] = []
     measurements: dict[str, dict[str, Measurement]] = {}
     hosts: dict[str, Json] = {}
@@ -122,12 +122,15 @@ def comparison_of(
         failures = _with_new_tracebacks(_failures(folder, own, measured), tracebacks)
         row = _row(combination, own, measured, base, own_settings, failures)
         measurements[combination.id] = {name: _without_traceback(one) for name, one in measured.items()}
-        if base is not None and base != combination.id:
-            apart = tolerance_of(combination.config, configs[base], plan.compare.tolerance)
-            row = _judged_by(row, disagreement(own, compared or (), apart))
-            doubt = unjudged(own, compared or (), apart if "quality" in plan.passes else None)
+        reference = references.get(combination.id)
+        if reference is not None and (only is None or reference.id in only):
+            theirs = of_baseline(reference.id)
+            row = _judged_by(row, disagreement(own, theirs, reference.tolerance, reference.whose))
+            tolerance = reference.tolerance if "quality" in plan.passes else None
+            doubt = unjudged(own, theirs, tolerance, reference.whose)
             row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
         rows.append(row)
+    rows = _without_differing_baselines(rows)
     infos = [entry.metric.info for entry in selected]
     named = _goals_and_conditions(plan, infos)
     scores = [f"quality/{name}" for c in plan.combinations for name in c.config.get("quality") or {}]
@@ -295,6 +298,23 @@ def _judged_by(row: Row, difference: str | None) -> Row:
     if difference is None or not row.has_values:
         return row
     return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None, is_incomplete=False)
+
+
+def _without_differing_baselines(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows; those whose baseline is failed because its outputs differ are compared with nothing, and say why."""
+    differing = {
+        row.combination_id: str(row.reason) for row in rows if row.baseline_id is None and row.status == "failed"
+    }
+    found = []
+    for row in rows:
+        reason = differing.get(row.baseline_id or "")
+        if reason is None:
+            found.append(row)
+            continue
+        text = f"there is no comparison, because the baseline failed: {reason}"
+        warning = Warning("baseline_differs", text, "correct the baseline's model, or choose another baseline")
+        found.append(dataclasses.replace(row, baseline_id=None, warnings=(*row.warnings, warning)))
+    return found
 
 
 def sessions_of(records: Sequence[Record]) -> tuple[str | None, ...]:

@@ -12,6 +12,7 @@ import dataclasses
 import statistics
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -110,7 +111,7 @@ class ProgressDisplay:
         self._axes = _shown_axes(plan)
         self._combinations = {c.id: c for c in plan.combinations}
         self._shown_steps = 0
-        self._labels = {c.id: " ".join(str(c.axes[a]) for a in self._axes) for c in plan.combinations}
+        self._labels = {c.id: _label(c, self._axes) for c in plan.combinations}
         if plan.search is None:
             planned = plan.trials()
         else:  # so many trials, of whichever combinations it chooses
@@ -257,6 +258,15 @@ class ProgressDisplay:
 def _shown_axes(plan: Plan) -> list[str]:
     varying = [axis for axis, values in plan.axes.items() if len(values) > 1]
     return varying or ["model", "backend", "batch_size"]
+
+
+def _label(combination: Combination, axes: Sequence[str]) -> str:
+    """Return the values of the axes; those that are no texts with their axis, as they say little alone: ``torch, batch_size 8``."""
+    parts = []
+    for axis in axes:
+        value = combination.axes[axis]
+        parts.append(value if isinstance(value, str) else f"{axis.rpartition('.')[2]} {axis_text(value)}")
+    return ", ".join(parts)
 
 
 def _expected_seconds(combination: Combination, trial: Trial) -> float:

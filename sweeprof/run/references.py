@@ -19,7 +19,7 @@ from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
 from sweeprof.run.comparison import comparison_of
-from sweeprof.storage.folder import Folder, sweeps
+from sweeprof.storage.folder import Folder, last_sweep, sweeps
 from sweeprof.tracking.process import ENVIRONMENT
 
 KNOWN = (
@@ -28,7 +28,6 @@ KNOWN = (
 )
 FETCH_S = 120.0
 """Time limit for MLflow, whose library takes seconds to import and whose server may be slow."""
-_LAST = re.compile(r"(?:(?P<name>[^/~]+)/)?last(?:~(?P<back>\d+))?")
 _TAG = re.compile(r"[\w.\-]{1,100}")
 
 
@@ -69,8 +68,8 @@ def located(reference: str, place: Place, key: str) -> Path:
     Raises:
         UserError: there is none; ``key`` is the key or argument with the reference.
     """
-    if last := _LAST.fullmatch(reference):
-        return _newest(last["name"] or place.name, int(last["back"] or 0), place, reference, key)
+    if last := last_sweep(reference, place.output, key, place.name):
+        return last.path
     kind, _, rest = reference.partition(":")
     if kind == "tag":
         return _tagged(rest, place, key)
@@ -98,15 +97,6 @@ def read_sweep(path: Path, reference: str, key: str, trust: bool = False) -> Com
         return comparison_from(read_json(file))
     except (OSError, Damaged) as error:
         raise UserError([Problem(key, reference, f"cannot be read: {file}: {error}")]) from None
-
-
-def _newest(name: str | None, back: int, place: Place, reference: str, key: str) -> Path:
-    found = list(sweeps(place.output, name))
-    if back < len(found):
-        return found[back].path
-    of = f" of the name {name}" if name else ""
-    there = f"there {'is' if len(found) == 1 else 'are'} {len(found) or 'no'} sweep{'s' * (len(found) != 1)}{of}"
-    raise UserError([Problem(key, reference, f"does not exist: {there} in {place.output}.")])
 
 
 def set_tag(name: str, folder: Path, sweep_id: str, place: Place) -> str | None:

@@ -37,7 +37,7 @@ from sweeprof.run.launchers import Launch
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.search import measured_plan
 from sweeprof.run.tracking_file import StoredTracker, stored_tracker
-from sweeprof.storage.folder import Folder, sweeps
+from sweeprof.storage.folder import Folder, last_sweep
 from sweeprof.storage.jobs import Jobs
 
 MOST_KEYS = 8
@@ -126,18 +126,12 @@ class TrialCounts:
 
 
 def find_sweep(resume: str, output: Path, name: str | None) -> Folder:
-    """Return the sweep that ``resume`` names: a folder, or ``last`` for the newest below ``output`` of that name, or of all.
+    """Return the sweep that ``resume`` names: a folder; ``last``, the newest below ``output`` of ``name`` or of all.
 
     Raises:
         UserError: there is none, or its plan cannot be read.
     """
-    if resume == "last":
-        newest = next(sweeps(output, name), None)
-        if newest is None:
-            of = f" named {name!r}" if name else ""
-            raise UserError([Problem("resume", resume, f"finds no sweep{of} below {output}.")])
-        return newest
-    folder = Folder(Path(resume).absolute())
+    folder = last_sweep(resume, output, "resume", name) or Folder(Path(resume).absolute())
     if not folder.plan.is_file():
         raise UserError([Problem("resume", resume, "is not the folder of a sweep: it has no plan.json.")])
     return folder

@@ -25,7 +25,7 @@ from sweeprof.report.selection import Condition, conditions, metric_names
 from sweeprof.results.compare import Excluded, find_baselines
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import FINE, Record
-from sweeprof.run.output_difference import disagreement, tolerance_of
+from sweeprof.run.output_difference import disagreement, output_references
 from sweeprof.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class Outcomes:
         self._combinations = {c.id: c for c in plan.combinations}
         self._selected = select(plan.metrics, trust)
         self._bases = find_baselines(plan.baseline, {id: c.axes for id, c in self._combinations.items()})
+        self._references = output_references(plan, self._bases)
         self._infos = [entry.metric.info for entry in self._selected]
         self._assessment = Assessment(plan, self._infos)
 
@@ -165,9 +166,10 @@ class Outcomes:
             return Outcome(None)
         base = self._bases[id]
         compared = self._first_records(base) if base is not None and base in others else records if base == id else None
-        if base is not None and base != id and compared is not None:
-            apart = tolerance_of(combination.config, self._combinations[base].config, self._plan.compare.tolerance)
-            if disagreement(records, compared, apart) is not None:
+        reference = self._references.get(id)
+        if reference is not None and reference.id in others:
+            theirs = self._first_records(reference.id)
+            if disagreement(records, theirs, reference.tolerance, reference.whose) is not None:
                 return Outcome(None)
         return self._assessment.outcome(combination.axes, self._values(combination, records, compared))
 

@@ -27,6 +27,7 @@ KEPT_BYTES = 16 << 20
 """Size of the files whose records are kept in memory, where they take several times as much."""
 MOST_REASON = 500
 """Characters of the reason for which a sweep is stopped."""
+_LAST = re.compile(r"(?:(?P<name>[^/~]+)/)?last(?:~(?P<back>\d+))?")
 _RECORD = re.compile(r"([^.]\w*)-r\d+\.json")
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(Z?)(?:-(\d+))?")
 _STAMP_FORMAT = "%Y-%m-%d_%H-%M-%S"
@@ -318,6 +319,29 @@ def sweeps(output: Path, name: str | None = None) -> Iterator[Folder]:
     for _, path in sorted(found, reverse=True):
         if name is None or path.parent.name == name:
             yield Folder(path)
+
+
+def last_sweep(reference: str, output: Path, key: str, name: str | None = None) -> Folder | None:
+    """Return the sweep that ``last``, ``last~1`` or ``NAME/last`` means; None for a reference of another form.
+
+    Args:
+        output: the folder of all sweeps.
+        key: the config key or argument with the reference.
+        name: of which sweeps ``last`` is the newest; None: of all.
+
+    Raises:
+        UserError: there is no such sweep.
+    """
+    last = _LAST.fullmatch(reference)
+    if last is None:
+        return None
+    name, back = last["name"] or name, int(last["back"] or 0)
+    found = list(sweeps(output, name))
+    if back < len(found):
+        return found[back]
+    of = f" of the name {name}" if name else ""
+    there = f"there {'is' if len(found) == 1 else 'are'} {len(found) or 'no'} sweep{'s' * (len(found) != 1)}{of}"
+    raise UserError([Problem(key, reference, f"does not exist: {there} in {output}.")])
 
 
 def stamp_of(created: str) -> str:

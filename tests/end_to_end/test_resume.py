@@ -207,7 +207,7 @@ def test_a_tracker_whose_password_is_not_stored_has_to_be_named_again(called: Co
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["resume=last"], "resume: 'last' finds no sweep below"),
+        (["resume=last"], "resume: 'last' does not exist: there are no sweeps in"),
         (["resume=nowhere"], "resume: 'nowhere' is not the folder of a sweep"),
     ],
 )

@@ -7,7 +7,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.config.override_syntax import doubled, spelled
+from sweeprof.cli.run import hydra_arguments
+from sweeprof.config.override_syntax import doubled, spelled, with_quotes
 
 
 def read(value: object) -> object:
@@ -16,7 +17,8 @@ def read(value: object) -> object:
 
 
 @pytest.mark.parametrize(
-    "text", [r"\d+", r"C:\data", "it's", r"ends with \\", r"\'quoted\'", "a, b", "1e5", "null", ""]
+    "text",
+    [r"\d+", r"C:\data", "it's", r"ends with \\", r"\'quoted\'", "a, b", "1e5", "null", "", "Bänke/x.csv", "日本"],
 )
 def test_hydra_reads_the_text_that_was_written(text: str) -> None:
     assert read(text) == text
@@ -27,6 +29,42 @@ def test_hydra_reads_the_text_that_was_written(text: str) -> None:
 @given(st.text("a\\' ", max_size=8))
 def test_quotes_and_backslashes_survive_in_any_order(text: str) -> None:
     assert read(text) == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("Bänke/läufe 1.csv", "Bänke/läufe 1.csv"),
+        ("~/data/x.csv", "~/data/x.csv"),
+        ("[größe, '~/ä,b', 3]", ["größe", "~/ä,b", 3]),
+        ("{model: mäp, n: 2}", {"model": "mäp", "n": 2}),
+        ("'schön'", "schön"),
+        ("http://höst:5000/a", "http://höst:5000/a"),
+        ("a/b~c", None),
+        (r"C:\\Bänke", None),
+        ("5", 5),
+    ],
+)
+def test_letters_of_every_language_need_no_quotes(typed: str, value: object) -> None:
+    if value is None:
+        assert with_quotes(typed) == typed
+    else:
+        assert OverridesParser.create().parse_override(f"key={with_quotes(typed)}").value() == value
+
+
+def test_the_command_line_quotes_them() -> None:
+    typed = ["output=Läufe", "+sweep=nächtlich", "name=größe", "model.path=~/a.onnx"]
+    assert hydra_arguments(typed)[1:] == [
+        "output='Läufe'",
+        "+sweep@_global_='nächtlich'",
+        "name='größe'",
+        "++model.path='~/a.onnx'",
+    ]
+
+
+def test_several_values_are_quoted_one_by_one() -> None:
+    override = OverridesParser.create().parse_override(f"key={with_quotes('Bänke/a.csv,b.csv,größe')}")
+    assert [value.strip("'") for value in override.sweep_string_iterator()] == ["Bänke/a.csv", "b.csv", "größe"]
 
 
 def test_doubling() -> None:

@@ -134,6 +134,44 @@ def test_the_detail_is_that_of_the_samples() -> None:
     assert detail["p90"] == pytest.approx(np.percentile(samples, 90))
 
 
+@pytest.mark.parametrize(("metric", "percentile"), [(latency.p90, 90), (latency.p95, 95), (latency.p99, 99)])
+def test_percentiles_are_those_of_single_steps(metric: Metric, percentile: int) -> None:
+    """Of a training step they are those of the whole step; over rounds the geometric mean, as of medians."""
+    random = np.random.default_rng(0)
+    rounds = [Timing(1.0, 3, 1, tuple(random.lognormal(size=300)), round=number) for number in range(3)]
+    expected = [float(np.percentile(round.samples, percentile)) for round in rounds]
+    found = value(metric, *rounds)
+    assert isinstance(found, Estimate)
+    assert found.value == pytest.approx(statistics.geometric_mean(expected))
+    assert found.rounds == pytest.approx(expected)
+    trained = Timing(1.0, 3, 1, rounds[0].samples, phases={"forward": (1.0,) * 300})
+    assert number(metric, trained) == pytest.approx(expected[0])
+
+
+def test_samples_of_several_steps_have_no_percentile_of_a_step() -> None:
+    averaged = Timing(1.0, 3, 56, (1.0,) * 300)
+    reason = "a sample is the mean of 56 steps; protocol.sample_s=0 times every step by itself"
+    assert value(latency.p99, averaged) == Missing(reason)
+    few = Timing(1.0, 3, 1, (1.0,) * 298)
+    assert value(latency.p99, few) == Missing("n<299: a round has 298 samples; raise protocol.min_samples")
+    assert number(latency.p95, few) == 1
+
+
+def test_the_detail_says_how_many_steps_a_sample_averages() -> None:
+    samples = (1.0, 2.0, 3.0)
+    moved = Timing(1.0, 3, 56, samples, transfers={"h2d": samples, "d2h": samples})
+    for metric, further in ((latency.forward, {}), (latency.throughput, {"batch_size": 2})):
+        found = value(metric, moved, **further)
+        assert isinstance(found, Estimate)
+        assert found.detail["steps per sample"] == 56
+        alone = value(metric, INFERRED, **further)
+        assert isinstance(alone, Estimate)
+        assert "steps per sample" not in alone.detail
+    transfer = value(latency.h2d, moved)
+    assert isinstance(transfer, Estimate)
+    assert "steps per sample" not in transfer.detail
+
+
 @pytest.mark.parametrize(("n", "shown"), [(28, []), (29, ["p90"]), (59, ["p90", "p95"]), (299, ["p90", "p95", "p99"])])
 def test_a_percentile_needs_its_samples(n: int, shown: list[str]) -> None:
     detail = over_rounds((Timing(1.0, 0, 1, (1.0,) * n),), lambda seconds: seconds).detail

@@ -133,6 +133,7 @@ def test_numbers(columns: int) -> None:
         ("quality/accuracy", SCORES, None, "the dataset has no labels"),
         ("quality/mse", SCORES, None, "the dataset has no labels"),
         ("quality/mse", SCORES, CLASSES, "the targets are not numbers of the outputs' shape"),
+        ("quality/accuracy", SCORES, 0.5 * SCORES, "; of numbers there are quality/mse, quality/mae and quality/r2"),
         ("quality/miou", SCORES, CLASSES, "the targets are not one class per pixel or token"),
         ("quality/accuracy", SCORES, CLASSES + 7, "the outputs have the classes 0 to "),
         ("quality/accuracy", TOKENS, IDS[:, :-1], "the outputs are not one row of class scores per sample"),
@@ -211,6 +212,43 @@ def test_numbers_of_an_image_are_one_column() -> None:
     assert value("quality/mse", outputs, targets) == pytest.approx(((outputs.astype(np.float32) - targets) ** 2).mean())
     wanted = r2_score(targets.reshape(-1), outputs.astype(np.float32).reshape(-1))
     assert value("quality/r2", outputs, targets) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 6])
+def test_a_label_without_a_class_leaves_no_batch_out(batch_size: int) -> None:
+    """Of masks with 255 for pixels that do not count, the other batches must not stand for all of them."""
+    masks = np.concatenate([MASKS, MASKS])
+    masks[4, 0, 0] = 255
+    outputs = torch.tensor(np.concatenate([PIXELS, PIXELS]))
+    batches = zip(outputs.split(batch_size), torch.tensor(masks).split(batch_size), strict=True)
+    seen = quality_of(torch.nn.Identity(), list(batches))
+    for name in ("quality/accuracy", "quality/loss", "quality/miou"):
+        measured = evaluated(name, seen)
+        assert measured.value is None
+        assert measured.reason == (
+            "sample 4 has the label 255, and the outputs have the classes 0 to 4; tokens and pixels of the class -100 do not count"
+        )
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 12])
+def test_errors_of_counts_do_not_depend_on_the_batches(batch_size: int) -> None:
+    """One number for each sample is compared with counts; a batch may have no others than 0 and 1, as two classes do."""
+    counts = np.array([0, 1, 1, 0, 5, 2, 0, 0, 1, 7, 1, 1])
+    answers = RANDOM.standard_normal((12, 1)).astype(np.float32)
+    batches = zip(torch.tensor(answers).split(batch_size), torch.tensor(counts).split(batch_size), strict=True)
+    seen = quality_of(torch.nn.Identity(), list(batches))
+    assert evaluated("quality/mse", seen).value == pytest.approx(mean_squared_error(counts, answers))
+    assert evaluated("quality/mae", seen).value == pytest.approx(mean_absolute_error(counts, answers))
+    assert evaluated("quality/r2", seen).value == pytest.approx(r2_score(counts, answers))
+    assert (
+        evaluated("quality/accuracy", seen).reason
+        == "sample 4 has the label 5, and the outputs have the classes 0 to 1"
+    )
+
+
+def test_two_classes_have_no_errors_of_numbers() -> None:
+    answers = RANDOM.standard_normal((4, 1)).astype(np.float32)
+    assert value("quality/mse", answers, np.array([0, 1, 1, 0])) == "the targets are not numbers of the outputs' shape"
 
 
 def test_batches_of_other_lengths_are_evaluated_and_only_the_first_is_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true
         ([], {"backend": "torch"}),
         (["batch_size=1,8"], {"backend": "torch"}),
         (["backend=tensorflow"], {}),
+        (["backend=onnxruntime,tensorflow"], {"backend": "onnxruntime"}),
+        (["backend=jax,tensorflow", PRECISIONS], {"backend": "jax", "backend.precision": "fp32"}),
         (["backend=torch,torch_compile"], {"backend": "torch"}),
         ([PRECISIONS], {"backend.precision": "fp32"}),
         (["backend.precision=bf16,int8-dynamic"], {"backend": "torch"}),
@@ -80,6 +83,38 @@ def test_an_excluded_combination_has_the_name_of_the_users_own_model() -> None:
     plan = planned("model.torch._target_=sweeprof.zoo.mlp.torch_model", "batch_size=1,8", "exclude=['batch_size > 1']")
     names = [c.axes["model"] for c in plan.combinations] + [excluded.axes["model"] for excluded in plan.excluded]
     assert names == ["torch_model", "torch_model"]
+
+
+def test_a_model_of_a_sweep_file_is_the_users_own(tmp_path: Path) -> None:
+    """It has its name, and neither arguments nor builders of the default model, which would be measured beside it."""
+    (tmp_path / "sweep").mkdir()
+    node = "model: {torch: {_target_: sweeprof.zoo.mlp.torch_model, pretrained: false}}"
+    (tmp_path / "sweep" / "mine.yaml").write_text(f"axes: {{backend: [torch, tensorflow]}}\n{node}\n")
+    plan = planning.planned(["+sweep=mine", "tracking=none"], tmp_path)
+    words = ("model.torch._target_=sweeprof.zoo.mlp.torch_model", "model.torch.pretrained=false")
+    typed = planning.planned([*words, "backend=torch,tensorflow", "tracking=none"])
+    assert [c.axes["model"] for c in plan.combinations] == ["torch_model", "torch_model"]
+    assert [c.id for c in plan.combinations] == [c.id for c in typed.combinations]
+    assert [c.unsupported is None for c in plan.combinations] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("named", "name"),
+    [
+        ("one", "one"),
+        ("[one,two]", "one+two"),
+        ("team/three", "team-three"),
+        ("[one,team/three]", "one+team-three"),
+        ("größe", "größe"),
+    ],
+)
+def test_a_plan_with_the_name_of_its_sweep_files_can_be_read(tmp_path: Path, named: str, name: str) -> None:
+    (tmp_path / "sweep" / "team").mkdir(parents=True)
+    for number, file in enumerate(("one", "two", "team/three", "größe"), 1):
+        (tmp_path / "sweep" / f"{file}.yaml").write_text(f"axes: {{batch_size: [{number}]}}\n")
+    plan = planning.planned([f"+sweep={named}", "tracking=none"], tmp_path)
+    assert plan.name == name
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))).name == name
 
 
 def test_the_identity_of_an_inference_does_not_depend_on_the_training_step() -> None:

@@ -232,19 +232,23 @@ OF_TRAINING = {
 OF_OTHER_TARGETS = {"quality/miou", "quality/mse", "quality/mae", "quality/r2"}
 ELSEWHERE = {"throughput/concurrent", "energy/per_sample", "energy/power", "energy/idle_power"}
 """Of backends that take several requests, and of hosts with counters of energy."""
+OF_SINGLE_STEPS = {"latency/p90", "latency/p95", "latency/p99"}
+"""A sample of a model as small as these is of several steps."""
 OF_GENERATION = [
     *(name for name in builtin_metrics() if name.startswith("generation/")),
     *("compute/macs_prefill", "compute/macs_decode", "rate/mfu_prefill", "rate/mbu_decode"),
 ]
 NOT_HERE = {
-    "inference": OF_A_SWEEP
+    "inference": OF_SINGLE_STEPS
+    | OF_A_SWEEP
     | OF_OTHER_TARGETS
     | OF_OTHER_BACKENDS
     | ELSEWHERE
     | ON_A_DEVICE
     | OF_TRAINING
     | {"latency/trace", "latency/compile", "quality/agreement"},
-    "training": OF_A_SWEEP
+    "training": OF_SINGLE_STEPS
+    | OF_A_SWEEP
     | OF_OTHER_TARGETS
     | ON_A_DEVICE
     | OF_OTHER_BACKENDS
@@ -1283,7 +1287,11 @@ NOT_CLASSES = "the targets are not one class per sample, token or pixel"
             "sample 1 has the label -100, and the outputs have the classes 0 to 1",
         ),
         (torch.ones(3, 2), torch.tensor([0.0, 1.0, 1.0]), NOT_CLASSES),
-        (torch.ones(3, 2), torch.ones(3, 2, dtype=torch.long), NOT_CLASSES),
+        (
+            torch.ones(3, 2),
+            torch.ones(3, 2, dtype=torch.long),
+            f"{NOT_CLASSES}; of numbers there are quality/mse, quality/mae and quality/r2",
+        ),
         (torch.ones(3, 2), torch.tensor([0, 1]), NOT_CLASSES),
         (torch.ones(3, 2), None, "the dataset has no labels"),
     ],

@@ -147,6 +147,32 @@ SENTENCES: list[tuple[Comparison, str]] = [
         f"jax is the slowest overall, 2.0× slower than torch. {SURE}",
     ),
     (
+        swept(
+            [
+                ({"backend": b, "batch_size": n}, timed(t, rounds))
+                for b, n, t, rounds in (
+                    *(("torch", 1, 1.0, 5), ("torch", 2, 1.0, 5), ("torch", 3, 1.0, 5), ("torch", 4, 1.0, 5)),
+                    *(("jax", 1, 3.0, 5), ("jax", 2, 3.0, 1), ("jax", 3, 3.0, 1), ("jax", 4, 0.5, 2)),
+                )
+            ],
+            {"backend": "torch"},
+        ),
+        "torch is faster than jax in 3 of 4 cases (1 of them certain), 1.9× overall; "
+        "jax is 2.0× faster for batch_size 4 (not certain). Confidence: low (1 round in 3 of 4). " + AGAIN,
+    ),
+    (
+        swept(
+            [
+                ({"backend": b, "batch_size": n}, timed(t, rounds))
+                for b, t, rounds in (("torch", 1.0, 5), ("jax", 2.0, 5), ("ort", 0.5, 1))
+                for n in (1, 2)
+            ],
+            {"backend": "torch"},
+        ),
+        "ort is the fastest of 3 in both cases, 2.0× faster than torch overall (certain in none of 2 cases); "
+        "jax is the slowest overall, 2.0× slower than torch. Confidence: medium (1 round in 2 of 4). " + AGAIN,
+    ),
+    (
         of_backends({"torch": [1, 1], "jax": [1.01, 1], "ort": [0.99, 1]}),
         f"torch, jax and ort are equally fast in both cases, within 5 %. {SURE}",
     ),
@@ -169,6 +195,20 @@ SENTENCES: list[tuple[Comparison, str]] = [
     (swept([({"model": "mlp"}, "failed")], {}), "The combination has no result. The reason: no luck."),
     (swept([({"model": "mlp"}, timed(0.002))], {}), "The latency of mlp is 2.00 ms."),
     (swept([({"batch_size": n}, timed(n / 1e3)) for n in (2, 1)], {}), "The lowest latency is 1.00 ms (batch_size 1)."),
+    (
+        swept(
+            [({"n": n}, Measurement("params/total", "params", "lower", value)) for n, value in ((1, 40), (2, 30))], {}
+        ),
+        "By parameters, the lowest value is 30 (n 2).",
+    ),
+    (
+        swept([({"n": n}, Measurement("params/total", "params", "lower", 30)) for n in (1, 2)], {}),
+        "By parameters, all 2 combinations are equal (30).",
+    ),
+    (
+        swept([({"model": "mlp"}, Measurement("params/total", "params", "lower", 30))], {}),
+        "The parameters of mlp are 30.",
+    ),
     (
         swept(
             [({"mode": "inference"}, timed(1e-3)), ({"mode": "training"}, timed(4e-3, name="latency/iteration"))], {}
@@ -277,11 +317,12 @@ def test_changes_since_another_sweep() -> None:
         f"Since 20 November: 2 of 4 combinations are slower, at most 15 % (batch_size=8); batch_size=64 is 2.0× faster. {SURE}"
     )
     assert told(answer(set_against(before, before, "nightly"))) == (
-        f"Since 20 November: nothing has changed in 4 combinations. {SURE}"
+        f"Since 20 November: the latency has not changed in any of 4 combinations. {SURE}"
     )
     few = of_backends({"torch": [1, 9, 1, 1]}, rounds=1)
     assert told(answer(set_against(few, before, "nightly"))) == (
-        f"Since 20 November: nothing is certain to have changed in 4 combinations. Confidence: low (1 round). {AGAIN}"
+        "Since 20 November: the latency is not certain to have changed in any of 4 combinations. "
+        f"Confidence: low (1 round). {AGAIN}"
     )
     assert "Measure the other sweep again" in str(answer(set_against(before, few, "nightly")))
     old = dataclasses.replace(before, created="2025-03-01T03:00:00+00:00")
@@ -293,7 +334,7 @@ def test_changes_since_another_sweep() -> None:
         ),
     )
     assert told(answer(set_against(after, other, "nightly"))) == (
-        "No combination can be compared with nightly of 20 November. 4 combinations are missing (backend=jax)."
+        "No combination can be compared with nightly of 20 November. 4 combinations are missing (such as backend=jax)."
     )
 
 
@@ -312,6 +353,12 @@ def test_the_reasons_for_a_low_confidence() -> None:
     assert told(answer(apart)).endswith(
         "Confidence: low (1 measured in another environment). Measure both on one host."
     )
+    fewer = [
+        dataclasses.replace(row, environment={"processors available": 1 + (row.axes["backend"] == "jax")}, cells={})
+        for row in crossing.rows
+    ]
+    apart = dataclasses.replace(crossing, rows=compare_rows(fewer, measured, 0.05))
+    assert answer(apart).advice == "Measure both with the same processors available."
     noise = (Warning("spread_high", "IQR is 31 %", "wait"),)
     noisy = dataclasses.replace(crossing, rows=tuple(dataclasses.replace(row, warnings=noise) for row in crossing.rows))
     assert answer(noisy).reasons[-1] == "2 noisy rows"
@@ -324,7 +371,7 @@ def test_results_that_are_gone_since_another_sweep() -> None:
     before = of_backends({"torch": [1, 1, 1, 1]}, sweep_id="s0", created="2026-11-20T03:00:00+00:00")
     now = of_backends({"torch": [1, "oom", "oom"]})
     assert told(answer(set_against(now, before, "nightly"))) == (
-        "Since 20 November: nothing has changed. 2 combinations have no result any more (batch_size=8: oom). "
+        "Since 20 November: the latency has not changed. 2 combinations have no result any more (such as batch_size=8: oom). "
         f"1 combination is missing (batch_size=512). {SURE}"
     )
 
@@ -465,6 +512,13 @@ def table_of(comparison: Comparison) -> dict[tuple[str, int], tuple[float, str]]
     return found
 
 
+def certain_places(comparison: Comparison) -> dict[tuple[str, int], bool]:
+    """Of each row that is compared, by model and batch size, whether its verdict is certain."""
+    rows = [row for row in comparison.rows if usable(row)]
+    verdicts = {(row.axes["model"], row.axes["batch_size"]): str(row.cells["latency/forward"].verdict) for row in rows}
+    return {place: verdict in ("better", "worse", "same") for place, verdict in verdicts.items()}
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
     comparison = two_sided(seed)
@@ -472,11 +526,12 @@ def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
     text = answer(comparison).finding
     counts = {word: sum(outcome == word for _, outcome in table.values()) for word in ("faster", "slower", "equal")}
     found = re.match(
-        r"(torch|jax) is faster than (torch|jax) in (both|all (\d+)|(\d+) of (\d+)) cases(?:, ([\d.]+ ?[×%]) overall)?",
+        r"(torch|jax) is faster than (torch|jax) in (both|all (\d+)|(\d+) of (\d+)) cases"
+        r"(?: \((not|\d+|none)(?: of them)? certain\))?(?:, ([\d.]+ ?[×%]) overall)?",
         text,
     )
     assert found, text
-    winner, loser, extent, whole, some, total, overall = found.groups()
+    winner, loser, extent, whole, some, total, certain, overall = found.groups()
     wins, losses = ("faster", "slower") if winner == "jax" else ("slower", "faster")
     assert counts[wins] == int(some or whole or 2)
     assert len(table) == int(total or whole or 2), extent
@@ -487,9 +542,15 @@ def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
     else:
         assert counts[wins] > 0
         assert (winner == "jax") == (mean > 1)
+    are_certain = certain_places(comparison)
+    won = [is_certain for place, is_certain in are_certain.items() if table[place][1] == wins]
+    told_certain = len(won) if certain is None else 0 if certain in ("not", "none") else int(certain)
+    assert told_certain == (sum(won) if any(are_certain.values()) else len(won))
     equal = re.search(r"they are about equal in (\d+)", text)
     assert counts["equal"] == (int(equal[1]) if equal else 0)
-    many = re.search(rf"; {loser} is faster in (\d+), at most ([\d.]+ ?[×%]) \(for (\w), batch_size (\d+)\)", text)
+    many = re.search(
+        rf"; {loser} is faster in (\d+)(?: \([^)]*\))?, at most ([\d.]+ ?[×%]) \(for (\w), batch_size (\d+)\)", text
+    )
     if many:
         assert int(many[1]) == counts[losses] > 2
         told_cases = [(many[2], many[3], many[4])]
@@ -499,6 +560,10 @@ def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
         part = re.search(rf"; {loser} is ([^;]*)", text)
         told_cases = re.findall(r"([\d.]+ ?[×%]) (?:faster )?for (\w), batch_size (\d+)", part[1] if part else "")
         assert len(told_cases) == counts[losses]
+    if many is None and any(are_certain.values()):
+        uncertain = re.findall(r"for (\w), batch_size (\d+) \(not certain\)", text)
+        lost = [place for place in table if table[place][1] == losses and not are_certain[place]]
+        assert {(model, int(size)) for model, size in uncertain} == set(lost)
     for told_amount, model, size in told_cases:
         ratio, outcome = table[model, int(size)]
         assert outcome == losses

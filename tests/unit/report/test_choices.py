@@ -114,6 +114,56 @@ def test_nothing_dominates_a_dominant_point_and_something_every_other(found: lis
         assert beaten == (place not in kept)
 
 
+def with_interval(made: Comparison, model: str, interval: tuple[float, float]) -> Comparison:
+    """The comparison with an interval of a model's latency."""
+    rows = []
+    for row in made.rows:
+        cell = row.cells["latency/forward"]
+        measurement = dataclasses.replace(cell.measurement, interval=interval)
+        cells = {**row.cells, "latency/forward": dataclasses.replace(cell, measurement=measurement)}
+        rows.append(dataclasses.replace(row, cells=cells) if row.axes["model"] == model else row)
+    return dataclasses.replace(made, rows=tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("model", "interval", "line", "counted"),
+    [
+        (
+            "good",
+            (0.0039, 0.0041),
+            "qualifies: model=good – latency 4.00 ms",
+            "3 of 5 combinations fulfil all conditions;",
+        ),
+        (
+            "good",
+            (0.0029, 0.0052),
+            "qualifies: model=good – latency 4.00 ms (not certain: latency 4.00 ms [2.90–5.20])",
+            "3 of 5 combinations fulfil all conditions (1 of them not certain);",
+        ),
+        (
+            "beaten",
+            (0.0045, 0.0123),
+            "misses: model=beaten – latency < 5 ms: 8.00 ms (not certain: latency 8.00 ms [4.50–12.3])",
+            "3 of 5 combinations fulfil all conditions;",
+        ),
+    ],
+)
+def test_a_limit_within_an_interval_is_not_certain(
+    model: str, interval: tuple[float, float], line: str, counted: str
+) -> None:
+    made = with_selection(with_interval(three(), model, interval), [], ["latency < 5 ms"])
+    said = {section.title: section.lines for section in sections(made)}
+    assert line in said["3 of 5 combinations qualify: latency < 5 ms"]
+    assert answer(made).finding.startswith(counted)
+
+
+def test_what_misses_another_condition_for_certain_is_certain() -> None:
+    made = with_interval(three(), "beaten", (0.0045, 0.0123))
+    both = with_selection(made, [], ["latency < 5 ms and accuracy > 0.95"])
+    (line,) = (line for section in sections(both) for line in section.lines if line.startswith("misses: model=beaten"))
+    assert line == "misses: model=beaten – latency < 5 ms: 8.00 ms; accuracy > 0.95: 0.9000"
+
+
 def test_reports_say_what_qualifies_and_what_is_best_of_it() -> None:
     made = with_selection(three(), ["latency", "accuracy"], ["latency < 5 ms"])
     said = {section.title: section.lines for section in sections(made)}

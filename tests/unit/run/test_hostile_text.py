@@ -208,6 +208,14 @@ def test_other_text_is_printed_as_it_is(text: str) -> None:
     assert printable(text) == text
 
 
+def test_letters_that_the_encoding_of_the_output_lacks_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    guard_output()
+    print("Report /srv/Läufe/report.html", flush=True)
+    assert written.getvalue() == b"Report /srv/L?ufe/report.html\n"
+
+
 def test_a_progress_bar_controls_the_terminal_and_what_is_printed_beside_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,7 +15,7 @@ from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality
 from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, QUALITY, compares_outputs, metrics_of_precisions
 from sweeprof.plan.plan import ComparisonSettings, Plan
-from sweeprof.results.compare import Comparison
+from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.output_difference import disagreement, tolerance_of, unjudged
@@ -127,6 +127,56 @@ def test_a_row_whose_outputs_differ_failed_and_is_compared_with_nothing(tmp_path
     cell = differing.cells["latency/forward"]
     assert (cell.measurement.value, cell.ratio, cell.verdict) == (1.0, None, None)
     assert differing.cells[OUTPUT_DIFFERENCE].measurement.value == pytest.approx(0.5)
+
+
+def four_rows(path: Path, baseline: dict[str, str], apart: dict[str, float]) -> dict[str, Row]:
+    """The rows of two models on two frameworks, by their labels; their outputs are those of PyTorch, or as far ``apart``."""
+    labels = ("teacher-torch", "teacher-onnx", "student-torch", "student-onnx")
+    plan = fake_plan(
+        {label: {} for label in labels}, ["timing", "quality"], metrics=["latency/forward", OUTPUT_DIFFERENCE]
+    )
+    combinations = []
+    for combination in plan.combinations:
+        model, _, backend = combination.id.removeprefix("c").partition("-")
+        config = {**combination.config, "model": {"name": model}}
+        config["backend"] = {**config["backend"], "framework": backend}
+        axes = {**combination.axes, "model": model, "backend": backend}
+        combinations.append(replace(combination, config=config, axes=axes))
+    axes = {**plan.axes, "model": ["teacher", "student"], "backend": ["torch", "onnx"]}
+    compare = ComparisonSettings(tolerance=0.01)
+    folder = sweep_folder(
+        path, replace(plan, combinations=tuple(combinations), axes=axes, baseline=baseline, compare=compare)
+    )
+    for label in labels:
+        timing(f"c{label}", 0.5).write(folder.records)
+        outputs = BASE * (2 if label.startswith("student") else 1) + np.float32(apart.get(label, 0))
+        quality(outputs, f"c{label}").write(folder.records)
+    return {row.combination_id.removeprefix("c"): row for row in comparison_of(folder).rows}
+
+
+@pytest.mark.parametrize(
+    "baseline", [{"model": "teacher"}, {"model": "teacher", "backend": "torch", "device": "cpu", "batch_size": 1}, {}]
+)
+def test_outputs_must_agree_between_frameworks_whatever_the_baseline_is(
+    tmp_path: Path, baseline: dict[str, str]
+) -> None:
+    """A student is compared with its teacher; that it computes the same on both frameworks is checked all the same."""
+    rows = four_rows(tmp_path, baseline, {"student-onnx": 0.5})
+    assert {label: row.status for label, row in rows.items()} == {
+        **dict.fromkeys(("teacher-torch", "teacher-onnx", "student-torch"), "ok"),
+        "student-onnx": "failed",
+    }
+    assert str(rows["student-onnx"].reason).startswith("outputs differ by up to 0.5, and torch's are no larger than 4")
+    assert rows["student-onnx"].cells["latency/forward"].ratio is None
+
+
+def test_nothing_is_compared_with_a_baseline_whose_outputs_differ(tmp_path: Path) -> None:
+    rows = four_rows(tmp_path, {"model": "teacher"}, {"teacher-onnx": 0.5})
+    assert [rows[label].status for label in ("teacher-onnx", "student-onnx")] == ["failed", "ok"]
+    assert rows["student-torch"].cells["latency/forward"].ratio == 1
+    assert rows["student-onnx"].cells["latency/forward"].ratio is None
+    (warning,) = (warning for warning in rows["student-onnx"].warnings if warning.code == "baseline_differs")
+    assert warning.text.startswith("there is no comparison, because the baseline failed: outputs differ by up to 0.5")
 
 
 def test_a_sweep_that_times_frameworks_looks_at_their_outputs() -> None:

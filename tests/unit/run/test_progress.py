@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,23 @@ def test_a_combination_has_a_line_once_it_has_a_result(tmp_path: Path, monkeypat
         "fast: 3.00 ms (2 of 2 rounds)",
         "slow: 500 ms (1 of 2 rounds)",
     ]
+
+
+def test_a_line_names_the_axes_of_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "WAKE_S", 0.01)
+    output = io.StringIO()
+    plan = fake_plan({"fast": {}, "slow": {}}, ["timing"])
+    values = {"batch_size": [1, 8], "model.torch.freeze": [True, False]}
+    combinations = [
+        replace(c, axes={**c.axes, **{axis: both[place] for axis, both in values.items()}})
+        for place, c in enumerate(plan.combinations)
+    ]
+    plan = replace(plan, axes={**plan.axes, **values}, combinations=tuple(combinations))
+    (tmp_path / "events").mkdir()
+    display = ProgressDisplay(plan, Folder(tmp_path), Console(file=output, width=100))
+    with display:
+        (tmp_path / "events" / "shard-0.jsonl").write_text(f"{timing('cfast', 0, 0.002)}\n")
+    assert "fast, batch_size 1, freeze true: 2.00 ms (1 of 1 round)\n" in output.getvalue()
 
 
 def test_the_table_on_a_terminal_has_a_row_for_each_result(tmp_path: Path) -> None:

@@ -13,11 +13,14 @@ import pytest
 
 from support.plans import fake_plan
 from support.subcommands import subcommand
+from sweeprof.cli.folder import sweep_folder
+from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
 from sweeprof.run import driver
 from sweeprof.run.references import Place, located
+from sweeprof.run.resume import find_sweep
 from sweeprof.storage.folder import Folder, created_at, sweeps
 
 prune = subcommand("prune")
@@ -51,6 +54,21 @@ def old(output: Path, created: datetime) -> Path:
     path = output / "nightly" / f"{created.astimezone():%Y-%m-%d_%H-%M-%S}"
     write_json(path / "plan.json", planned(created).to_dict())
     return path
+
+
+def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
+    first, second = (new(tmp_path, BEFORE + timedelta(minutes=minute)) for minute in (0, 1))
+    third = tmp_path / "other" / "2026-10-26_00-00-00Z"
+    write_json(third / "plan.json", dataclasses.replace(planned(BEFORE + timedelta(days=1)), name="other").to_dict())
+    for reference, path in (("last", third), ("last~1", second), ("nightly/last", second), ("nightly/last~1", first)):
+        assert located(reference, Place(tmp_path), "BASE") == path
+        assert sweep_folder(reference, tmp_path).path == path
+        assert find_sweep(reference, tmp_path, None).path == path
+    assert find_sweep("last", tmp_path, "nightly").path == second
+    for reference in ("last~3", "absent/last"):
+        for find in (sweep_folder, lambda given, output: find_sweep(given, output, None)):
+            with pytest.raises(UserError, match=r"does not exist: there are (3|no) sweeps"):
+                find(reference, tmp_path)
 
 
 @pytest.mark.usefixtures("berlin")
