@@ -283,71 +283,6 @@ def _spelled(names: str, extra: int) -> list[str]:
     return [*before, *(f"...{extra - i}" for i in range(extra if dots else 0)), *behind]
 
 
-# Recurrent networks
-
-
-@dataclass(frozen=True, slots=True)
-class RecurrentCell:
-    """The cost of one cell for each hidden unit, apart from its matrix products and biases."""
-
-    gates: int
-    flops: int
-    """With every nonlinearity one."""
-    ops: int
-
-
-TANH = RecurrentCell(1, 1 + 1, 1 + 7)
-"""One gate: an addition and a tanh."""
-RELU = RecurrentCell(1, 1 + 1, 1 + 1)
-GRU = RecurrentCell(3, 3 + 3 + 1 + 4, 3 + 2 * 3 + 7 + 1 + 4)
-"""``n = tanh(W x + r·(U h))`` multiplies once more; ``h' = (1 - z)·n + z·h`` takes 4."""
-LSTM = RecurrentCell(4, 4 + 4 + 3 + 2, 4 + 3 * 3 + 7 + 3 + 8)
-"""``c' = f·c + i·g`` takes 3, ``h' = o·tanh(c')`` 8 operations."""
-
-
-def recurrent(  # noqa: PLR0913  # the sizes of a cell
-    cell: RecurrentCell,
-    steps: int,
-    inputs: int,
-    hidden: int,
-    projected: int,
-    biases: int,
-    *,
-    peepholes: bool = False,
-    is_quantized: bool = False,
-) -> OperatorCost:
-    """RNN, GRU, LSTM and their cells: per step and sample a gate is ``W x + b``, ``U h + b'``, their sum and a nonlinearity.
-
-    With a projection to P the state has size P, and ``W h'`` is added. Fused kernels hide the matrix products, which are counted.
-
-    MACs: steps · gates · H · (I + H), each layer and direction
-    FLOPs: 2 MACs + biases + 2, 11 or 13 H per step (RNN, GRU, LSTM)
-    Operations: 2 MACs − sums + biases + 8 H (tanh; relu 2), 21 or 31 H per step
-    Backward: twice the forward
-
-    Args:
-        cell: which.
-        steps: time steps times samples.
-        inputs: I.
-        hidden: H.
-        projected: P, or ``hidden`` without a projection.
-        biases: vectors added per gate: 0, 1 or 2.
-        peepholes: the LSTM's gates also see the state: a multiplication and an addition for each of three.
-        is_quantized: the products are of integers and no FLOPs; the rest is done in floating point.
-    """
-    outputs = steps * cell.gates * hidden
-    macs = outputs * (inputs + projected)
-    sums = 2 * outputs
-    if projected != hidden:
-        macs += steps * hidden * projected
-        sums += steps * projected
-    added_biases = biases * outputs
-    units = steps * hidden
-    seen = 2 * 3 * units if peepholes else 0
-    flops = units * cell.flops + seen + (0 if is_quantized else 2 * macs + added_biases)
-    return macs, flops, 2 * macs - sums + added_biases + units * cell.ops + seen
-
-
 # Elementwise operators
 
 
@@ -394,6 +329,11 @@ ELEMENTWISE = {
     "hypot": Elementwise(1, 4, "√(x² + y²)"),
     "logaddexp": Elementwise(1, 5, "log(eˣ + eʸ)"),
     "squared_difference": Elementwise(2, 2, "(x − y)²"),
+    "affine": Elementwise(2, 2, "a · x + b"),
+    "scaled_tanh": Elementwise(3, 9, "a · tanh(b · x)"),
+    "rotary": Elementwise(
+        3, 3, "x · cos + y · sin, of each of the two numbers of a pair that is rotated by its position"
+    ),
     "lerp": Elementwise(3, 3, "x + w · (y − x); also addcmul, addcdiv"),
     "cross": Elementwise(3, 3, "two multiplications and a subtraction for each component"),
     "polar": Elementwise(2, 2, "sine, cosine and two multiplications for each complex number"),
@@ -439,6 +379,86 @@ def dropout(elements: int, masked: int, *, alpha: bool = False) -> OperatorCost:
     """
     work = 2 * elements + 4 * masked if alpha else elements + masked
     return 0, work, work
+
+
+# Recurrent networks
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentCell:
+    """The cost of one cell for each hidden unit, apart from its matrix products and biases."""
+
+    gates: int
+    flops: int
+    ops: int
+
+
+def rnn_cell(state: str = "tanh") -> RecurrentCell:
+    """Return a cell of one gate, by the definition of its nonlinearity: ``h' = tanh(W x + U h)``."""
+    each = ELEMENTWISE[state]
+    return RecurrentCell(1, 1 + each.flops, 1 + each.ops)
+
+
+def gru_cell(gate: str = "sigmoid", state: str = "tanh") -> RecurrentCell:
+    """Return a GRU's cell: ``n = tanh(W x + r·(U h))`` multiplies once more; ``h' = (1 - z)·n + z·h`` takes 4."""
+    gates, candidate = ELEMENTWISE[gate], ELEMENTWISE[state]
+    return RecurrentCell(3, 3 + 2 * gates.flops + candidate.flops + 1 + 4, 3 + 2 * gates.ops + candidate.ops + 1 + 4)
+
+
+def lstm_cell(gate: str = "sigmoid", cell: str = "tanh", state: str = "tanh") -> RecurrentCell:
+    """Return an LSTM's cell: ``c' = f·c + i·g`` takes 3, ``h' = o·tanh(c')`` a multiplication and a nonlinearity."""
+    gates, candidate, output = ELEMENTWISE[gate], ELEMENTWISE[cell], ELEMENTWISE[state]
+    return RecurrentCell(
+        4,
+        4 + 3 * gates.flops + candidate.flops + 3 + 1 + output.flops,
+        4 + 3 * gates.ops + candidate.ops + 3 + 1 + output.ops,
+    )
+
+
+TANH, RELU, GRU, LSTM = rnn_cell(), rnn_cell("relu"), gru_cell(), lstm_cell()
+
+
+def recurrent(  # noqa: PLR0913  # the sizes of a cell
+    cell: RecurrentCell,
+    steps: int,
+    inputs: int,
+    hidden: int,
+    projected: int,
+    biases: int,
+    *,
+    peepholes: bool = False,
+    is_quantized: bool = False,
+) -> OperatorCost:
+    """RNN, GRU, LSTM and their cells: per step and sample a gate is ``W x + b``, ``U h + b'``, their sum and a nonlinearity.
+
+    With a projection to P the state has size P, and ``W h'`` is added. Fused kernels hide the matrix products, which are counted.
+
+    MACs: steps · gates · H · (I + H), each layer and direction
+    FLOPs: 2 MACs + biases + 2, 11 or 13 H per step (RNN, GRU, LSTM)
+    Operations: 2 MACs − sums + biases + 8 H (tanh; relu 2), 21 or 31 H per step
+    Backward: twice the forward
+
+    Args:
+        cell: which.
+        steps: time steps times samples.
+        inputs: I.
+        hidden: H.
+        projected: P, or ``hidden`` without a projection.
+        biases: vectors added per gate: 0, 1 or 2.
+        peepholes: the LSTM's gates also see the state: a multiplication and an addition for each of three.
+        is_quantized: the products are of integers and no FLOPs; the rest is done in floating point.
+    """
+    outputs = steps * cell.gates * hidden
+    macs = outputs * (inputs + projected)
+    sums = 2 * outputs
+    if projected != hidden:
+        macs += steps * hidden * projected
+        sums += steps * projected
+    added_biases = biases * outputs
+    units = steps * hidden
+    seen = 2 * 3 * units if peepholes else 0
+    flops = units * cell.flops + seen + (0 if is_quantized else 2 * macs + added_biases)
+    return macs, flops, 2 * macs - sums + added_biases + units * cell.ops + seen
 
 
 # Norms and softmax

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import ast
 import mmap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
+from graphlib import TopologicalSorter
+from heapq import heapify, heappop, heappush
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,12 +30,13 @@ from onnx.reference import ReferenceEvaluator
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
+from sweeprof.backends.onnxruntime import contrib
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
+from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, QUANTISED, FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, is_added, itemsize, numbers_of
-from sweeprof.counting.operators import GRU, INTEGER, LSTM, REAL, Numbers
+from sweeprof.counting.mapping import GRU, LSTM, RNN, CallTensor, OperatorCall, cost_by, is_added, itemsize, numbers_of
+from sweeprof.counting.operators import INTEGER, REAL, Numbers
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -72,13 +75,17 @@ def path_of(node: Any) -> str:
     """The same of a node of any file: from its metadata, or from a name as other exporters write it.
 
     torch's older exporter names ``/stage1/stage1.0/conv1/Conv`` what belongs to ``stage1.0.conv1``, Keras's
-    ``model/conv1/Conv2D`` what belongs to ``model.conv1``.
+    ``model/conv1/Conv2D`` what belongs to ``model.conv1``. An optimiser that replaces nodes makes names without scopes, or
+    that end in ``/``; the result still has the name that the last of these nodes gave it.
     """
     for note in node.metadata_props:
         if note.key == SCOPES:
             return path_of_scopes(note.value)
     parts: list[str] = []
-    for part in [part for part in node.name.split("/") if part][:-1]:
+    name = node.name
+    if ("/" not in name or name.endswith("/")) and node.output:
+        name = node.output[0]
+    for part in [part for part in name.split("/") if part][:-1]:
         if parts and part.startswith(f"{parts[-1]}."):
             parts.pop()
         parts.append(part)
@@ -92,8 +99,6 @@ SETTINGS_ELEMENTS = 16
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 FILLING = {"Expand", "ConstantOfShape", "Tile"}
 """Operators whose last input decides the shape of the result."""
-ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
-"""Operators whose only result has the shape of their first input. ONNX's shape inference does not cover all of them."""
 
 
 def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
@@ -197,13 +202,16 @@ class _GraphReader:
         sized = by_name([value.name for value in given], shapes, named)
         inputs = tuple(self._know(v.name, v.type.tensor_type.elem_type, sized[v.name]) for v in given)
         nodes, constants = [], []
-        for node in graph.node:
+        for node in in_order(graph.node):
             if node.op_type == "Constant":
                 constants.append(self._constant(node))
             else:
                 nodes.append(self._node(node))
         outputs = tuple(self._values[value.name] for value in graph.output)
+        used = names_read(graph)
+        weights = [value for value in weights if value.name in used or value.name in self._file.weights]
         stored = without_scales([*weights, *weights_among(constants, nodes)], nodes)
+        unpack(stored, nodes)
         return FileGraph(tuple(nodes), inputs, outputs, tuple(stored))
 
     def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
@@ -268,11 +276,8 @@ class _GraphReader:
             op=node.op_type,
             path=path_of(node) if paths is None else paths.get(node.name, ROOT),
             inputs=inputs,
-            outputs=outputs,
-            attributes=self._once(
-                ("attributes", attributes),
-                lambda: {a.name: helper.get_attribute_value(a) for a in node.attribute},
-            ),
+            outputs=tuple(value for value in outputs if value.name),
+            attributes=self._once(("attributes", attributes), partial(_attributes, node)),
             namespace=node.domain or "onnx",
             name=node.name,
             version=self._opsets.get(node.domain, 0),
@@ -301,9 +306,10 @@ class _GraphReader:
         unknown = [(0, None)] * len(node.output)
         if any(value.shape is None for _, value in given):
             return unknown
-        if node.op_type in ALIKE and not node.domain:
-            first = given[0][1]
-            return [(self._kinds[first], first.shape)]
+        if contrib.has_shapes(node.domain, node.op_type):
+            call = OnnxNode(node.op_type, "", tuple(inputs), (), _attributes(node), namespace=node.domain)
+            results = [(self._kinds[like], shape) for like, shape in contrib.inferred(call)]
+            return [*results, *unknown][: len(node.output)]
         data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
         try:
             found: Mapping[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
@@ -316,6 +322,36 @@ class _GraphReader:
         except Exception:  # another domain's operator, or shapes that do not fit: unknown
             return unknown
         return [_kind_and_shape(found[name]) if name in found else (0, None) for name in node.output]
+
+
+def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
+    """Return nodes with each after those whose results it reads.
+
+    The standard demands that of a file, but ONNX Runtime runs others too, and its conversion to 16 bits writes them.
+
+    Raises:
+        CycleError: a node reads what depends on itself.
+    """
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    needed = {index: {makers[name] for name in node.input if name in makers} for index, node in enumerate(nodes)}
+    if all(before < index for index, indices in needed.items() for before in indices):
+        return nodes
+    sorter = TopologicalSorter(needed)
+    sorter.prepare()
+    ready = list(sorter.get_ready())
+    heapify(ready)
+    order = []
+    while ready:
+        first = heappop(ready)  # otherwise in the order of the file
+        order.append(nodes[first])
+        sorter.done(first)
+        for index in sorter.get_ready():
+            heappush(ready, index)
+    return order
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def _attributes_key(node: onnx.NodeProto) -> object:
@@ -381,10 +417,10 @@ SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
     {
         "QuantizeLinear DequantizeLinear": (1, 2),
         "QLinearConv QLinearMatMul": (1, 2, 4, 5, 6, 7),
-        "QGemm": (1, 2, 4, 5, 7, 8),
         "ConvInteger MatMulInteger": (2, 3),
     }
 )
+SCALES |= contrib.SCALES
 """Positions of the operands that say what quantised numbers stand for: scales and zero points."""
 WHOLE_BIASES = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
 """Positions of the operands that are biases where they are integers of 32 bits."""
@@ -406,6 +442,29 @@ def without_scales(weights: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> l
         if bias is not None and bias in stored and bias.dtype == "int32":
             bias.numbers = REAL
     return [value for value in weights if value not in scales]
+
+
+def unpack(weights: Iterable[OnnxValue], nodes: Sequence[OnnxNode]) -> None:
+    """Give weights whose numbers are packed in bytes their own shapes; the file stores as many bytes as before."""
+    stored = {value for value in weights if value.dtype == "uint8"}
+    for node in nodes:
+        for packed in contrib.packed_weights(node):
+            if packed.value in stored and packed.value.dtype == "uint8":
+                packed.value.itemsize = packed.value.nbytes / prod(packed.shape)
+                packed.value.shape = packed.shape
+                if f"uint{packed.bits}" in QUANTISED:
+                    packed.value.dtype = f"uint{packed.bits}"
+
+
+def names_read(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of a graph's outputs, and of all that its nodes read, also in their own graphs."""
+    found = {value.name for value in graph.output}
+    for node in graph.node:
+        found.update(node.input)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                found |= names_read(inner)
+    return found
 
 
 def computed(
@@ -462,13 +521,15 @@ def count_file(
     Raises:
         Exception: it is no ONNX file.
     """
-    facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, ("BatchNormalization",))
+    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib.TABLES}
+    facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
     return module_table(read(file, shapes, named), facts, partial(cost_of, formulas=formulas), "onnx")
 
 
 def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
     """Return the cost of a node, or None if it is unknown."""
-    return cost_by(node, formulas, "onnx", COSTS, FREE)
+    rules, free = RULES.get(node.namespace, ({}, frozenset()))
+    return cost_by(node, formulas, node.namespace, rules, free)
 
 
 OnnxRule = Callable[[OnnxNode], OperatorCost | None]
@@ -530,10 +591,6 @@ def _layer_norm(node: OnnxNode) -> OperatorCost:
     return operators.normalisation(node.operand(0).elements, _rows(node), weight=True, bias=is_added(node.input(2)))
 
 
-def _rms_norm(node: OnnxNode) -> OperatorCost:
-    return operators.rms_norm(node.operand(0).elements, _rows(node), weight=True)
-
-
 def _instance_norm(node: OnnxNode) -> OperatorCost:
     given = node.operand(0)
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
@@ -580,7 +637,7 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "Attention": _attention,
         "BatchNormalization": partial(mapping.batch_norm, training="training_mode"),
         "LayerNormalization": _layer_norm,
-        "RMSNormalization": _rms_norm,
+        "RMSNormalization SimplifiedLayerNormalization": contrib.rms_norm,
         "InstanceNormalization": _instance_norm,
         "GroupNormalization": mapping.group_norm,
         "Softmax": _softmax,
@@ -596,7 +653,7 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "CumSum CumProd": mapping.scan,
         "ScatterElements ScatterND": mapping.scatter,
         "DFT": _fourier,
-        "RNN": partial(mapping.recurrent, None, weight=1, bias=3),
+        "RNN": partial(mapping.recurrent, RNN, weight=1, bias=3),
         "GRU": partial(mapping.recurrent, GRU, weight=1, bias=3),
         "LSTM": partial(mapping.recurrent, LSTM, weight=1, bias=3),
     }
@@ -616,3 +673,5 @@ FREE = frozenset(
     """.split()
 )
 """Operators that move, choose, compare or make data."""
+RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {"onnx": (COSTS, FREE), **contrib.RULES}
+"""Rules, and operators without arithmetic, by domain."""

@@ -21,10 +21,10 @@ from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
 from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import QUANTISED, FileGraph, GraphFacts, module_table
+from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, QUANTISED, FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, numbers_of
-from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING
+from sweeprof.counting.mapping import GRU, LSTM, RNN, CallTensor, OperatorCall, cost_by, numbers_of
+from sweeprof.counting.operators import INTEGER, NOTHING
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -54,7 +54,7 @@ def count_file(
     reshape(model, {model.input(name): shape for name, shape in sized.items()})
     graph = read(model, file)
     sizes = {} if stored == file else stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
-    facts = GraphFacts(file.types, file.weights, sizes, VIEWS, ("BatchNormInference",))
+    facts = GraphFacts(file.types, file.weights, sizes, VIEWS, {"BatchNormInference": BATCH_NORM_BUFFERS})
     return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
 
 
@@ -150,7 +150,7 @@ def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:
     return found
 
 
-OpenvinoRule = Callable[[OpenvinoNode], OperatorCost]
+OpenvinoRule = Callable[[OpenvinoNode], OperatorCost | None]
 
 _ELEMENTWISE = """
 arithmetic: Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum
@@ -220,8 +220,8 @@ COSTS: dict[str, OpenvinoRule] = mapping.by_name(
         "LSTMCell": partial(mapping.recurrent, LSTM, weight=3),
         "GRUSequence": partial(mapping.recurrent, GRU, weight=3),
         "GRUCell": partial(mapping.recurrent, GRU, weight=2),
-        "RNNSequence": partial(mapping.recurrent, None, weight=3),
-        "RNNCell": partial(mapping.recurrent, None, weight=2),
+        "RNNSequence": partial(mapping.recurrent, RNN, weight=3),
+        "RNNCell": partial(mapping.recurrent, RNN, weight=2),
     }
 )
 """Rule by the name of the operator."""
