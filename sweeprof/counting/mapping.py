@@ -332,6 +332,7 @@ leaky_relu: leakyrelu
 relu: relu
 scaled_tanh: scaledtanh
 sigmoid: sigmoid
+silu: silu swish
 softplus: softplus
 softsign: softsign
 tanh: tanh

@@ -156,6 +156,59 @@ def attention(
     return macs, flops + 2 * scores + beside, ops + scores + beside + rows * max(0, 4 * keys - 1)
 
 
+def linear_attention(
+    tokens: int, heads: int, key_heads: int, width: int, value_width: int, *, gated: bool = False, delta: bool = False
+) -> OperatorCost:
+    """Linear attention, token by token: ``S ← S + k vᵀ`` and ``o = s qᵀ S`` with states S of E · V, one for each head of k and v.
+
+    A gate multiplies the state by ``exp(g)``; the delta rule adds ``β k (v − kᵀ S)ᵀ``.
+
+    MACs: (heads of k + heads of q) · E · V per token; the delta rule heads of k · E · V more
+    FLOPs: 2 MACs + heads of q · V per token; with a gate heads of k · (E · V + 1) more, with the delta rule heads of k · 2 V
+    Operations: the same, less the first addition of each sum
+
+    Args:
+        tokens: of all samples.
+        heads: of the queries.
+        key_heads: of keys and values.
+        width: of queries and keys, E.
+        value_width: of values, V.
+        gated: whether the state decays.
+        delta: whether the state is corrected.
+    """
+    state = width * value_width
+    macs = tokens * state * (heads + key_heads * (2 if delta else 1))
+    beside = heads * value_width
+    sums = heads * value_width
+    if gated:
+        beside += key_heads * (state + 1)
+    if delta:
+        beside += key_heads * 2 * value_width
+        sums += key_heads * value_width
+    return macs, 2 * macs + tokens * beside, 2 * macs + tokens * (beside - sums)
+
+
+def deformable_convolution(
+    outputs: int, window: int, sampled: int, numbers: Numbers, *, bias: bool, modulated: bool
+) -> OperatorCost:
+    """Deformable convolution: what it multiplies is interpolated between 4 neighbours, and multiplied by a mask if there is one.
+
+    MACs: o · K · in channels / g
+    FLOPs: 2 MACs + o with a bias + 7 per sampled value, with a mask 8
+    Operations: those of the convolution, and as many per sampled value
+
+    Args:
+        outputs: elements of the result.
+        window: products per output, K · in channels / g.
+        sampled: values: in channels · K for each position of the result.
+        numbers: of the result.
+        bias: whether there is one.
+        modulated: whether there is a mask.
+    """
+    cost = added(convolution(outputs, window, numbers, bias=bias), elementwise("bilinear", sampled, numbers))
+    return added(cost, elementwise("multiply", sampled, numbers)) if modulated else cost
+
+
 def attention_with_projections(batch: int, length: int, source: int, width: int, heads: int) -> OperatorCost:
     """Attention with the projections of q, k, v and the result in one kernel (torch's fast path of an encoder layer).
 
@@ -515,6 +568,15 @@ def unit_norm(elements: int, rows: int) -> OperatorCost:
     return 0, 3 * elements + rows, 3 * elements + rows
 
 
+def local_response_norm(elements: int, size: int) -> OperatorCost:
+    """Local response norm ``x / (k + a · Σ x²)^β`` of neighbouring channels: squares, sums of a window, and four more.
+
+    FLOPs: 6 n
+    Operations: (size + 4) n
+    """
+    return 0, 6 * elements, (size + 4) * elements
+
+
 def weight_norm(elements: int, rows: int) -> OperatorCost:
     """Weight norm ``v · (g / ‖v‖)``: squares, sums, a root and a division for each row, a multiplication.
 
@@ -586,6 +648,15 @@ def adaptive_average_pool(inputs: Sequence[int], outputs: Sequence[int], channel
         for size, made in zip(inputs, outputs, strict=True)
     ]
     return 0, channels * prod(inputs), channels * prod(windows)
+
+
+def norm_pool(inputs: int, outputs: int, window: int) -> OperatorCost:
+    """Pooling by norms: powers, the sum of each window, and its root.
+
+    FLOPs: 2 n + o
+    Operations: n + o · window
+    """
+    return 0, 2 * inputs + outputs, inputs + outputs * window
 
 
 def max_pool(inputs: int, outputs: int) -> OperatorCost:

@@ -214,6 +214,15 @@ def _blocked_upsample_shape(node: ContribNode) -> Sequence[Typed]:
     return [(given, tuple(size * int(scale) for size, scale in zip(given.sizes, scales, strict=True)))]
 
 
+def _short_fourier_shape(node: ContribNode) -> Sequence[Typed]:
+    """``(signal, step, window, length of a frame)``; half of the points, unless an attribute says all."""
+    signal, step, window = node.operand(0), node.operand(1), node.input(2)
+    points = window.elements if window is not None else int(node.operand(3).data)
+    frames = (signal.sizes[1] - points) // int(step.data) + 1
+    bins = points // 2 + 1 if node.attributes.get("onesided", 1) else points
+    return [(signal, (signal.sizes[0], frames, bins, 2))]
+
+
 # Attention
 
 
@@ -367,6 +376,33 @@ def _grouped_cost(node: ContribNode) -> OperatorCost:
     return added(*parts)
 
 
+def _linear_attention_shape(node: ContribNode) -> Sequence[Typed]:
+    """Of q ``(batch, L, heads · E)``, k and v."""
+    query, key, value = (node.operand(position) for position in range(3))
+    heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
+    width, value_width = key.sizes[2] // key_heads, value.sizes[2] // key_heads
+    state = node.input(3) or query
+    return [
+        (query, (*query.sizes[:2], heads * value_width)),
+        (state, (query.sizes[0], key_heads, width, value_width)),
+    ]
+
+
+def linear_attention(node: ContribNode) -> OperatorCost:
+    """Return the cost of a linear attention of q ``(batch, L, heads · E)``, k and v; its rule is an attribute."""
+    query, key, value = (node.operand(position).sizes for position in range(3))
+    heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
+    rule = node.text("update_rule", "gated_delta")
+    tokens, width, value_width = query[0] * query[1], key[2] // key_heads, value[2] // key_heads
+    is_gated, is_delta = "gated" in rule, "delta" in rule
+    return operators.linear_attention(tokens, heads, key_heads, width, value_width, gated=is_gated, delta=is_delta)
+
+
+def _causal_convolution_shape(node: ContribNode) -> Sequence[Typed]:
+    given, kernel = node.operand(0), node.operand(1).sizes[-1]
+    return [(given, given.sizes), (node.input(3) or given, (*given.sizes[:2], kernel - 1))]
+
+
 def _packed_shape(node: ContribNode) -> Sequence[Typed]:
     given = node.operand(0)
     if node.op == "PackedAttention":
@@ -403,6 +439,7 @@ SHAPES: dict[str, dict[str, ShapeRule | Counterpart]] = {
         {
             "GroupNormalization MeanVarianceNormalization LRN LpNormalization Shrink": like_first,
             "SimplifiedLayerNormalization": like_first,
+            "STFT": _short_fourier_shape,
         }
     ),
     MICROSOFT: mapping.by_name(
@@ -436,6 +473,8 @@ SHAPES: dict[str, dict[str, ShapeRule | Counterpart]] = {
             "RemovePadding": _packing_shape,
             "RestorePadding": _unpacking_shape,
             "PackedAttention PackedMultiHeadAttention": _packed_shape,
+            "LinearAttention": _linear_attention_shape,
+            "CausalConvWithState": _causal_convolution_shape,
             "Attention": partial(_self_attention_shape, past=4, typed=0),
             "QAttention": partial(_self_attention_shape, past=8, typed=3),
             "MultiHeadAttention": _multi_head_shape,
@@ -452,7 +491,7 @@ SHAPES: dict[str, dict[str, ShapeRule | Counterpart]] = {
         }
     ),
 }
-"""By the domain and the name of an operator whose shapes ONNX does not infer."""
+"""By the domain and the name of an operator whose shapes ONNX does not infer, or infers wrongly (STFT's without an attribute)."""
 
 
 def has_shapes(domain: str, op: str) -> bool:
@@ -479,6 +518,13 @@ def _activated(rule: Callable[[ContribNode], OperatorCost], node: ContribNode) -
         return rule(node)
     definition = mapping.activation(name)
     return None if definition is None else added(rule(node), elementwise(definition, node))
+
+
+def causal_convolution(node: ContribNode) -> OperatorCost | None:
+    """Return the cost of a convolution of each channel ``(X, W (channels, 1, K), bias)`` with the activation in its attribute."""
+    if node.text("activation", "none") == "none":
+        return mapping.convolution(node, first=1)
+    return _activated(partial(mapping.convolution, first=1), node)
 
 
 def _convolution(node: ContribNode) -> OperatorCost:
@@ -673,6 +719,8 @@ COSTS: dict[str, ContribRule] = mapping.by_name(
         "MultiHeadAttention": _multi_head_cost,
         "GroupQueryAttention": _grouped_cost,
         "PackedAttention PackedMultiHeadAttention": _packed_cost,
+        "LinearAttention": linear_attention,
+        "CausalConvWithState": causal_convolution,
         "MoE": partial(_experts, (2, 4, 6), (3, 5, 7)),
         "QMoE": partial(_experts, (2, 5, 8), (4, 7, 10)),
         "BiasGelu": partial(_biased, "gelu"),

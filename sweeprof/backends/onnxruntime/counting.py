@@ -620,6 +620,114 @@ def _fourier(node: OnnxNode) -> OperatorCost | None:
     return operators.fourier(prod(larger[:-1]) // max(1, along) * points, points, is_real=1 in (given[-1], made[-1]))
 
 
+def _reduction(name: str, node: OnnxNode) -> OperatorCost:
+    """Return the cost of a reduction; an attribute tells that no axes are none, and not all: then nothing is added up."""
+    given, axes = node.operand(0), node.input(1)
+    has_axes = node.attributes.get("axes") if axes is None else axes.elements
+    if node.attributes.get("noop_with_empty_axes") and not has_axes:
+        return operators.elementwise("function", STEPS.get(node.op, 0) * given.elements, given.numbers)
+    return mapping.logsumexp(node) if name == "logsumexp" else mapping.reduction(name, node)
+
+
+STEPS = {"ReduceL1": 1, "ReduceL2": 2, "ReduceSumSquare": 1, "ReduceLogSum": 1, "ReduceLogSumExp": 2}
+"""What reductions compute for each element if none are added up, such as a square and its root."""
+
+
+def _norm_pool(node: OnnxNode) -> OperatorCost:
+    window = prod(node.attributes["kernel_shape"])
+    return operators.norm_pool(node.operand(0).elements, node.result.elements, window)
+
+
+def _unit_norm(node: OnnxNode) -> OperatorCost:
+    given = node.operand(0)
+    return operators.unit_norm(given.elements, given.elements // given.sizes[node.attributes.get("axis", -1)])
+
+
+def _local_response_norm(node: OnnxNode) -> OperatorCost:
+    return operators.local_response_norm(node.operand(0).elements, int(node.attributes["size"]))
+
+
+def _mean_variance_norm(node: OnnxNode) -> OperatorCost:
+    given = node.operand(0)
+    length = mapping.length_along(given.sizes, node.attributes.get("axes", (0, 2, 3)))
+    return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
+
+
+def _deformable_convolution(node: OnnxNode) -> OperatorCost:
+    """``(X, W, offsets, bias, mask)``."""
+    given, weight, made = node.operand(0).sizes, node.operand(1).sizes, node.result
+    sampled = given[0] * given[1] * prod(weight[2:]) * prod(made.sizes[2:])
+    return operators.deformable_convolution(
+        made.elements,
+        prod(weight[1:]),
+        sampled,
+        made.numbers,
+        bias=is_added(node.input(3)),
+        modulated=node.input(4) is not None,
+    )
+
+
+def _region_align(node: OnnxNode) -> OperatorCost | None:
+    """Every result is the mean, or the maximum, of interpolated values; None if their number depends on the regions."""
+    made, ratio = node.result, int(node.attributes.get("sampling_ratio", 0))
+    if ratio <= 0:
+        return None
+    sampled = made.elements * ratio**2
+    combined = operators.average_pool(sampled, made.elements, ratio**2)
+    return operators.added(operators.elementwise("bilinear", sampled, made.numbers), combined)
+
+
+def _short_fourier(node: OnnxNode) -> OperatorCost | None:
+    """``(signal (batch, length, 1 or 2), step, window, length of a frame)``; None if an input of the model says how long it is."""
+    signal, window, length = node.operand(0).sizes, node.input(2), node.input(3)
+    if window is not None:
+        points = window.elements
+    elif length is not None and length.data is not None:
+        points = int(length.data)
+    else:
+        return None
+    frames = prod(node.result.sizes[:2])
+    multiplied = points if window is not None else 0
+    if signal[-1] == 1:
+        return operators.short_time_fourier(frames, points, multiplied)
+    return operators.added(
+        operators.fourier(frames * points, points, is_real=False), (0, 2 * frames * multiplied, 2 * frames * multiplied)
+    )
+
+
+def _likelihood_loss(node: OnnxNode) -> OperatorCost:
+    """``(log-probabilities, targets, weights of classes)``."""
+    each = operators.LOSSES["negative_log_likelihood"] + (node.input(2) is not None)
+    return operators.loss(each, node.operand(1).elements, _reduced_by(node))
+
+
+def _cross_entropy(node: OnnxNode) -> OperatorCost:
+    """``(scores, targets, weights of classes)``."""
+    return operators.cross_entropy(
+        node.operand(0).elements,
+        node.operand(1).elements,
+        _reduced_by(node),
+        weighted=node.input(2) is not None,
+        of_probabilities=False,
+        smoothed=False,
+    )
+
+
+def _reduced_by(node: OnnxNode) -> str | None:
+    reduction = node.text("reduction", "mean")
+    return None if reduction == "none" else reduction
+
+
+def _gated(node: OnnxNode) -> OperatorCost:
+    """One operand, through its SiLU, multiplies the other."""
+    return operators.added(mapping.elementwise("silu", node), mapping.elementwise("multiply", node))
+
+
+def _added_up(node: OnnxNode) -> OperatorCost:
+    """Every element of the operand is added to a place of the result."""
+    return operators.scan(node.operand(0).elements)
+
+
 COSTS: dict[str, OnnxRule] = mapping.by_name(
     {
         **mapping.elementwise_rules(_ELEMENTWISE),
@@ -644,12 +752,27 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "LogSoftmax": mapping.log_softmax,
         "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
         "MaxPool GlobalMaxPool": mapping.max_pool,
-        "GlobalAveragePool ReduceMean": partial(mapping.reduction, "mean"),
-        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(mapping.reduction, "sum"),
-        "ReduceL2": partial(mapping.reduction, "norm"),
-        "ReduceL1 ReduceSumSquare": partial(mapping.reduction, "sum_of_squares"),
-        "ReduceLogSum": partial(mapping.reduction, "log_sum"),
-        "ReduceLogSumExp": mapping.logsumexp,
+        "GlobalAveragePool ReduceMean": partial(_reduction, "mean"),
+        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(_reduction, "sum"),
+        "ReduceL2 GlobalLpPool": partial(_reduction, "norm"),
+        "ReduceL1 ReduceSumSquare": partial(_reduction, "sum_of_squares"),
+        "ReduceLogSum": partial(_reduction, "log_sum"),
+        "ReduceLogSumExp": partial(_reduction, "logsumexp"),
+        "LpPool": _norm_pool,
+        "LpNormalization": _unit_norm,
+        "LRN": _local_response_norm,
+        "MeanVarianceNormalization": _mean_variance_norm,
+        "DeformConv": _deformable_convolution,
+        "CausalConvWithState": contrib.causal_convolution,
+        "LinearAttention": contrib.linear_attention,
+        "RotaryEmbedding": partial(contrib.rotary, cosines=1),
+        "SwiGLU": _gated,
+        "RoiAlign": _region_align,
+        "AffineGrid": mapping.matmul,
+        "Col2Im": _added_up,
+        "STFT": _short_fourier,
+        "NegativeLogLikelihoodLoss": _likelihood_loss,
+        "SoftmaxCrossEntropyLoss": _cross_entropy,
         "CumSum CumProd": mapping.scan,
         "ScatterElements ScatterND": mapping.scatter,
         "DFT": _fourier,
@@ -670,6 +793,7 @@ FREE = frozenset(
     QuantizeLinear DequantizeLinear DynamicQuantizeLinear
     SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence ConcatFromSequence
     Optional OptionalGetElement OptionalHasElement
+    Scatter MelWeightMatrix StringConcat StringNormalizer StringSplit RegexFullMatch
     """.split()
 )
 """Operators that move, choose, compare or make data."""
