@@ -138,6 +138,15 @@ def without_weights(path: str) -> onnx.ModelProto:
         return onnx.load(path, load_external_data=False)
 
 
+def files_of_weights(model: onnx.ModelProto) -> list[str]:
+    """Return the names of the other files that have values of a model, in its folder."""
+    tensors = list(model.graph.initializer)
+    for node in model.graph.node:
+        tensors += [attribute.t for attribute in node.attribute if attribute.HasField("t")]
+    places = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
+    return [*dict.fromkeys(places)]
+
+
 def _merge(message: Any, content: mmap.mmap, begin: int, end: int, within: tuple[str, ...]) -> None:
     """Add the fields of an encoded message to ``message``, without the large fields of the messages ``within`` it."""
     number = message.DESCRIPTOR.fields_by_name[within[0]].number if within else None

@@ -425,6 +425,18 @@ def test_a_constant_node_with_its_values_in_another_file(tmp_path: Path) -> None
     assert (table.params, table.macs) == (5000, 3 * 100 * 50)
 
 
+@pytest.mark.parametrize("name", ["model.onnx.data", "model.onnx_data", "w.bin"])
+def test_the_size_of_a_file_includes_the_file_of_its_weights(name: str, tmp_path: Path) -> None:
+    """Whatever a tool has called it."""
+    path = saved(tmp_path, [helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": (3, 100)}, {"w": floats(100, 50)})
+    alone = OnnxFile(path).known().artifact().bytes
+    assert alone == Path(path).stat().st_size
+    onnx.save(onnx.load(path), path, save_as_external_data=True, size_threshold=0, location=name)
+    size = OnnxFile(path).known().artifact().bytes
+    assert size == Path(path).stat().st_size + (tmp_path / name).stat().st_size
+    assert (tmp_path / name).stat().st_size == 4 * 5000
+
+
 @pytest.mark.parametrize("is_initializer", [True, False])
 def test_a_sparse_weight_counts_with_its_zeros(is_initializer: bool, tmp_path: Path) -> None:
     """ONNX Runtime expands it, and multiplies all of it; PyTorch's sparse parameters count so, too."""
