@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader
 
 from sweeprof.backends.onnxruntime.counting import OnnxGraph, cost_of, count_file, read
 from sweeprof.backends.onnxruntime.files import OnnxFile
@@ -124,3 +125,13 @@ def cost_of_call(
     feeds = {f"x{i}": value for i, value in enumerate(operands) if value is not None and i not in weights}
     (node,) = checked(path, feeds).operators
     return cost_of(node, DEFAULTS)
+
+
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    """One batch, from which ranges of activations are taken."""
+
+    def __init__(self, feeds: Mapping[str, Any]) -> None:
+        self.left: Iterator[Mapping[str, Any]] = iter([feeds])
+
+    def get_next(self) -> Mapping[str, Any] | None:
+        return next(self.left, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -24,7 +25,7 @@ from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, QUANTISED, FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
 from sweeprof.counting.mapping import GRU, LSTM, RNN, CallTensor, OperatorCall, cost_by, numbers_of
-from sweeprof.counting.operators import INTEGER, NOTHING
+from sweeprof.counting.operators import INTEGER, NOTHING, REAL
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -53,6 +54,8 @@ def count_file(
     sized = by_name(file.input_names(model), shapes, named)
     reshape(model, {model.input(name): shape for name, shape in sized.items()})
     graph = read(model, file)
+    if file.is_of_onnx:
+        graph = replace(graph, weights=without_scales(graph))
     sizes = {} if stored == file else stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
     facts = GraphFacts(file.types, file.weights, sizes, VIEWS, {"BatchNormInference": BATCH_NORM_BUFFERS})
     return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
@@ -135,6 +138,34 @@ def stored_bytes(graph: OpenvinoGraph, quantized: OpenvinoGraph) -> dict[str, in
             if name is not None:
                 found[name] = sum(int(weight.nbytes) for weight in instead)
     return found
+
+
+def without_scales(graph: OpenvinoGraph) -> tuple[CallTensor, ...]:
+    """Return the weights without the scales and zero points of quantised ones, as they are counted in an ONNX file.
+
+    They are converted, a zero point is subtracted, and a scale is multiplied. Biases of 32 bits are marked as the real numbers
+    that they stand for; other integers of that size are settings.
+    """
+    made = {value for node in graph.operators for value in node.outputs}
+    behind: dict[CallTensor | None, CallTensor] = {
+        value: value
+        for node in graph.operators
+        for value in node.inputs
+        if value is not None and value.is_constant and value not in made
+    }
+    scales: set[CallTensor] = set()
+    biases: dict[CallTensor, None] = {}
+    for node in graph.operators:
+        first, second = behind.get(node.input(0)), behind.get(node.input(1))
+        if first is None or node.op not in ("Convert", "Reshape", "Unsqueeze", "Broadcast", "Subtract", "Multiply"):
+            continue
+        behind[node.result] = first
+        if node.op in ("Subtract", "Multiply") and second is not None and first.dtype in (*QUANTISED, "int32"):
+            scales.add(second)
+            if node.op == "Multiply" and first.dtype == "int32":
+                first.numbers = REAL
+                biases[first] = None
+    return tuple(value for value in dict.fromkeys([*graph.weights, *biases]) if value not in scales)
 
 
 def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
+from onnxruntime.quantization import QuantFormat, quantize_dynamic, quantize_static
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from support.onnx_graphs import checked
+from support.onnx_graphs import Samples, checked
 from sweeprof.backends.onnxruntime.counting import count_file
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.counting.formulas import DEFAULTS
@@ -108,14 +108,6 @@ class Export:
 @pytest.fixture(scope="module", params=MODELS)
 def export(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Export:
     return Export(request.param, tmp_path_factory.mktemp("models"))
-
-
-class Samples(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, feeds: Mapping[str, Any]) -> None:
-        self.left: Iterator[Mapping[str, Any]] = iter([feeds])
-
-    def get_next(self) -> Mapping[str, Any] | None:
-        return next(self.left, None)
 
 
 def optimise(level: str, path: str, result: str) -> None:
