@@ -29,8 +29,8 @@ from sweeprof.counting.operators import INTEGER, added
 
 ContribNode = OperatorCall[Any]
 Shape = tuple[int, ...]
-Typed = tuple[CallTensor, Shape]
-"""The shape of a result, and the operand that has the same type of elements."""
+Typed = tuple[CallTensor | int, Shape]
+"""The shape of a result, and the operand that has the same type of elements, or the type itself as ``TensorProto.DataType``."""
 MICROSOFT, BLOCKED = "com.microsoft", "com.microsoft.nchwc"
 
 
@@ -494,14 +494,8 @@ SHAPES: dict[str, dict[str, ShapeRule | Counterpart]] = {
 """By the domain and the name of an operator whose shapes ONNX does not infer, or infers wrongly (STFT's without an attribute)."""
 
 
-def has_shapes(domain: str, op: str) -> bool:
-    """Return True if there is a rule for the shapes of an operator's results."""
-    return op in SHAPES.get(domain, ())
-
-
-def inferred(node: ContribNode) -> Sequence[Typed]:
-    """Return the shapes of the results of an operator that has a rule; nothing if its operands do not fit."""
-    rule = SHAPES[node.namespace][node.op]
+def inferred(rule: ShapeRule | Counterpart, node: ContribNode) -> Sequence[Typed]:
+    """Return the shapes of the results of an operator by its rule; nothing if its operands do not fit."""
     try:
         return rule.inferred(node) if isinstance(rule, Counterpart) else rule(node)
     except Exception:  # the file is not valid

@@ -29,7 +29,7 @@ from onnx.reference import ReferenceEvaluator
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.onnxruntime import contrib
+from sweeprof.backends.onnxruntime import classical, contrib
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.model_proto import without_weights
 from sweeprof.counting import mapping, operators
@@ -120,6 +120,8 @@ def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, 
 STANDARD = "ai.onnx"
 """The other name of the standard's domain, which has none."""
 
+SHAPES: dict[str, Mapping[str, contrib.ShapeRule | contrib.Counterpart]] = {**contrib.SHAPES, **classical.SHAPES}
+"""Rules for shapes that ONNX does not infer, by the domain and the name of the operator."""
 tensor_type = lru_cache(helper.make_tensor_type_proto)
 T = TypeVar("T")
 InferredTypes = Sequence[tuple[int, tuple[int, ...] | None]]
@@ -136,6 +138,8 @@ class _GraphReader:
         self._kinds: dict[OnnxValue, int] = {}
         self._known: dict[object, Any] = {}
         """Results for nodes of which equal ones may follow."""
+        self._within: list[OnnxValue] = []
+        """Weights in attributes."""
 
     def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
         graph = self._model.graph
@@ -155,7 +159,7 @@ class _GraphReader:
         weights = [value for value in weights if value.name in used or value.name in self._file.weights]
         stored = without_scales([*weights, *weights_among(constants, nodes)], nodes)
         unpack(stored, nodes)
-        return FileGraph(tuple(nodes), inputs, outputs, tuple(stored))
+        return FileGraph(tuple(nodes), inputs, outputs, (*stored, *self._within))
 
     def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
         value = self._know(tensor.name, tensor.data_type, tuple(tensor.dims), is_constant=True)
@@ -218,13 +222,25 @@ class _GraphReader:
         return OnnxNode(
             op=node.op_type,
             path=path_of(node) if paths is None else paths.get(node.name, ROOT),
-            inputs=inputs,
+            inputs=(*inputs, *self._weights_within(node)),
             outputs=tuple(value for value in outputs if value.name),
             attributes=self._once(("attributes", attributes), partial(_attributes, node)),
             namespace=node.domain or "onnx",
             name=node.name,
             version=self._opsets.get(node.domain, 0),
         )
+
+    def _weights_within(self, node: onnx.NodeProto) -> Iterator[OnnxValue | None]:
+        """Return the learned numbers that an operator has in its attributes."""
+        names = classical.WEIGHTS.get(node.op_type, ()) if node.domain == classical.DOMAIN else ()
+        held = {attribute.name: len(attribute.floats) for attribute in node.attribute if attribute.floats}
+        for name in names:
+            value = None
+            if name in held:
+                label = f"{node.name or node.output[0]}.{name}"
+                value = self._know(label, onnx.TensorProto.FLOAT, (held[name],), is_constant=True)
+                self._within.append(value)
+            yield value
 
     def _content(self, value: OnnxValue) -> object:
         """Return all that the results of a node may depend on."""
@@ -249,9 +265,11 @@ class _GraphReader:
         unknown = [(0, None)] * len(node.output)
         if any(value.shape is None for _, value in given):
             return unknown
-        if contrib.has_shapes(node.domain, node.op_type):
+        rule = SHAPES.get(node.domain, {}).get(node.op_type)
+        if rule is not None:
             call = OnnxNode(node.op_type, "", tuple(inputs), (), _attributes(node), namespace=node.domain)
-            results = [(self._kinds[like], shape) for like, shape in contrib.inferred(call)]
+            shapes = contrib.inferred(rule, call)
+            results = [(like if isinstance(like, int) else self._kinds[like], shape) for like, shape in shapes]
             return [*results, *unknown][: len(node.output)]
         data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
         try:
@@ -464,7 +482,7 @@ def count_file(
     Raises:
         Exception: it is no ONNX file.
     """
-    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib.TABLES}
+    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib.TABLES, **classical.BUFFERS}
     facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
     return module_table(read(file, shapes, named), facts, partial(cost_of, formulas=formulas), "onnx")
 
@@ -740,5 +758,9 @@ FREE = frozenset(
     """.split()
 )
 """Operators that move, choose, compare or make data."""
-RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {"onnx": (COSTS, FREE), **contrib.RULES}
+RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {
+    "onnx": (COSTS, FREE),
+    **contrib.RULES,
+    **classical.RULES,
+}
 """Rules, and operators without arithmetic, by domain."""
