@@ -12,8 +12,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader
 
-from sweeprof.backends.onnxruntime.counting import OnnxGraph, cost_of, count_file, read
+from sweeprof.backends.onnxruntime.counting import cost_of, count_file
 from sweeprof.backends.onnxruntime.files import OnnxFile
+from sweeprof.backends.onnxruntime.graph import OnnxGraph, read
 from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost
 from sweeprof.results.layers import LayerTable
 

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 LARGEST = 1 << 16
-"""Bytes of a field of an initializer that is read: 16 for each element of the largest constants that counting computes with."""
+"""Bytes of a field of an initializer that is read: 16 for each element of the largest constants that a graph is computed with."""
 
 
 def without_weights(path: str) -> onnx.ModelProto:
