@@ -74,8 +74,10 @@ class Counterpart:
         attributes = {name: value for name, value in node.attributes.items() if name in schema.attributes}
         types = {f"x{i}": make_tensor_type_proto(TensorProto.FLOAT, shape) for i, shape in enumerate(shapes)}
         call = make_node(self.op, [*types], ["y"], **attributes)
-        found = infer_node_outputs(schema, call, types)["y"].tensor_type.shape.dim
-        made = tuple(dim.dim_value for dim in found)
+        sides = infer_node_outputs(schema, call, types)["y"].tensor_type.shape.dim
+        made = tuple(side.dim_value for side in sides)
+        if not made or not all(side.HasField("dim_value") for side in sides):
+            return []
         typed = given[0] if self.typed is None else node.operand(self.typed)
         return [(typed, channels_at_end(made) if is_last else made)]
 
@@ -747,6 +749,7 @@ BLOCKED_COSTS: dict[str, ContribRule] = mapping.by_name(
         "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
         "MaxPool GlobalMaxPool": mapping.max_pool,
         "GlobalAveragePool": partial(mapping.reduction, "mean"),
+        "Upsample": mapping.resize,
     }
 )
 """The same of the domain of the blocked layout."""

@@ -269,6 +269,18 @@ def test_operators_of_gpus(
     assert cost_of(node, DEFAULTS) == cost
 
 
+@pytest.mark.parametrize(("mode", "each"), [("nearest", 0), ("linear", 7)])
+def test_enlarged_images_in_the_blocked_layout(mode: str, each: int, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"scales": [1, 1, 2, 2], "mode": mode}
+    given = floats(2, 16, 4, 4)
+    path = call(tmp_path, "Upsample", [given], domain="com.microsoft.nchwc", **settings)
+    (node,) = graph_of(path, {"x0": given}).operators
+    assert node.result.shape == (2, 16, 8, 8)
+    cost = cost_of(node, DEFAULTS)
+    assert cost is not None
+    assert cost[1] == each * 2 * 16 * 8 * 8
+
+
 def test_attention_of_samples_without_their_padding(tmp_path: Path) -> None:
     """It costs as much as of the same samples with it: the scores are those of the full length."""
     padded = [floats(B, L, E), floats(E, 3 * E), floats(3 * E)]
