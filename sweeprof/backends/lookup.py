@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from os import PathLike
+from pathlib import Path
 
 from sweeprof.backends import Backend
 from sweeprof.errors import Problem, UserError, choice_problem
@@ -49,6 +51,16 @@ _PACKAGES = {
 }
 
 
+FILES = {
+    ".onnx": "sweeprof.backends.onnxruntime.files.OnnxFile",
+    ".xml": "sweeprof.backends.openvino.files.OpenvinoFile",
+    ".tflite": "sweeprof.backends.litert.files.TfliteFile",
+    ".keras": "sweeprof.model_sources.file.keras_model",
+    ".pt2": "sweeprof.model_sources.file.torch_module",
+}
+"""The function or class that makes a model of the path of a file, by the suffix of its name."""
+
+
 def backend_named(name: str) -> Backend:
     """The backend of that name with its default settings.
 
@@ -73,6 +85,22 @@ def backend_of(model: object) -> Backend:
                 return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
     allowed = f"is not a model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])
+
+
+def model_in(path: str | PathLike[str]) -> object:
+    """Return the model in a file.
+
+    Raises:
+        UserError: there is no such file, or its suffix is unknown.
+    """
+    place = Path(path).expanduser()
+    if place.suffix not in FILES:
+        raise UserError([Problem("model", str(path), f"is not a model, nor a file of one: {', '.join(FILES)}.")])
+    if not place.is_file():
+        raise UserError([Problem("model", str(path), "is not a file.")])
+    module, _, name = FILES[place.suffix].rpartition(".")
+    found: object = getattr(import_module(module), name)(str(place))
+    return found
 
 
 def is_function(model: object) -> bool:

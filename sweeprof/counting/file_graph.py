@@ -64,8 +64,8 @@ class GraphFacts:
     """Bytes by the weight of the unquantized model, of what a quantized one stores in its place."""
     views: Collection[str]
     """Operators whose result has the memory of their first input."""
-    batch_norms: Collection[str]
-    """Operators whose fourth and fifth input are a moving mean and variance."""
+    buffers: Mapping[str, tuple[int, ...]]
+    """Positions of the inputs that are no parameters, such as a moving mean and variance, by the name of the operator."""
 
 
 def module_table(
@@ -104,7 +104,7 @@ def module_table(
 
 def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights]:
     """Return weights by the path of their module: the one in the weight's name, else the first that reads it."""
-    roles = facts.roles if facts.types else _guessed(graph, facts.batch_norms)
+    roles = facts.roles if facts.types else _guessed(graph, facts.buffers)
     readers: dict[CallTensor, str] = {}
     for operator in graph.operators:
         for value in operator.inputs:
@@ -119,16 +119,18 @@ def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights
     return {path: summed(variables) for path, variables in found.items()}
 
 
-STATISTICS = (3, 4)
-QUANTISED = ("int8", "uint8", "int4", "uint4")
+BATCH_NORM_BUFFERS = (3, 4)
+"""Positions of a batch norm's moving mean and variance."""
+QUANTISED = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
 
 
-def _guessed(graph: FileGraph[Any, Any], batch_norms: Collection[str]) -> dict[str, WeightRole]:
+def _guessed(graph: FileGraph[Any, Any], buffers: Mapping[str, tuple[int, ...]]) -> dict[str, WeightRole]:
     """Return the roles in a file without roles: arrays that are no settings; a batch norm's statistics are no parameters."""
-    norms = [operator for operator in graph.operators if operator.op in batch_norms]
-    statistics = {operator.input(position) for operator in norms for position in STATISTICS}
+    state: set[CallTensor | None] = set()
+    for operator in graph.operators:
+        state.update(map(operator.input, buffers.get(operator.op, ())))
     candidates = [v for v in graph.weights if v.shape and (v.numbers is not INTEGER or v.dtype in QUANTISED)]
-    return {value.name: "buffer" if value in statistics else "parameter" for value in candidates}
+    return {value.name: "buffer" if value in state else "parameter" for value in candidates}
 
 
 def _variable(value: CallTensor, role: WeightRole, quantised_bytes: int | None) -> Variable:

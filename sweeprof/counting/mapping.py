@@ -25,8 +25,6 @@ from sweeprof.counting.operators import (
     LINEAR_BY_AXES,
     NOTHING,
     REAL,
-    RELU,
-    TANH,
     Numbers,
     RecurrentCell,
 )
@@ -276,28 +274,76 @@ def einsum(call: OperatorCall[Any], *, attribute: str = "equation") -> OperatorC
     return operators.einsum(call.text(attribute, ""), shapes, made.elements, made.numbers)
 
 
+@dataclass(frozen=True, slots=True)
+class RecurrentKind:
+    """A kind of recurrent network."""
+
+    cell: Callable[..., RecurrentCell]
+    """Returns its cell for the definitions of the nonlinearities."""
+    activations: tuple[str, ...]
+    """The definitions without the attribute that names others."""
+
+
+RNN = RecurrentKind(operators.rnn_cell, ("tanh",))
+GRU = RecurrentKind(operators.gru_cell, ("sigmoid", "tanh"))
+LSTM = RecurrentKind(operators.lstm_cell, ("sigmoid", "tanh", "tanh"))
+
+
 def recurrent(
-    cell: RecurrentCell | None, call: OperatorCall[Any], *, weight: int, bias: int | None = None
-) -> OperatorCost:
+    kind: RecurrentKind, call: OperatorCall[Any], *, weight: int, bias: int | None = None
+) -> OperatorCost | None:
     """Return the cost of a recurrent network of ``X (…, I)``, and ``W (directions, gates · H, I)`` of one direction or two.
 
+    None if a nonlinearity is unknown. The attribute ``activations`` has those of each direction, or of all.
+
     Args:
-        cell: which; None: the one of the only activation.
+        kind: which.
         call: of the operator.
         weight: the position of ``W``; those of the products with the state come after it.
         bias: the position of the biases of both products, if there are any; None: both have one together.
     """
-    activation = next(iter(call.attributes.get("activations", ())), "tanh")
-    kind = cell or (RELU if activation in (b"Relu", "relu") else TANH)
     given, sizes = call.operand(0), call.operand(weight).sizes
-    directions, hidden = sizes[0] if len(sizes) == 3 else 1, sizes[-2] // kind.gates
+    named = [activation(name) for name in call.attributes.get("activations", ())] or [*kind.activations]
     biases = 1 if bias is None else 2 if is_added(call.input(bias)) else 0
-    steps = directions * given.elements // given.sizes[-1]
     peepholes = call.input(7) is not None
-    return operators.recurrent(kind, steps, sizes[-1], hidden, hidden, biases, peepholes=peepholes)
+    steps, count = given.elements // given.sizes[-1], len(kind.activations)
+    total = NOTHING
+    for direction in range(sizes[0] if len(sizes) == 3 else 1):
+        own = named[direction * count : (direction + 1) * count] or named[:count]
+        if None in own:
+            return None
+        cell = kind.cell(*own)
+        hidden = sizes[-2] // cell.gates
+        cost = operators.recurrent(cell, steps, sizes[-1], hidden, hidden, biases, peepholes=peepholes)
+        total = operators.added(total, cost)
+    return total
 
 
 # Elementwise operators with attributes
+
+ACTIVATIONS = definitions("""
+affine: affine
+arithmetic: clip
+elu: elu
+hardsigmoid: hardsigmoid
+hardswish: hardswish
+hardtanh: thresholdedrelu
+leaky_relu: leakyrelu
+relu: relu
+scaled_tanh: scaledtanh
+sigmoid: sigmoid
+silu: silu swish
+softplus: softplus
+softsign: softsign
+tanh: tanh
+""")
+"""Definitions of the nonlinearities that attributes name, by their names without capitals and underscores."""
+
+
+def activation(name: str | bytes) -> str | None:
+    """Return the definition of a nonlinearity by its name, such as ``HardSigmoid`` or ``hard_sigmoid``; None if it is unknown."""
+    text = name.decode() if isinstance(name, bytes) else name
+    return ACTIVATIONS.get(text.lower().replace("_", ""))
 
 
 def gelu(attribute: str, call: OperatorCall[Any]) -> OperatorCost:

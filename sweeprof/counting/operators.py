@@ -156,6 +156,59 @@ def attention(
     return macs, flops + 2 * scores + beside, ops + scores + beside + rows * max(0, 4 * keys - 1)
 
 
+def linear_attention(
+    tokens: int, heads: int, key_heads: int, width: int, value_width: int, *, gated: bool = False, delta: bool = False
+) -> OperatorCost:
+    """Linear attention, token by token: ``S ← S + k vᵀ`` and ``o = s qᵀ S`` with states S of E · V, one for each head of k and v.
+
+    A gate multiplies the state by ``exp(g)``; the delta rule adds ``β k (v − kᵀ S)ᵀ``.
+
+    MACs: (heads of k + heads of q) · E · V per token; the delta rule heads of k · E · V more
+    FLOPs: 2 MACs + heads of q · V per token; with a gate heads of k · (E · V + 1) more, with the delta rule heads of k · 2 V
+    Operations: the same, less the first addition of each sum
+
+    Args:
+        tokens: of all samples.
+        heads: of the queries.
+        key_heads: of keys and values.
+        width: of queries and keys, E.
+        value_width: of values, V.
+        gated: whether the state decays.
+        delta: whether the state is corrected.
+    """
+    state = width * value_width
+    macs = tokens * state * (heads + key_heads * (2 if delta else 1))
+    beside = heads * value_width
+    sums = heads * value_width
+    if gated:
+        beside += key_heads * (state + 1)
+    if delta:
+        beside += key_heads * 2 * value_width
+        sums += key_heads * value_width
+    return macs, 2 * macs + tokens * beside, 2 * macs + tokens * (beside - sums)
+
+
+def deformable_convolution(
+    outputs: int, window: int, sampled: int, numbers: Numbers, *, bias: bool, modulated: bool
+) -> OperatorCost:
+    """Deformable convolution: what it multiplies is interpolated between 4 neighbours, and multiplied by a mask if there is one.
+
+    MACs: o · K · in channels / g
+    FLOPs: 2 MACs + o with a bias + 7 per sampled value, with a mask 8
+    Operations: those of the convolution, and as many per sampled value
+
+    Args:
+        outputs: elements of the result.
+        window: products per output, K · in channels / g.
+        sampled: values: in channels · K for each position of the result.
+        numbers: of the result.
+        bias: whether there is one.
+        modulated: whether there is a mask.
+    """
+    cost = added(convolution(outputs, window, numbers, bias=bias), elementwise("bilinear", sampled, numbers))
+    return added(cost, elementwise("multiply", sampled, numbers)) if modulated else cost
+
+
 def attention_with_projections(batch: int, length: int, source: int, width: int, heads: int) -> OperatorCost:
     """Attention with the projections of q, k, v and the result in one kernel (torch's fast path of an encoder layer).
 
@@ -283,71 +336,6 @@ def _spelled(names: str, extra: int) -> list[str]:
     return [*before, *(f"...{extra - i}" for i in range(extra if dots else 0)), *behind]
 
 
-# Recurrent networks
-
-
-@dataclass(frozen=True, slots=True)
-class RecurrentCell:
-    """The cost of one cell for each hidden unit, apart from its matrix products and biases."""
-
-    gates: int
-    flops: int
-    """With every nonlinearity one."""
-    ops: int
-
-
-TANH = RecurrentCell(1, 1 + 1, 1 + 7)
-"""One gate: an addition and a tanh."""
-RELU = RecurrentCell(1, 1 + 1, 1 + 1)
-GRU = RecurrentCell(3, 3 + 3 + 1 + 4, 3 + 2 * 3 + 7 + 1 + 4)
-"""``n = tanh(W x + r·(U h))`` multiplies once more; ``h' = (1 - z)·n + z·h`` takes 4."""
-LSTM = RecurrentCell(4, 4 + 4 + 3 + 2, 4 + 3 * 3 + 7 + 3 + 8)
-"""``c' = f·c + i·g`` takes 3, ``h' = o·tanh(c')`` 8 operations."""
-
-
-def recurrent(  # noqa: PLR0913  # the sizes of a cell
-    cell: RecurrentCell,
-    steps: int,
-    inputs: int,
-    hidden: int,
-    projected: int,
-    biases: int,
-    *,
-    peepholes: bool = False,
-    is_quantized: bool = False,
-) -> OperatorCost:
-    """RNN, GRU, LSTM and their cells: per step and sample a gate is ``W x + b``, ``U h + b'``, their sum and a nonlinearity.
-
-    With a projection to P the state has size P, and ``W h'`` is added. Fused kernels hide the matrix products, which are counted.
-
-    MACs: steps · gates · H · (I + H), each layer and direction
-    FLOPs: 2 MACs + biases + 2, 11 or 13 H per step (RNN, GRU, LSTM)
-    Operations: 2 MACs − sums + biases + 8 H (tanh; relu 2), 21 or 31 H per step
-    Backward: twice the forward
-
-    Args:
-        cell: which.
-        steps: time steps times samples.
-        inputs: I.
-        hidden: H.
-        projected: P, or ``hidden`` without a projection.
-        biases: vectors added per gate: 0, 1 or 2.
-        peepholes: the LSTM's gates also see the state: a multiplication and an addition for each of three.
-        is_quantized: the products are of integers and no FLOPs; the rest is done in floating point.
-    """
-    outputs = steps * cell.gates * hidden
-    macs = outputs * (inputs + projected)
-    sums = 2 * outputs
-    if projected != hidden:
-        macs += steps * hidden * projected
-        sums += steps * projected
-    added_biases = biases * outputs
-    units = steps * hidden
-    seen = 2 * 3 * units if peepholes else 0
-    flops = units * cell.flops + seen + (0 if is_quantized else 2 * macs + added_biases)
-    return macs, flops, 2 * macs - sums + added_biases + units * cell.ops + seen
-
-
 # Elementwise operators
 
 
@@ -394,6 +382,11 @@ ELEMENTWISE = {
     "hypot": Elementwise(1, 4, "√(x² + y²)"),
     "logaddexp": Elementwise(1, 5, "log(eˣ + eʸ)"),
     "squared_difference": Elementwise(2, 2, "(x − y)²"),
+    "affine": Elementwise(2, 2, "a · x + b"),
+    "scaled_tanh": Elementwise(3, 9, "a · tanh(b · x)"),
+    "rotary": Elementwise(
+        3, 3, "x · cos + y · sin, of each of the two numbers of a pair that is rotated by its position"
+    ),
     "lerp": Elementwise(3, 3, "x + w · (y − x); also addcmul, addcdiv"),
     "cross": Elementwise(3, 3, "two multiplications and a subtraction for each component"),
     "polar": Elementwise(2, 2, "sine, cosine and two multiplications for each complex number"),
@@ -439,6 +432,86 @@ def dropout(elements: int, masked: int, *, alpha: bool = False) -> OperatorCost:
     """
     work = 2 * elements + 4 * masked if alpha else elements + masked
     return 0, work, work
+
+
+# Recurrent networks
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentCell:
+    """The cost of one cell for each hidden unit, apart from its matrix products and biases."""
+
+    gates: int
+    flops: int
+    ops: int
+
+
+def rnn_cell(state: str = "tanh") -> RecurrentCell:
+    """Return a cell of one gate, by the definition of its nonlinearity: ``h' = tanh(W x + U h)``."""
+    each = ELEMENTWISE[state]
+    return RecurrentCell(1, 1 + each.flops, 1 + each.ops)
+
+
+def gru_cell(gate: str = "sigmoid", state: str = "tanh") -> RecurrentCell:
+    """Return a GRU's cell: ``n = tanh(W x + r·(U h))`` multiplies once more; ``h' = (1 - z)·n + z·h`` takes 4."""
+    gates, candidate = ELEMENTWISE[gate], ELEMENTWISE[state]
+    return RecurrentCell(3, 3 + 2 * gates.flops + candidate.flops + 1 + 4, 3 + 2 * gates.ops + candidate.ops + 1 + 4)
+
+
+def lstm_cell(gate: str = "sigmoid", cell: str = "tanh", state: str = "tanh") -> RecurrentCell:
+    """Return an LSTM's cell: ``c' = f·c + i·g`` takes 3, ``h' = o·tanh(c')`` a multiplication and a nonlinearity."""
+    gates, candidate, output = ELEMENTWISE[gate], ELEMENTWISE[cell], ELEMENTWISE[state]
+    return RecurrentCell(
+        4,
+        4 + 3 * gates.flops + candidate.flops + 3 + 1 + output.flops,
+        4 + 3 * gates.ops + candidate.ops + 3 + 1 + output.ops,
+    )
+
+
+TANH, RELU, GRU, LSTM = rnn_cell(), rnn_cell("relu"), gru_cell(), lstm_cell()
+
+
+def recurrent(  # noqa: PLR0913  # the sizes of a cell
+    cell: RecurrentCell,
+    steps: int,
+    inputs: int,
+    hidden: int,
+    projected: int,
+    biases: int,
+    *,
+    peepholes: bool = False,
+    is_quantized: bool = False,
+) -> OperatorCost:
+    """RNN, GRU, LSTM and their cells: per step and sample a gate is ``W x + b``, ``U h + b'``, their sum and a nonlinearity.
+
+    With a projection to P the state has size P, and ``W h'`` is added. Fused kernels hide the matrix products, which are counted.
+
+    MACs: steps · gates · H · (I + H), each layer and direction
+    FLOPs: 2 MACs + biases + 2, 11 or 13 H per step (RNN, GRU, LSTM)
+    Operations: 2 MACs − sums + biases + 8 H (tanh; relu 2), 21 or 31 H per step
+    Backward: twice the forward
+
+    Args:
+        cell: which.
+        steps: time steps times samples.
+        inputs: I.
+        hidden: H.
+        projected: P, or ``hidden`` without a projection.
+        biases: vectors added per gate: 0, 1 or 2.
+        peepholes: the LSTM's gates also see the state: a multiplication and an addition for each of three.
+        is_quantized: the products are of integers and no FLOPs; the rest is done in floating point.
+    """
+    outputs = steps * cell.gates * hidden
+    macs = outputs * (inputs + projected)
+    sums = 2 * outputs
+    if projected != hidden:
+        macs += steps * hidden * projected
+        sums += steps * projected
+    added_biases = biases * outputs
+    units = steps * hidden
+    seen = 2 * 3 * units if peepholes else 0
+    flops = units * cell.flops + seen + (0 if is_quantized else 2 * macs + added_biases)
+    return macs, flops, 2 * macs - sums + added_biases + units * cell.ops + seen
 
 
 # Norms and softmax
@@ -493,6 +566,15 @@ def unit_norm(elements: int, rows: int) -> OperatorCost:
     Backward: 4 n
     """
     return 0, 3 * elements + rows, 3 * elements + rows
+
+
+def local_response_norm(elements: int, size: int) -> OperatorCost:
+    """Local response norm ``x / (k + a · Σ x²)^β`` of neighbouring channels: squares, sums of a window, and four more.
+
+    FLOPs: 6 n
+    Operations: (size + 4) n
+    """
+    return 0, 6 * elements, (size + 4) * elements
 
 
 def weight_norm(elements: int, rows: int) -> OperatorCost:
@@ -566,6 +648,15 @@ def adaptive_average_pool(inputs: Sequence[int], outputs: Sequence[int], channel
         for size, made in zip(inputs, outputs, strict=True)
     ]
     return 0, channels * prod(inputs), channels * prod(windows)
+
+
+def norm_pool(inputs: int, outputs: int, window: int) -> OperatorCost:
+    """Pooling by norms: powers, the sum of each window, and its root.
+
+    FLOPs: 2 n + o
+    Operations: n + o · window
+    """
+    return 0, 2 * inputs + outputs, inputs + outputs * window
 
 
 def max_pool(inputs: int, outputs: int) -> OperatorCost:

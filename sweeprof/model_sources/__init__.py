@@ -32,11 +32,13 @@ def known_name(key: str, name: str, known: Iterable[str], noun: str) -> str:
     return name
 
 
-def size(sizes: Mapping[str, Any], name: str, default: int) -> int:
+def size(sizes: Mapping[str, Any], name: str, default: int, *, may_be_empty: bool = False) -> int:
     """Return the size that ``inputs.NAME`` gives, or the default of the model."""
     value = sizes.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError([Problem(f"inputs.{name}", value, "is not a size: a whole number above 0.")])
+    least = 0 if may_be_empty else 1
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        allowed = "a whole number, 0 or more." if may_be_empty else "a whole number above 0."
+        raise UserError([Problem(f"inputs.{name}", value, f"is not a size: {allowed}")])
     return value
 
 

@@ -71,6 +71,10 @@ def inputs(path: str, sizes: Mapping[str, Any]) -> ModelInputs:
     return readers[file.suffix](file, sizes)
 
 
+LOOKUPS = {"Gather": ((0, 1),), "GatherBlockQuantized": ((0, 1),), "EmbedLayerNormalization": ((2, 0), (4, 1))}
+"""Positions of the tables that operators of ONNX files read the rows of, and of the indices."""
+
+
 def _onnx_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     graph = package("onnx", "onnxruntime").load(str(file), load_external_data=False).graph
     helper = package("onnx.helper", "onnxruntime")
@@ -80,11 +84,12 @@ def _onnx_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     for node in graph.node:
         if node.op_type in ("Cast", "Identity") and node.input[0] in same:
             same[node.output[0]] = same[node.input[0]]
-        elif node.op_type == "Gather" and node.input[0] in tables and node.input[1] in same:
-            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-            if axis == 0:
-                name, table = same[node.input[1]], tables[node.input[0]]
-                rows[name] = min(table, rows.get(name, table))
+        elif any(attribute.name in ("axis", "gather_axis") and attribute.i != 0 for attribute in node.attribute):
+            continue
+        for table, indices in LOOKUPS.get(node.op_type, ()):
+            if max(table, indices) < len(node.input) and node.input[table] in tables and node.input[indices] in same:
+                name, count = same[node.input[indices]], tables[node.input[table]]
+                rows[name] = min(count, rows.get(name, count))
     weights = {weight.name for weight in graph.initializer}
     arrays = {}
     for value in graph.input:
@@ -178,7 +183,8 @@ def _described(
         pass_as: how the model takes them.
         has_fixed_batch: True if the model takes no other batch than that of its file, where that is a number.
     """
-    symbols = {side: None for array in arrays.values() for side in array.shape[1:] if isinstance(side, str)}
+    sides = [side for array in arrays.values() for side in array.shape[1:] if isinstance(side, str)]
+    symbols = {name: None for side in sides for name in _names_in(side)}
     check_sizes(sizes, symbols)
     missing = [symbol for symbol in symbols if symbol not in sizes]
     if missing:
@@ -186,14 +192,37 @@ def _described(
         raise UserError([Problem("inputs", dict(sizes), f"lacks sizes that the file leaves open: add {keys}")])
     specs = {}
     for name, array in arrays.items():
-        shape = tuple(size(sizes, side, 1) if isinstance(side, str) else int(side) for side in array.shape[1:])
+        shape = tuple(_length(side, sizes) for side in array.shape[1:])
         if array.dtype.startswith(("float", "bfloat", "complex")):
             specs[name] = ArraySpec(shape, array.dtype)
         elif name.lower().endswith("mask"):
             specs[name] = ArraySpec(shape, array.dtype, low=1)
         else:
             specs[name] = ArraySpec(shape, array.dtype, high=array.rows or 2)
-    used = {symbol: int(sizes[symbol]) for symbol in symbols}
+    used = {symbol: _size(symbol, sizes) for symbol in symbols}
     batches = {array.shape[0] for array in arrays.values() if array.shape and isinstance(array.shape[0], int)}
     only = min(batches) if has_fixed_batch and batches else None
     return ModelInputs(specs, pass_as, sizes=used, batch_size=only)
+
+
+def _names_in(side: str) -> list[str]:
+    """Return the names of the sizes that a side depends on: ``past_sequence_length + sequence_length`` has two."""
+    terms = [term.strip() for term in side.split("+")]
+    if not all(term.isidentifier() or term.isdigit() for term in terms):
+        return [side]
+    return [term for term in terms if not term.isdigit()]
+
+
+def _length(side: int | str, sizes: Mapping[str, Any]) -> int:
+    """Return the length of a side that is a number, one of the sizes, or a sum of such."""
+    if isinstance(side, int):
+        return side
+    if _names_in(side) == [side]:
+        return _size(side, sizes)
+    terms = [term.strip() for term in side.split("+")]
+    return sum(int(term) if term.isdigit() else _size(term, sizes) for term in terms)
+
+
+def _size(name: str, sizes: Mapping[str, Any]) -> int:
+    """Return the size of that name; keys and values of the past may be none, as before the first token."""
+    return size(sizes, name, 1, may_be_empty=name.startswith("past"))

@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 from sweeprof.backends import Backend
-from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function
+from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function, model_in
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
 from sweeprof.datasets.auto import ModelInputs
@@ -102,7 +103,8 @@ class Profiler(Displayed):
 
         Args:
             model: a model of a framework that sweeprof knows; it may be on the meta device. Or any function of PyTorch's tensors:
-                the modules and parameters that it uses are those of the model.
+                the modules and parameters that it uses are those of the model. Or the path of a file: ``.onnx``, ``.xml``,
+                ``.tflite``, ``.keras`` or ``.pt2``.
             data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated.
             inputs: the arguments of the model, instead of the first batch (:meth:`sweeprof.Inputs.of`).
             backend: name or object; ``auto`` takes the framework of the model.
@@ -130,12 +132,14 @@ class Profiler(Displayed):
                 :func:`sweeprof.set_logger`.
 
         Raises:
-            UserError: the framework of the model is unknown, or an argument is invalid, such as a device that this host does not
-                have.
+            UserError: the framework of the model is unknown, there is no such file, or an argument is invalid, such as a device
+                that this host does not have.
         """
         if units is not None and unit is None:
             raise UserError([Problem("units", units, "needs a unit, such as unit='tokens'.")])
         check_named(quality or {})
+        if isinstance(model, (str, PathLike)):
+            model = model_in(model)
         if backend in ("auto", "torch") and is_function(model):
             model = as_model(model)
         given_backend = backend_of(model) if backend == "auto" else backend
@@ -779,7 +783,8 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
 
     Args:
         model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated. Or any function
-            of PyTorch's tensors: the modules and parameters that it uses are those of the model.
+            of PyTorch's tensors: the modules and parameters that it uses are those of the model. Or the path of a file:
+            ``.onnx``, ``.xml``, ``.tflite``, ``.keras`` or ``.pt2``.
         inputs: a tensor; a tuple of positional arguments; a mapping of keyword arguments; a shape, ``(1, 3, 224, 224)``;
             or :class:`sweeprof.Inputs`. Tensors may be on the meta device.
         metrics: the name of a metric set (``static``: what follows from shapes; ``full``: also times and everything else), or a

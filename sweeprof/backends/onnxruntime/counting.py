@@ -1,454 +1,24 @@
 """Counts the graph of an ONNX file as it was exported: before the run-time fuses and folds, which changes how it is computed.
 
-The graph is read as plain data, its values with shapes for inputs of given shapes; the values of large initializers are not read.
-Node by node: what depends on constants alone and is small is computed, as shapes are computed from shapes; of everything else the
-shape is inferred by the rules of the ONNX standard, once for equal nodes with equal inputs. What they do not tell stays unknown.
-
 Every node is counted by a definition of :mod:`sweeprof.counting.operators`, known to do no arithmetic, or listed as uncovered;
-there is no silent zero. Loops and branches are uncovered: what they run is not known from shapes. A node whose shapes the
-standard's rules do not tell is uncovered too.
+there is no silent zero. Loops and branches are uncovered: what they run is not known from shapes. A node whose shapes are not known
+is uncovered too.
 """
 
 from __future__ import annotations
 
-import ast
-import mmap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
-from pathlib import Path
-from typing import Any, TypeVar
 
-import numpy as np
-import onnx
-from onnx import helper, inliner, numpy_helper
-from onnx.external_data_helper import uses_external_data
-from onnx.reference import ReferenceEvaluator
-
-from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import by_name
+from sweeprof.backends.onnxruntime import classical, contrib
 from sweeprof.backends.onnxruntime.files import Exported
+from sweeprof.backends.onnxruntime.graph import OnnxNode, read
 from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import FileGraph, GraphFacts, module_table
+from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, is_added, itemsize, numbers_of
-from sweeprof.counting.operators import GRU, INTEGER, LSTM, REAL, Numbers
-from sweeprof.results.layer_times import ROOT
+from sweeprof.counting.mapping import GRU, LSTM, RNN, cost_by, is_added
 from sweeprof.results.layers import LayerTable
-
-OnnxValue = CallTensor
-
-
-@dataclass(slots=True, eq=False)
-class OnnxNode(OperatorCall[OnnxValue]):
-    """A node of the file."""
-
-    version: int = 0
-    """Of the set of operators that its own belongs to; what an attribute means may change from one to another."""
-
-
-OnnxGraph = FileGraph[OnnxNode, OnnxValue]
-
-
-@cache
-def element(kind: int) -> tuple[str, float, Numbers]:
-    """Return the name, the bytes (0 for texts) and the kind of numbers of the elements of a tensor, by ``TensorProto.DataType``."""
-    name = helper.tensor_dtype_to_np_dtype(kind).name if kind else ""
-    return name, itemsize(name), numbers_of(name)
-
-
-SCOPES = "pkg.torch.onnx.name_scopes"
-"""torch's exporter: every module around the node, outermost first, and the traced operation."""
-
-
-def path_of_scopes(scopes: str | None) -> str:
-    """``stage1.conv1`` from ``['', 'stage1', 'stage1.conv1', 'conv2d']``."""
-    found = ast.literal_eval(scopes)[:-1] if scopes else []
-    return next((str(path) for path in reversed(found) if path and not path.startswith("_empty_nn_module")), ROOT)
-
-
-def path_of(node: Any) -> str:
-    """The same of a node of any file: from its metadata, or from a name as other exporters write it.
-
-    torch's older exporter names ``/stage1/stage1.0/conv1/Conv`` what belongs to ``stage1.0.conv1``, Keras's
-    ``model/conv1/Conv2D`` what belongs to ``model.conv1``.
-    """
-    for note in node.metadata_props:
-        if note.key == SCOPES:
-            return path_of_scopes(note.value)
-    parts: list[str] = []
-    for part in [part for part in node.name.split("/") if part][:-1]:
-        if parts and part.startswith(f"{parts[-1]}."):
-            parts.pop()
-        parts.append(part)
-    return ".".join(parts) or ROOT
-
-
-CONSTANT_ELEMENTS = 4096
-"""Values up to this size that depend on no input are computed."""
-SETTINGS_ELEMENTS = 16
-"""Initializers of floating-point numbers up to this size may be settings, such as the scales of a Resize."""
-RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
-FILLING = {"Expand", "ConstantOfShape", "Tile"}
-"""Operators whose last input decides the shape of the result."""
-ALIKE = {"GroupNormalization", "MeanVarianceNormalization", "LRN", "LpNormalization", "Shrink"}
-"""Operators whose only result has the shape of their first input. ONNX's shape inference does not cover all of them."""
-
-
-def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
-    """The graph of a file for inputs of these shapes: in their order, and by name.
-
-    Raises:
-        Unsupported: there are not as many as the graph has inputs; its own shapes may be open, and do not stand in.
-        Exception: it is no ONNX file.
-    """
-    model = without_weights(file.path)
-    if model.functions:
-        model = inliner.inline_local_functions(model)
-    for entry in (*model.opset_import, *model.graph.node):
-        if entry.domain == STANDARD:
-            entry.domain = ""
-    return _GraphReader(model, file).graph(shapes, named)
-
-
-STANDARD = "ai.onnx"
-"""The other name of the standard's domain, which has none."""
-LARGEST = 16 * CONSTANT_ELEMENTS
-"""Bytes of a field of an initializer that is read."""
-
-
-def without_weights(path: str) -> onnx.ModelProto:
-    """Return the model of a file with initializers that lack their values where these are large.
-
-    The values are most of a file. They are skipped by the lengths that protobuf's encoding has before them
-    (https://protobuf.dev/programming-guides/encoding), so that the memory that they take is never read.
-    """
-    try:
-        with Path(path).open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            model = onnx.ModelProto()
-            _merge(model, content, 0, len(content), ("graph", "initializer"))
-            return model
-    except (ValueError, LookupError):  # it is empty, or no protobuf
-        return onnx.load(path, load_external_data=False)
-
-
-def _merge(message: Any, content: mmap.mmap, begin: int, end: int, within: tuple[str, ...]) -> None:
-    """Add the fields of an encoded message to ``message``, without the large fields of the messages ``within`` it."""
-    number = message.DESCRIPTOR.fields_by_name[within[0]].number if within else None
-    merged = position = begin
-    while position < end:
-        first = position
-        tag, inside = _varint(content, first)
-        kind = tag & 7
-        if kind == 2:
-            length, inside = _varint(content, inside)
-            position = inside + length
-        elif kind == 0:
-            position = _varint(content, inside)[1]
-        else:
-            position = inside + {1: 8, 5: 4}[kind]
-        if position - inside > LARGEST and (not within or tag >> 3 == number):
-            message.MergeFromString(content[merged:first])
-            merged = position
-            if within:
-                held = getattr(message, within[0])
-                part = held.add() if hasattr(held, "add") else held  # one of several, or the only one
-                _merge(part, content, inside, position, within[1:])
-    if position != end:
-        raise ValueError("a field is longer than its message")
-    message.MergeFromString(content[merged:end])
-
-
-def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
-    """Return a number and the position after it."""
-    value = shift = 0
-    while True:
-        byte = content[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-        shift += 7
-
-
-tensor_type = lru_cache(helper.make_tensor_type_proto)
-T = TypeVar("T")
-InferredTypes = Sequence[tuple[int, tuple[int, ...] | None]]
-"""The ``TensorProto.DataType`` and the shape of each output."""
-
-
-class _GraphReader:
-    """One pass over the nodes."""
-
-    def __init__(self, model: onnx.ModelProto, file: Exported) -> None:
-        self._model, self._file = model, file
-        self._opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self._values: dict[str, OnnxValue] = {}
-        self._kinds: dict[OnnxValue, int] = {}
-        self._known: dict[object, Any] = {}
-        """Results for nodes of which equal ones may follow."""
-
-    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
-        graph = self._model.graph
-        weights = [self._weight(tensor) for tensor in graph.initializer]
-        weights += [self._sparse(tensor.values.name, tensor) for tensor in graph.sparse_initializer]
-        given = [value for value in graph.input if value.name not in self._values]
-        sized = by_name([value.name for value in given], shapes, named)
-        inputs = tuple(self._know(v.name, v.type.tensor_type.elem_type, sized[v.name]) for v in given)
-        nodes, constants = [], []
-        for node in graph.node:
-            if node.op_type == "Constant":
-                constants.append(self._constant(node))
-            else:
-                nodes.append(self._node(node))
-        outputs = tuple(self._values[value.name] for value in graph.output)
-        stored = without_scales([*weights, *weights_among(constants, nodes)], nodes)
-        return FileGraph(tuple(nodes), inputs, outputs, tuple(stored))
-
-    def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
-        value = self._know(tensor.name, tensor.data_type, tuple(tensor.dims), is_constant=True)
-        most = CONSTANT_ELEMENTS if value.numbers is INTEGER else SETTINGS_ELEMENTS
-        if tensor.name not in self._file.weights and value.elements <= most:
-            value.data = self._array(tensor)
-        return value
-
-    def _constant(self, node: onnx.NodeProto) -> OnnxValue:
-        attribute = node.attribute[0]
-        if attribute.name == "sparse_value":
-            return self._sparse(node.output[0], attribute.sparse_tensor)
-        if attribute.name != "value":
-            return self._know_array(node.output[0], self._once(_attributes_key(node), partial(constant, node)))
-        tensor = attribute.t
-        value = self._know(node.output[0], tensor.data_type, tuple(tensor.dims), is_constant=True)
-        if value.elements <= CONSTANT_ELEMENTS:
-            value.data = self._once(tensor.SerializeToString(), partial(self._array, tensor))
-        return value
-
-    def _sparse(self, name: str, tensor: onnx.SparseTensorProto) -> OnnxValue:
-        """Return a sparse constant, which the run-time expands when it opens the file: it is an array with all its zeros."""
-        return self._know(name, tensor.values.data_type, tuple(tensor.dims), is_constant=True)
-
-    def _array(self, tensor: onnx.TensorProto) -> AnyArray:
-        base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
-        return numpy_helper.to_array(tensor, base)
-
-    def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
-        kept = data if data.size <= CONSTANT_ELEMENTS else None
-        kind = helper.np_dtype_to_tensor_dtype(data.dtype)
-        return self._know(name, kind, tuple(data.shape), kept, is_constant=True)
-
-    def _know(
-        self,
-        name: str,
-        kind: int,
-        shape: tuple[int, ...] | None,
-        data: AnyArray | None = None,
-        *,
-        is_constant: bool = False,
-    ) -> OnnxValue:
-        value = OnnxValue(name, shape, *element(kind), is_constant, data)
-        self._values[name], self._kinds[value] = value, kind
-        return value
-
-    def _once(self, key: object, make: Callable[[], T]) -> T:
-        """Return the result for a key, made where it is the first."""
-        if key not in self._known:
-            self._known[key] = make()
-        result: T = self._known[key]
-        return result
-
-    def _node(self, node: onnx.NodeProto) -> OnnxNode:
-        inputs = tuple(self._values[name] if name else None for name in node.input)
-        attributes = _attributes_key(node)
-        key = (attributes, tuple(None if value is None else self._content(value) for value in inputs), len(node.output))
-        outputs = tuple(self._outputs(node, inputs, key))
-        paths = self._file.paths
-        return OnnxNode(
-            op=node.op_type,
-            path=path_of(node) if paths is None else paths.get(node.name, ROOT),
-            inputs=inputs,
-            outputs=outputs,
-            attributes=self._once(
-                ("attributes", attributes),
-                lambda: {a.name: helper.get_attribute_value(a) for a in node.attribute},
-            ),
-            namespace=node.domain or "onnx",
-            name=node.name,
-            version=self._opsets.get(node.domain, 0),
-        )
-
-    def _content(self, value: OnnxValue) -> object:
-        """Return all that the results of a node may depend on."""
-        data = value.data
-        if data is not None:
-            data = repr(data.tolist()) if data.dtype == object else data.tobytes()
-        return self._kinds[value], value.shape, data
-
-    def _outputs(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], key: object) -> Iterator[OnnxValue]:
-        results = self._once(("computed", key), lambda: computed(node, inputs, self._model.opset_import))
-        if results is not None:
-            for name, data in zip(node.output, results, strict=False):
-                yield self._know_array(name, np.asarray(data))
-            return
-        inferred = self._once(("inferred", key), lambda: self._inferred(node, inputs))
-        is_constant = all(value is None or value.is_constant for value in inputs) and node.op_type not in RANDOM
-        for name, (kind, shape) in zip(node.output, inferred, strict=True):
-            yield self._know(name, kind, shape, is_constant=is_constant)
-
-    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> InferredTypes:
-        given = [(name, value) for name, value in zip(node.input, inputs, strict=True) if value is not None]
-        unknown = [(0, None)] * len(node.output)
-        if any(value.shape is None for _, value in given):
-            return unknown
-        if node.op_type in ALIKE and not node.domain:
-            first = given[0][1]
-            return [(self._kinds[first], first.shape)]
-        data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
-        try:
-            found: Mapping[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
-                onnx.defs.get_schema(node.op_type, self._opsets[node.domain], node.domain),
-                node,
-                {name: tensor_type(self._kinds[value], value.sizes) for name, value in given},
-                data,
-                opset_imports=list(self._model.opset_import),
-            )
-        except Exception:  # another domain's operator, or shapes that do not fit: unknown
-            return unknown
-        return [_kind_and_shape(found[name]) if name in found else (0, None) for name in node.output]
-
-
-def _attributes_key(node: onnx.NodeProto) -> object:
-    return node.domain, node.op_type, tuple(attribute.SerializeToString() for attribute in node.attribute)
-
-
-def _kind_and_shape(kind: onnx.TypeProto) -> tuple[int, tuple[int, ...] | None]:
-    tensor = kind.tensor_type
-    is_open = not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim)
-    return tensor.elem_type, None if is_open else tuple(dim.dim_value for dim in tensor.shape.dim)
-
-
-def constant(node: onnx.NodeProto) -> AnyArray:
-    """The array of a Constant whose attribute has numbers or texts, and no tensor."""
-    results: Any = ReferenceEvaluator(node).run(None, {})
-    return np.asarray(results[0])
-
-
-WEIGHT_OPERANDS: dict[str, tuple[int, ...]] = mapping.by_name(
-    {
-        "Conv ConvTranspose": (1, 2),
-        "ConvInteger": (1,),
-        "QLinearConv": (3, 8),
-        "Gemm": (0, 1, 2),
-        "MatMul MatMulInteger Einsum": (0, 1),
-        "QLinearMatMul": (0, 3),
-        "BatchNormalization": (1, 2, 3, 4),
-        "LayerNormalization RMSNormalization InstanceNormalization GroupNormalization PRelu": (1, 2),
-        "RNN GRU LSTM": (1, 2, 3, 7),
-        "Gather": (0,),
-    }
-)
-"""Positions of the operands that are learned where they are constants: weights, biases, statistics of norms, rows of a table."""
-BIASED = {"MatMul", "Conv", "ConvTranspose"}
-"""Operators whose bias may be an addition of its own."""
-ZERO_BIASED = {"Gemm", "Conv", "ConvTranspose"}
-"""Operators whose bias, the third operand, exporters make of zeros where there is none."""
-
-
-def weights_among(constants: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> list[OnnxValue]:
-    """Return the constants of ``Constant`` nodes that are weights, by the operands that they are, or that are computed from them.
-
-    Exporters write there what a forward has in its code, too: the scales of a resize, or a vector that it multiplies by.
-    """
-    makers = {value: node.op for node in nodes for value in node.outputs}
-    learned: set[OnnxValue] = set()
-    for node in reversed(nodes):
-        operands = {value for value in node.inputs if value is not None and value.is_constant}
-        if node.result.is_constant:
-            if not learned.isdisjoint(node.outputs):
-                learned |= operands
-        elif node.op == "Add" and any(makers.get(value) in BIASED for value in node.inputs if value is not None):
-            learned.update(value for value in operands if value.shape and prod(value.shape) == max(value.shape))
-        else:
-            weights = set(map(node.input, WEIGHT_OPERANDS.get(node.op, ())))
-            if node.op in ZERO_BIASED and not is_added(node.input(2)):
-                weights.discard(node.input(2))
-            learned.update(operands & weights)
-    return [value for value in constants if value in learned]
-
-
-SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
-    {
-        "QuantizeLinear DequantizeLinear": (1, 2),
-        "QLinearConv QLinearMatMul": (1, 2, 4, 5, 6, 7),
-        "QGemm": (1, 2, 4, 5, 7, 8),
-        "ConvInteger MatMulInteger": (2, 3),
-    }
-)
-"""Positions of the operands that say what quantised numbers stand for: scales and zero points."""
-WHOLE_BIASES = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
-"""Positions of the operands that are biases where they are integers of 32 bits."""
-
-
-def without_scales(weights: Sequence[OnnxValue], nodes: Sequence[OnnxNode]) -> list[OnnxValue]:
-    """Return the weights without the scales and zero points of quantised ones.
-
-    Biases of 32 bits are marked as the real numbers that they stand for; other integers of that size are settings.
-    """
-    stored, scales = set(weights), set[OnnxValue | None]()
-    measured = {scale for node in nodes if node.op == "DynamicQuantizeLinear" for scale in node.outputs[1:2]}
-    """Scales of activations, which those of weights are multiplied with."""
-    for node in nodes:
-        scales.update(map(node.input, SCALES.get(node.op, ())))
-        if node.op == "Mul" and not measured.isdisjoint(node.inputs):
-            scales.update(node.inputs)
-        bias = node.input(WHOLE_BIASES[node.op]) if node.op in WHOLE_BIASES else None
-        if bias is not None and bias in stored and bias.dtype == "int32":
-            bias.numbers = REAL
-    return [value for value in weights if value not in scales]
-
-
-def computed(
-    node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
-) -> Sequence[AnyArray] | None:
-    """The results, where they depend on small constants alone, or on a known shape; None where they do not."""
-    first = inputs[0] if inputs else None
-    if first is None:
-        return None
-    if node.op_type == "Shape" and first.shape is not None:
-        wanted: dict[str, int] = {str(a.name): int(a.i) for a in node.attribute}
-        return [np.asarray(first.shape[wanted.get("start") : wanted.get("end")], np.int64)]
-    if node.op_type == "CastLike" and first.data is not None and inputs[1] is not None and inputs[1].dtype:
-        return [first.data.astype(inputs[1].dtype)]
-    return _evaluated(node, inputs, opsets) if _may_be(node, inputs) else None
-
-
-def _may_be(node: onnx.NodeProto, inputs: Sequence[OnnxValue | None]) -> bool:
-    """True if all inputs are constants, and they and the results computed from them are small."""
-    given = [value for value in inputs if value is not None]
-    if node.op_type in RANDOM or any(value.data is None for value in given):
-        return False
-    if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
-        return False
-    if node.op_type in FILLING and prod(int(n) for n in given[-1].data.ravel()) > CONSTANT_ELEMENTS:
-        return False
-    return sum(value.elements for value in given) <= CONSTANT_ELEMENTS
-
-
-def _evaluated(
-    node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], opsets: Sequence[onnx.OperatorSetIdProto]
-) -> Sequence[AnyArray] | None:
-    feeds = {name: value.data for name, value in zip(node.input, inputs, strict=True) if value is not None}
-    results = [name for name in node.output if name]
-    function = helper.make_function("", node.op_type, list(feeds), results, [node], opsets)
-    try:
-        found: Any = ReferenceEvaluator(function).run(None, feeds, attributes={})
-    except Exception:  # the reference does not implement every operator; the shape is inferred then
-        return None
-    return list(found)
-
-
-# Costs
 
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 """Operators whose result is their input under another shape: no memory of its own."""
@@ -462,13 +32,15 @@ def count_file(
     Raises:
         Exception: it is no ONNX file.
     """
-    facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, ("BatchNormalization",))
+    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib.TABLES, **classical.BUFFERS}
+    facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
     return module_table(read(file, shapes, named), facts, partial(cost_of, formulas=formulas), "onnx")
 
 
 def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
     """Return the cost of a node, or None if it is unknown."""
-    return cost_by(node, formulas, "onnx", COSTS, FREE)
+    rules, free = RULES.get(node.namespace, ({}, frozenset()))
+    return cost_by(node, formulas, node.namespace, rules, free)
 
 
 OnnxRule = Callable[[OnnxNode], OperatorCost | None]
@@ -530,10 +102,6 @@ def _layer_norm(node: OnnxNode) -> OperatorCost:
     return operators.normalisation(node.operand(0).elements, _rows(node), weight=True, bias=is_added(node.input(2)))
 
 
-def _rms_norm(node: OnnxNode) -> OperatorCost:
-    return operators.rms_norm(node.operand(0).elements, _rows(node), weight=True)
-
-
 def _instance_norm(node: OnnxNode) -> OperatorCost:
     given = node.operand(0)
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
@@ -563,6 +131,114 @@ def _fourier(node: OnnxNode) -> OperatorCost | None:
     return operators.fourier(prod(larger[:-1]) // max(1, along) * points, points, is_real=1 in (given[-1], made[-1]))
 
 
+def _reduction(name: str, node: OnnxNode) -> OperatorCost:
+    """Return the cost of a reduction; an attribute tells that no axes are none, and not all: then nothing is added up."""
+    given, axes = node.operand(0), node.input(1)
+    has_axes = node.attributes.get("axes") if axes is None else axes.elements
+    if node.attributes.get("noop_with_empty_axes") and not has_axes:
+        return operators.elementwise("function", STEPS.get(node.op, 0) * given.elements, given.numbers)
+    return mapping.logsumexp(node) if name == "logsumexp" else mapping.reduction(name, node)
+
+
+STEPS = {"ReduceL1": 1, "ReduceL2": 2, "ReduceSumSquare": 1, "ReduceLogSum": 1, "ReduceLogSumExp": 2}
+"""What reductions compute for each element if none are added up, such as a square and its root."""
+
+
+def _norm_pool(node: OnnxNode) -> OperatorCost:
+    window = prod(node.attributes["kernel_shape"])
+    return operators.norm_pool(node.operand(0).elements, node.result.elements, window)
+
+
+def _unit_norm(node: OnnxNode) -> OperatorCost:
+    given = node.operand(0)
+    return operators.unit_norm(given.elements, given.elements // given.sizes[node.attributes.get("axis", -1)])
+
+
+def _local_response_norm(node: OnnxNode) -> OperatorCost:
+    return operators.local_response_norm(node.operand(0).elements, int(node.attributes["size"]))
+
+
+def _mean_variance_norm(node: OnnxNode) -> OperatorCost:
+    given = node.operand(0)
+    length = mapping.length_along(given.sizes, node.attributes.get("axes", (0, 2, 3)))
+    return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
+
+
+def _deformable_convolution(node: OnnxNode) -> OperatorCost:
+    """``(X, W, offsets, bias, mask)``."""
+    given, weight, made = node.operand(0).sizes, node.operand(1).sizes, node.result
+    sampled = given[0] * given[1] * prod(weight[2:]) * prod(made.sizes[2:])
+    return operators.deformable_convolution(
+        made.elements,
+        prod(weight[1:]),
+        sampled,
+        made.numbers,
+        bias=is_added(node.input(3)),
+        modulated=node.input(4) is not None,
+    )
+
+
+def _region_align(node: OnnxNode) -> OperatorCost | None:
+    """Every result is the mean, or the maximum, of interpolated values; None if their number depends on the regions."""
+    made, ratio = node.result, int(node.attributes.get("sampling_ratio", 0))
+    if ratio <= 0:
+        return None
+    sampled = made.elements * ratio**2
+    combined = operators.average_pool(sampled, made.elements, ratio**2)
+    return operators.added(operators.elementwise("bilinear", sampled, made.numbers), combined)
+
+
+def _short_fourier(node: OnnxNode) -> OperatorCost | None:
+    """``(signal (batch, length, 1 or 2), step, window, length of a frame)``; None if an input of the model says how long it is."""
+    signal, window, length = node.operand(0).sizes, node.input(2), node.input(3)
+    if window is not None:
+        points = window.elements
+    elif length is not None and length.data is not None:
+        points = int(length.data)
+    else:
+        return None
+    frames = prod(node.result.sizes[:2])
+    multiplied = points if window is not None else 0
+    if signal[-1] == 1:
+        return operators.short_time_fourier(frames, points, multiplied)
+    return operators.added(
+        operators.fourier(frames * points, points, is_real=False), (0, 2 * frames * multiplied, 2 * frames * multiplied)
+    )
+
+
+def _likelihood_loss(node: OnnxNode) -> OperatorCost:
+    """``(log-probabilities, targets, weights of classes)``."""
+    each = operators.LOSSES["negative_log_likelihood"] + (node.input(2) is not None)
+    return operators.loss(each, node.operand(1).elements, _reduced_by(node))
+
+
+def _cross_entropy(node: OnnxNode) -> OperatorCost:
+    """``(scores, targets, weights of classes)``."""
+    return operators.cross_entropy(
+        node.operand(0).elements,
+        node.operand(1).elements,
+        _reduced_by(node),
+        weighted=node.input(2) is not None,
+        of_probabilities=False,
+        smoothed=False,
+    )
+
+
+def _reduced_by(node: OnnxNode) -> str | None:
+    reduction = node.text("reduction", "mean")
+    return None if reduction == "none" else reduction
+
+
+def _gated(node: OnnxNode) -> OperatorCost:
+    """One operand, through its SiLU, multiplies the other."""
+    return operators.added(mapping.elementwise("silu", node), mapping.elementwise("multiply", node))
+
+
+def _added_up(node: OnnxNode) -> OperatorCost:
+    """Every element of the operand is added to a place of the result."""
+    return operators.scan(node.operand(0).elements)
+
+
 COSTS: dict[str, OnnxRule] = mapping.by_name(
     {
         **mapping.elementwise_rules(_ELEMENTWISE),
@@ -580,23 +256,38 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "Attention": _attention,
         "BatchNormalization": partial(mapping.batch_norm, training="training_mode"),
         "LayerNormalization": _layer_norm,
-        "RMSNormalization": _rms_norm,
+        "RMSNormalization SimplifiedLayerNormalization": contrib.rms_norm,
         "InstanceNormalization": _instance_norm,
         "GroupNormalization": mapping.group_norm,
         "Softmax": _softmax,
         "LogSoftmax": mapping.log_softmax,
         "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
         "MaxPool GlobalMaxPool": mapping.max_pool,
-        "GlobalAveragePool ReduceMean": partial(mapping.reduction, "mean"),
-        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(mapping.reduction, "sum"),
-        "ReduceL2": partial(mapping.reduction, "norm"),
-        "ReduceL1 ReduceSumSquare": partial(mapping.reduction, "sum_of_squares"),
-        "ReduceLogSum": partial(mapping.reduction, "log_sum"),
-        "ReduceLogSumExp": mapping.logsumexp,
+        "GlobalAveragePool ReduceMean": partial(_reduction, "mean"),
+        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(_reduction, "sum"),
+        "ReduceL2 GlobalLpPool": partial(_reduction, "norm"),
+        "ReduceL1 ReduceSumSquare": partial(_reduction, "sum_of_squares"),
+        "ReduceLogSum": partial(_reduction, "log_sum"),
+        "ReduceLogSumExp": partial(_reduction, "logsumexp"),
+        "LpPool": _norm_pool,
+        "LpNormalization": _unit_norm,
+        "LRN": _local_response_norm,
+        "MeanVarianceNormalization": _mean_variance_norm,
+        "DeformConv": _deformable_convolution,
+        "CausalConvWithState": contrib.causal_convolution,
+        "LinearAttention": contrib.linear_attention,
+        "RotaryEmbedding": partial(contrib.rotary, cosines=1),
+        "SwiGLU": _gated,
+        "RoiAlign": _region_align,
+        "AffineGrid": mapping.matmul,
+        "Col2Im": _added_up,
+        "STFT": _short_fourier,
+        "NegativeLogLikelihoodLoss": _likelihood_loss,
+        "SoftmaxCrossEntropyLoss": _cross_entropy,
         "CumSum CumProd": mapping.scan,
         "ScatterElements ScatterND": mapping.scatter,
         "DFT": _fourier,
-        "RNN": partial(mapping.recurrent, None, weight=1, bias=3),
+        "RNN": partial(mapping.recurrent, RNN, weight=1, bias=3),
         "GRU": partial(mapping.recurrent, GRU, weight=1, bias=3),
         "LSTM": partial(mapping.recurrent, LSTM, weight=1, bias=3),
     }
@@ -613,6 +304,13 @@ FREE = frozenset(
     QuantizeLinear DequantizeLinear DynamicQuantizeLinear
     SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence ConcatFromSequence
     Optional OptionalGetElement OptionalHasElement
+    Scatter MelWeightMatrix StringConcat StringNormalizer StringSplit RegexFullMatch
     """.split()
 )
 """Operators that move, choose, compare or make data."""
+RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {
+    "onnx": (COSTS, FREE),
+    **contrib.RULES,
+    **classical.RULES,
+}
+"""Rules, and operators without arithmetic, by domain."""

@@ -35,4 +35,10 @@ class Exported(GraphFile):
     """Bytes by the initializer of the unquantized file, of what a quantized one stores in its place."""
 
     def parts(self) -> list[Path]:
-        return [Path(self.path), Path(f"{self.path}.data")]  # which has the weights where a protobuf cannot hold them
+        """Return the file itself, and those that have its weights: a protobuf holds no more than two gigabytes."""
+        if self.types:
+            return [Path(self.path), Path(f"{self.path}.data")]  # as torch's exporter names it
+        from sweeprof.backends.onnxruntime.model_proto import files_of_weights, without_weights
+
+        folder = Path(self.path).parent
+        return [Path(self.path), *(folder / name for name in files_of_weights(without_weights(self.path)))]

@@ -37,7 +37,8 @@ import onnx
 import onnxruntime
 
 from sweeprof.backends.file_backend import Feed
-from sweeprof.backends.onnxruntime.counting import OnnxGraph, OnnxNode, cost_of, read
+from sweeprof.backends.onnxruntime.counting import cost_of
+from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, read
 from sweeprof.backends.onnxruntime.model import OnnxModel, chain_of, on_device
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported

@@ -21,8 +21,8 @@ from torch.export.graph_signature import OutputKind, TensorArgument
 
 from sweeprof.backends.call_signature import signature_of, specs_in, with_specs
 from sweeprof.backends.model_files import Channels
-from sweeprof.backends.onnxruntime.counting import SCOPES, path_of_scopes
 from sweeprof.backends.onnxruntime.files import Exported
+from sweeprof.backends.onnxruntime.graph import SCOPES, path_of_scopes
 from sweeprof.counting.file_graph import WeightRole
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves

@@ -58,7 +58,7 @@ class OpenvinoConverter(Converter[Converted]):
     PACKAGES: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "keras", "openvino", "sweeprof")
     LOWERED_BY: ClassVar[tuple[str, ...]] = ("openvino", "nncf")
     ACCEPTED: ClassVar[str] = "a torch or Keras model or a file"
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     storage: Literal["fp32", "fp16", "int8"] = "fp32"
     """Of the weights; ``int8`` also quantizes activations."""
 
@@ -97,7 +97,7 @@ class OpenvinoConverter(Converter[Converted]):
         path = str(folder / Converted.NAME)
         if isinstance(model, ModelFile):
             graph = openvino.Core().read_model(Path(model.path).expanduser())
-            file = Converted(path, model.channels)
+            file = Converted(path, model.channels, is_of_onnx=model.path.endswith(".onnx"))
         elif is_keras(model):
             graph = _exported(model)
             from sweeprof.backends.keras.private import layer_types  # which imports Keras

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -21,10 +22,10 @@ from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
 from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import QUANTISED, FileGraph, GraphFacts, module_table
+from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, QUANTISED, FileGraph, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.mapping import CallTensor, OperatorCall, cost_by, numbers_of
-from sweeprof.counting.operators import GRU, INTEGER, LSTM, NOTHING
+from sweeprof.counting.mapping import GRU, LSTM, RNN, CallTensor, OperatorCall, cost_by, numbers_of
+from sweeprof.counting.operators import INTEGER, NOTHING, REAL
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
 
@@ -53,8 +54,10 @@ def count_file(
     sized = by_name(file.input_names(model), shapes, named)
     reshape(model, {model.input(name): shape for name, shape in sized.items()})
     graph = read(model, file)
+    if file.is_of_onnx:
+        graph = replace(graph, weights=without_scales(graph))
     sizes = {} if stored == file else stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
-    facts = GraphFacts(file.types, file.weights, sizes, VIEWS, ("BatchNormInference",))
+    facts = GraphFacts(file.types, file.weights, sizes, VIEWS, {"BatchNormInference": BATCH_NORM_BUFFERS})
     return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
 
 
@@ -137,6 +140,34 @@ def stored_bytes(graph: OpenvinoGraph, quantized: OpenvinoGraph) -> dict[str, in
     return found
 
 
+def without_scales(graph: OpenvinoGraph) -> tuple[CallTensor, ...]:
+    """Return the weights without the scales and zero points of quantised ones, as they are counted in an ONNX file.
+
+    They are converted, a zero point is subtracted, and a scale is multiplied. Biases of 32 bits are marked as the real numbers
+    that they stand for; other integers of that size are settings.
+    """
+    made = {value for node in graph.operators for value in node.outputs}
+    behind: dict[CallTensor | None, CallTensor] = {
+        value: value
+        for node in graph.operators
+        for value in node.inputs
+        if value is not None and value.is_constant and value not in made
+    }
+    scales: set[CallTensor] = set()
+    biases: dict[CallTensor, None] = {}
+    for node in graph.operators:
+        first, second = behind.get(node.input(0)), behind.get(node.input(1))
+        if first is None or node.op not in ("Convert", "Reshape", "Unsqueeze", "Broadcast", "Subtract", "Multiply"):
+            continue
+        behind[node.result] = first
+        if node.op in ("Subtract", "Multiply") and second is not None and first.dtype in (*QUANTISED, "int32"):
+            scales.add(second)
+            if node.op == "Multiply" and first.dtype == "int32":
+                first.numbers = REAL
+                biases[first] = None
+    return tuple(value for value in dict.fromkeys([*graph.weights, *biases]) if value not in scales)
+
+
 def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:
     """Return by the name of each operator that a step runs the weights that it reads, past what only converts or scales them."""
     behind = {weight: [weight] for weight in graph.weights}
@@ -150,7 +181,7 @@ def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:
     return found
 
 
-OpenvinoRule = Callable[[OpenvinoNode], OperatorCost]
+OpenvinoRule = Callable[[OpenvinoNode], OperatorCost | None]
 
 _ELEMENTWISE = """
 arithmetic: Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum
@@ -220,8 +251,8 @@ COSTS: dict[str, OpenvinoRule] = mapping.by_name(
         "LSTMCell": partial(mapping.recurrent, LSTM, weight=3),
         "GRUSequence": partial(mapping.recurrent, GRU, weight=3),
         "GRUCell": partial(mapping.recurrent, GRU, weight=2),
-        "RNNSequence": partial(mapping.recurrent, None, weight=3),
-        "RNNCell": partial(mapping.recurrent, None, weight=2),
+        "RNNSequence": partial(mapping.recurrent, RNN, weight=3),
+        "RNNCell": partial(mapping.recurrent, RNN, weight=2),
     }
 )
 """Rule by the name of the operator."""

@@ -29,6 +29,8 @@ class Converted(GraphFile):
     FORMAT: ClassVar[str] = "openvino"
     inputs: Sequence[str] = ()
     """Names of the inputs, in the order of the model; empty: as the graph has them."""
+    is_of_onnx: bool = False
+    """True if it was converted from a user's ONNX file, in which scales and zero points are no parameters."""
 
     def input_names(self, graph: Any) -> list[str]:
         """Return the names of the inputs of its ``openvino.Model``, in the order of the model's arguments."""

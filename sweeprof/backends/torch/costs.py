@@ -286,6 +286,12 @@ def _distances(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost
     return operators.distances(output.numel(), args[0].shape[-1])
 
 
+def _distance(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
+    """``(input, other, p)``: the norm of the difference of two tensors."""
+    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
+    return operators.distances(1, prod(shape))
+
+
 def _embedding_bag(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
     """``(weight, indices, offsets, scale_grad, mode, sparse, per_sample_weights, ...)``; mode 1 is a mean."""
     weight, indices = args[0], args[1]
@@ -339,6 +345,7 @@ _PRODUCTS: dict[str, TorchRule] = {
     "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable": _attention,
     "_native_multi_head_attention": _native_attention,
     "cdist _cdist_forward _euclidean_dist _pdist_forward": _distances,
+    "dist": _distance,
     "embedding_bag _embedding_bag _embedding_bag_forward_only": _embedding_bag,
 }
 
@@ -721,6 +728,15 @@ def _multi_margin(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     return added(operators.loss(each, args[0].numel(), None), operators.loss(1, args[1].numel(), reduced_by))
 
 
+def _multilabel_margin(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
+    """``(input, target, reduction)``: every class is compared with each place of the target, as if each named a class."""
+    given = args[0]
+    classes = given.shape[-1] if given.dim() else 1
+    pairs = operators.loss(operators.LOSSES["margin"], given.numel() * classes, None)
+    rows = given.numel() // classes if classes else 0
+    return added(pairs, operators.loss(1, rows, _REDUCED_BY[argument(args, 2, _MEAN)]))
+
+
 _LOSSES: dict[str, TorchRule] = {
     "mse_loss": _loss("squared_error"),
     "l1_loss": _loss("absolute_error"),
@@ -732,6 +748,7 @@ _LOSSES: dict[str, TorchRule] = {
     "nll_loss_forward nll_loss2d_forward": _loss("negative_log_likelihood", 3, {2: 1}, counted=1),
     "cross_entropy_loss": _cross_entropy,
     "multi_margin_loss": _multi_margin,
+    "multilabel_margin_loss_forward": _multilabel_margin,
 }
 
 
@@ -803,7 +820,7 @@ _BACKWARD: dict[str, TorchRule] = {
     "threshold_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward elu_backward "
     "nll_loss_backward nll_loss2d_backward mse_loss_backward native_dropout_backward hardshrink_backward "
     "softshrink_backward rrelu_with_noise_backward smooth_l1_loss_backward huber_loss_backward "
-    "multi_margin_loss_backward _prelu_kernel_backward glu_backward log_sigmoid_backward": partial(
+    "multi_margin_loss_backward multilabel_margin_loss_backward _prelu_kernel_backward glu_backward log_sigmoid_backward": partial(
         _of_result, "activation"
     ),
     "gelu_backward silu_backward hardswish_backward hardsigmoid_backward softplus_backward mish_backward "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -14,56 +13,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
 
+from support.onnx_graphs import Shape, counted, floats, one, saved
 from sweeprof import Cost
 from sweeprof.backends.onnxruntime.counting import COSTS, FREE, count_file
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerTable
-
-Shape = tuple[int, ...]
-
-
-def saved(
-    folder: Path,
-    nodes: Sequence[Any],
-    inputs: dict[str, Shape],
-    weights: dict[str, Any],
-    outputs: Sequence[str] = ("y",),
-    opset: int = 23,
-) -> str:
-    """The path of a model whose inputs have a batch size of their own name."""
-    given = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *shape[1:]] if shape else [])
-        for name, shape in inputs.items()
-    ]
-    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
-    graph = helper.make_graph(list(nodes), "graph", given, results, initializers)
-    domains = sorted({node.domain for node in nodes} - {""})
-    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(path))
-    return str(path)
-
-
-def counted(path: str, *shapes: Shape, formulas: Formulas = DEFAULTS) -> LayerTable:
-    return count_file(OnnxFile(path).known(), shapes, {}, formulas)
-
-
-def one(folder: Path, op: str, inputs: Sequence[Shape], weights: dict[str, Any], **attributes: Any) -> LayerTable:
-    """A graph of one node: inputs ``a``, ``b`` … and then the weights, where an empty name stands for none."""
-    names = [chr(ord("a") + index) for index in range(len(inputs))]
-    node = helper.make_node(op, [*names, *weights], ["y"], op, **attributes)
-    held = {name: value for name, value in weights.items() if value is not None}
-    node.input[:] = [name if name in names or name in held else "" for name in node.input]
-    return counted(saved(folder, [node], dict(zip(names, inputs, strict=True)), held), *inputs)
-
-
-def floats(*shape: int) -> Any:
-    return np.full(shape, 0.5, np.float32)
-
 
 GRU = {"w": floats(1, 48, 8), "r": floats(1, 48, 16)}
 PRODUCTS: list[tuple[str, list[Shape], dict[str, Any], dict[str, Any], tuple[int, int, int]]] = [
@@ -245,10 +201,22 @@ def test_a_fourier_transform_of_real_numbers(
     assert (table.flops, table.uncovered) == (round(2.5 * 2 * 64 * log2(64)), {})
 
 
+NEWER = {
+    "Upsample",
+    "BitCast",
+    "CumProd",
+    "SimplifiedLayerNormalization",
+    "LinearAttention",
+    "CausalConvWithState",
+    "SwiGLU",
+}
+"""Operators that not every version of ONNX has, or none: ONNX Runtime has the simplified norm in the standard's domain."""
+
+
 def test_nothing_is_both_counted_and_free() -> None:
     assert COSTS.keys() & FREE == set()
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
-    assert (COSTS.keys() | FREE) <= known | {"Upsample", "BitCast", "CumProd"}
+    assert (COSTS.keys() | FREE) <= known | NEWER
 
 
 def test_no_silent_zero(tmp_path: Path) -> None:
@@ -457,6 +425,18 @@ def test_a_constant_node_with_its_values_in_another_file(tmp_path: Path) -> None
     assert (table.params, table.macs) == (5000, 3 * 100 * 50)
 
 
+@pytest.mark.parametrize("name", ["model.onnx.data", "model.onnx_data", "w.bin"])
+def test_the_size_of_a_file_includes_the_file_of_its_weights(name: str, tmp_path: Path) -> None:
+    """Whatever a tool has called it."""
+    path = saved(tmp_path, [helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": (3, 100)}, {"w": floats(100, 50)})
+    alone = OnnxFile(path).known().artifact().bytes
+    assert alone == Path(path).stat().st_size
+    onnx.save(onnx.load(path), path, save_as_external_data=True, size_threshold=0, location=name)
+    size = OnnxFile(path).known().artifact().bytes
+    assert size == Path(path).stat().st_size + (tmp_path / name).stat().st_size
+    assert (tmp_path / name).stat().st_size == 4 * 5000
+
+
 @pytest.mark.parametrize("is_initializer", [True, False])
 def test_a_sparse_weight_counts_with_its_zeros(is_initializer: bool, tmp_path: Path) -> None:
     """ONNX Runtime expands it, and multiplies all of it; PyTorch's sparse parameters count so, too."""
@@ -584,3 +564,89 @@ def test_peak_live_bytes_by_hand(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no ONNX file nowhere\.onnx"):
         OnnxFile("nowhere.onnx").known()
+
+
+CELLS: list[tuple[str, int, list[str], int, int]] = [
+    ("RNN", 1, ["Tanh"], 2, 8),
+    ("RNN", 1, ["Softsign"], 4, 4),
+    ("RNN", 1, ["Affine"], 3, 3),
+    ("GRU", 3, ["Sigmoid", "Tanh"], 11, 21),
+    ("GRU", 3, ["HardSigmoid", "Relu"], 11, 3 + 2 * 4 + 1 + 5),
+    ("LSTM", 4, ["Sigmoid", "Tanh", "Tanh"], 13, 31),
+    ("LSTM", 4, ["Sigmoid", "Relu", "Softsign"], 4 + 3 + 1 + 3 + 1 + 3, 4 + 9 + 1 + 3 + 1 + 3),
+]
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize(("op", "gates", "activations", "flops", "ops"), CELLS)
+def test_nonlinearities_of_recurrent_networks(
+    op: str, gates: int, activations: list[str], flops: int, ops: int, directions: int, tmp_path: Path
+) -> None:
+    """FLOPs and operations of a unit and step, beside its products: 5 steps of 4 samples, 8 inputs, 16 units."""
+    weights = {"w": floats(directions, gates * 16, 8), "r": floats(directions, gates * 16, 16)}
+    attributes = {"hidden_size": 16, "direction": "forward" if directions == 1 else "bidirectional"}
+    table = one(tmp_path, op, [(5, 4, 8)], weights, activations=activations * directions, **attributes)
+    units = 20 * 16 * directions
+    macs = units * gates * 24
+    assert (table.macs, table.flops, table.ops) == (
+        macs,
+        2 * macs + flops * units,
+        2 * macs - 2 * gates * units + ops * units,
+    )
+
+
+def test_other_nonlinearities_in_each_direction(tmp_path: Path) -> None:
+    weights = {"w": floats(2, 16, 8), "r": floats(2, 16, 16)}
+    settings = {"hidden_size": 16, "direction": "bidirectional"}
+    table = one(tmp_path, "RNN", [(5, 4, 8)], weights, activations=["Tanh", "Softsign"], **settings)
+    macs = 2 * 20 * 16 * 24
+    assert table.flops == 2 * macs + 20 * 16 * (2 + 4)
+    assert one(tmp_path, "RNN", [(5, 4, 8)], weights, activations=["Tanh", "Own"], **settings).uncovered == {"RNN": 1}
+
+
+def test_nodes_in_any_order(tmp_path: Path) -> None:
+    """ONNX Runtime runs a file whose nodes are not in order, too."""
+    nodes = [
+        helper.make_node("MatMul", ["c", "w"], ["y"], "/second/MatMul"),
+        helper.make_node("Relu", ["b"], ["c"], "/first/Relu"),
+        helper.make_node("MatMul", ["a", "w"], ["b"], "/first/MatMul"),
+    ]
+    path = saved(tmp_path, nodes, {"a": (2, 4)}, {"w": floats(4, 4)})
+    onnxruntime.InferenceSession(path)
+    table = counted(path, (2, 4))
+    assert (table.macs, table.flops, table.uncovered) == (64, 136, {})
+    assert [row.path for row in table.rows] == [ROOT, "first", "second"]
+
+
+def test_a_result_that_is_omitted(tmp_path: Path) -> None:
+    """As exporters write a recurrent network of which only the last state is needed."""
+    node = helper.make_node("GRU", ["a", "w", "r"], ["", "y"], "gru", hidden_size=16)
+    table = counted(saved(tmp_path, [node], {"a": (5, 4, 8)}, GRU), (5, 4, 8))
+    assert (table.macs, table.uncovered) == (23_040, {})
+    assert table.rows[0].output_shapes == ((1, 4, 16),)
+
+
+def test_an_initializer_that_nothing_reads(tmp_path: Path) -> None:
+    """As optimisers leave them behind; what a branch reads is read."""
+    branch = helper.make_graph(
+        [helper.make_node("Identity", ["v"], ["r"])], "branch", [], [helper.make_empty_tensor_value_info("r")]
+    )
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["y"], "product"),
+        helper.make_node("If", ["yes"], ["z"], "if", then_branch=branch, else_branch=branch),
+    ]
+    weights = {"w": floats(8, 5), "v": floats(7), "left": floats(8, 9), "yes": np.array(True)}
+    assert counted(saved(tmp_path, nodes, {"a": (3, 8)}, weights, ["y", "z"]), (3, 8)).params == 40 + 7
+
+
+def test_the_module_of_a_node_that_an_optimiser_made(tmp_path: Path) -> None:
+    """Its result has the name that the last of the nodes gave it which it replaces."""
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["/stage/Mul_output_0"], "/stage/MatMul/MatMulScaleFusion/"),
+        helper.make_node(
+            "FastGelu", ["/stage/Mul_output_0"], ["/act/Mul_output_0"], "FastGelu", domain="com.microsoft"
+        ),
+        helper.make_node("Relu", ["/act/Mul_output_0"], ["y"], "last"),
+    ]
+    table = counted(saved(tmp_path, nodes, {"a": (3, 8)}, {"w": floats(8, 5)}), (3, 8))
+    assert [(row.path, row.flops) for row in table.rows] == [(ROOT, 15), ("stage", 240), ("act", 15)]

@@ -343,6 +343,12 @@ def test_an_affine_grid_is_a_product_of_positions_and_a_matrix() -> None:
     assert table[0] == 2 * 4 * 5 * 2 * 3
 
 
+def test_the_distance_of_two_tensors() -> None:
+    """A difference, a power and an addition for each number; the smaller one is broadcast."""
+    assert applied(torch.dist, (3, 4), (3, 4)) == (0, 3 * 12, 3 * 12)
+    assert applied(torch.dist, (3, 4), (4,)) == (0, 3 * 12, 3 * 12)
+
+
 def test_distances_of_all_pairs() -> None:
     assert applied(torch.cdist, (3, 4), (5, 4)) == (0, 3 * 3 * 5 * 4, 3 * 3 * 5 * 4)
     assert applied(functional.pdist, (4, 3)) == (0, 3 * 6 * 3, 3 * 6 * 3)

@@ -102,6 +102,7 @@ def test_what_is_no_dataset() -> None:
         Data(samples(IDS.astype(np.float16), np.zeros((8, 2)))),
         Data(samples(IDS.astype(bool), None), sample_shape=[4], dtype=bool),
         Data(samples(np.zeros((2, 4), np.complex64), None)),
+        Data(samples(np.zeros((2, 0, 4), np.float32), None), sample_shape=[0, 4]),
     ],
 )
 def test_data_as_they_should_be(data: Any) -> None:

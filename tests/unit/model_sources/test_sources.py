@@ -164,6 +164,45 @@ def test_a_size_that_an_onnx_file_leaves_open_is_one_of_the_inputs(tmp_path: Pat
         file.inputs(path, {"sequence": 0})
 
 
+def decoder_file(folder: Path, mask: str) -> str:
+    """A decoder with keys of the past, whose mask covers these and the tokens; a table of four bits has 50 rows."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "sequence_length"])
+    given = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", mask])
+    past = helper.make_tensor_value_info("past.key", TensorProto.FLOAT, ["batch", 2, "past_sequence_length", 8])
+    table = numpy_helper.from_array(np.ones((50, 16), np.uint8), "table")
+    scales = numpy_helper.from_array(np.ones((50, 1), np.float32), "scales")
+    node = helper.make_node("GatherBlockQuantized", ["table", "input_ids", "scales"], ["out"], domain="com.microsoft")
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    save(
+        helper.make_model(helper.make_graph([node], "net", [ids, given, past], [out], [table, scales])),
+        folder / "net.onnx",
+    )
+    return str(folder / "net.onnx")
+
+
+@pytest.mark.parametrize("past", [0, 7])
+@pytest.mark.parametrize("mask", ["past_sequence_length + sequence_length", "past_sequence_length+1", "total_length"])
+def test_sizes_of_a_decoder_with_keys_of_the_past(mask: str, past: int, tmp_path: Path) -> None:
+    """A side may be a sum of sizes, as optimum writes it. There are no keys of the past before the first token."""
+    path = decoder_file(tmp_path, mask)
+    sizes = {"sequence_length": 3, "past_sequence_length": past}
+    if mask == "total_length":
+        sizes["total_length"] = past + 3
+    described = file.inputs(path, sizes)
+    assert described.inputs == {
+        "input_ids": ArraySpec((3,), "int64", high=50),
+        "attention_mask": ArraySpec((past + (1 if mask.endswith("+1") else 3),), "int64", low=1),
+        "past.key": ArraySpec((2, past, 8)),
+    }
+    assert described.sizes == sizes
+    with pytest.raises(UserError, match=r"add inputs\.past_sequence_length=…"):
+        file.inputs(path, {name: value for name, value in sizes.items() if name != "past_sequence_length"})
+    with pytest.raises(UserError, match=r"inputs\.past_sequence_length: -1 is not a size: a whole number, 0 or more"):
+        file.inputs(path, {**sizes, "past_sequence_length": -1})
+
+
 def test_a_file_of_a_fixed_batch_names_it(tmp_path: Path) -> None:
     assert file.inputs(str(onnx_file(tmp_path, batch=2)), {"sequence": 3}).batch_size == 2
 
