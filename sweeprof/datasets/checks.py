@@ -87,7 +87,9 @@ def _is_finite(values: object) -> bool:
     if array.dtype.kind not in "fc":
         return True
     # By the extremes, which NaN and infinities reach: needs no memory, unlike a mask.
-    return array.size == 0 or all(bool(np.isfinite(real.min()) and np.isfinite(real.max())) for real in (array.real, array.imag))
+    return array.size == 0 or all(
+        bool(np.isfinite(real.min()) and np.isfinite(real.max())) for real in (array.real, array.imag)
+    )
 
 
 def _samples_not_finite(values: Any) -> int:

@@ -88,7 +88,10 @@ def test_a_threshold_for_all_replaces_those_of_single_metrics(
         ),
         (("mlflow:abc", "last"), "BASE: 'mlflow:abc' is not in MLflow"),
         (("x.txt", "last"), "BASE: 'x.txt' cannot be read"),
-        (("adhoc/last", "last"), "NEW: 'last' is the same sweep as BASE (adhoc/last), in which nothing can have changed"),
+        (
+            ("adhoc/last", "last"),
+            "NEW: 'last' is the same sweep as BASE (adhoc/last), in which nothing can have changed",
+        ),
         (("last", "last", "--fail-on", "wors"), "--fail-on: 'wors' is not a kind of change."),
         (("last", "last", "--metric", "latncy"), "Did you mean 'latency'?"),
         (("last", "last", "--threshold", "3"), "--threshold: '3' is not a fraction"),

@@ -214,14 +214,17 @@ def test_numbers_of_an_image_are_one_column() -> None:
     assert value("quality/r2", outputs, targets) == pytest.approx(wanted)
 
 
+def in_batches(outputs: Any, targets: Any, size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    starts = range(0, len(outputs), size)
+    return [(torch.tensor(outputs[i : i + size]), torch.tensor(targets[i : i + size])) for i in starts]
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 6])
 def test_a_label_without_a_class_leaves_no_batch_out(batch_size: int) -> None:
     """Of masks with 255 for pixels that do not count, the other batches must not stand for all of them."""
     masks = np.concatenate([MASKS, MASKS])
     masks[4, 0, 0] = 255
-    outputs = torch.tensor(np.concatenate([PIXELS, PIXELS]))
-    batches = zip(outputs.split(batch_size), torch.tensor(masks).split(batch_size), strict=True)
-    seen = quality_of(torch.nn.Identity(), list(batches))
+    seen = quality_of(torch.nn.Identity(), in_batches(np.concatenate([PIXELS, PIXELS]), masks, batch_size))
     for name in ("quality/accuracy", "quality/loss", "quality/miou"):
         measured = evaluated(name, seen)
         assert measured.value is None
@@ -235,8 +238,7 @@ def test_errors_of_counts_do_not_depend_on_the_batches(batch_size: int) -> None:
     """One number for each sample is compared with counts; a batch may have no others than 0 and 1, as two classes do."""
     counts = np.array([0, 1, 1, 0, 5, 2, 0, 0, 1, 7, 1, 1])
     answers = RANDOM.standard_normal((12, 1)).astype(np.float32)
-    batches = zip(torch.tensor(answers).split(batch_size), torch.tensor(counts).split(batch_size), strict=True)
-    seen = quality_of(torch.nn.Identity(), list(batches))
+    seen = quality_of(torch.nn.Identity(), in_batches(answers, counts, batch_size))
     assert evaluated("quality/mse", seen).value == pytest.approx(mean_squared_error(counts, answers))
     assert evaluated("quality/mae", seen).value == pytest.approx(mean_absolute_error(counts, answers))
     assert evaluated("quality/r2", seen).value == pytest.approx(r2_score(counts, answers))

@@ -170,7 +170,7 @@ def test_a_line_names_the_axes_of_numbers(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(progress, "WAKE_S", 0.01)
     output = io.StringIO()
     plan = fake_plan({"fast": {}, "slow": {}}, ["timing"])
-    values = {"batch_size": [1, 8], "model.torch.freeze": [True, False]}
+    values: dict[str, list[Any]] = {"batch_size": [1, 8], "model.torch.freeze": [True, False]}
     combinations = [
         replace(c, axes={**c.axes, **{axis: both[place] for axis, both in values.items()}})
         for place, c in enumerate(plan.combinations)

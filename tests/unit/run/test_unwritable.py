@@ -74,7 +74,10 @@ def test_reports_and_sync_say_that_the_folder_cannot_be_written(
             (subcommand("report"), [str(folder)]),
             (subcommand("sync"), [str(folder)]),
             (subcommand("compare"), [str(folder), "--tag", "nightly", "--output", str(place)]),
-            (subcommand("compare"), [str(place.parent / "earlier.json"), str(folder), "--json", str(place / "new.json")]),
+            (
+                subcommand("compare"),
+                [str(place.parent / "earlier.json"), str(folder), "--json", str(place / "new.json")],
+            ),
         ):
             assert main(words) == 1
             (line,) = _errors(capsys)
