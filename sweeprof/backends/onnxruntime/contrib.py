@@ -796,7 +796,7 @@ class Packed:
 def packed_weights(node: ContribNode) -> Iterator[Packed]:
     """Return the weights of an operator that are packed, with their shapes."""
     bits = int(node.attributes.get("bits", 4))
-    if node.op in ("MatMulNBits", "MatMulBnb4"):
+    if node.op in ("MatMulNBits", "MatMulBnb4") and {"N", "K"} <= node.attributes.keys():
         yield Packed(node.operand(1), (int(node.attributes["N"]), int(node.attributes["K"])), bits)
     elif node.op == "GatherBlockQuantized":
         yield Packed(node.operand(0), table_sizes(node), bits)

@@ -365,3 +365,13 @@ def test_operands_that_do_not_fit_are_uncovered(tmp_path: Path) -> None:
     path = call(tmp_path, "FusedConv", [floats(2, 3), floats(4, 3, 3, 3)])
     table = count_file(OnnxFile(path).known(), (), {"x0": (2, 3), "x1": (4, 3, 3, 3)}, DEFAULTS)
     assert table.uncovered == {"com.microsoft::FusedConv": 1}
+
+
+@pytest.mark.parametrize("op", contrib.SCALES)
+def test_scales_and_zero_points_are_no_parameters(op: str, tmp_path: Path) -> None:
+    """Also where there is one for each channel, so that they are arrays as weights are."""
+    count = max(contrib.SCALES[op]) + 1
+    path = call(tmp_path, op, [floats(3)] * count, weights=range(1, count))
+    table = count_file(OnnxFile(path).known(), (), {"x0": (3,)}, DEFAULTS)
+    positions = {position for position in (*contrib.SCALES[op], *contrib.TABLES.get(op, ())) if position > 0}
+    assert table.params == 3 * (count - 1 - len(positions))
