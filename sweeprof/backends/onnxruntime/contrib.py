@@ -775,7 +775,7 @@ SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
         "MatMulBnb4": (2,),
         "QAttention": (3, 4, 6, 7),
         "DynamicQuantizeLSTM": (8, 9, 10, 11),
-        "QMoE": (3, 6, 9, 11, 12, 13),
+        "QMoE": (3, 6, 9, 11, 12, 13, 15, 16, 17, 18, 19, 20),
         "GroupQueryAttention": (12, 13),
     }
 )
