@@ -775,7 +775,7 @@ SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
         "MatMulBnb4": (2,),
         "QAttention": (3, 4, 6, 7),
         "DynamicQuantizeLSTM": (8, 9, 10, 11),
-        "QMoE": (3, 6, 9, 11, 12, 13),
+        "QMoE": (3, 6, 9, 11, 12, 13, 15, 16, 17, 18, 19, 20),
         "GroupQueryAttention": (12, 13),
     }
 )
@@ -796,7 +796,7 @@ class Packed:
 def packed_weights(node: ContribNode) -> Iterator[Packed]:
     """Return the weights of an operator that are packed, with their shapes."""
     bits = int(node.attributes.get("bits", 4))
-    if node.op in ("MatMulNBits", "MatMulBnb4"):
+    if node.op in ("MatMulNBits", "MatMulBnb4") and {"N", "K"} <= node.attributes.keys():
         yield Packed(node.operand(1), (int(node.attributes["N"]), int(node.attributes["K"])), bits)
     elif node.op == "GatherBlockQuantized":
         yield Packed(node.operand(0), table_sizes(node), bits)

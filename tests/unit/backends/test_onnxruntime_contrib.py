@@ -365,3 +365,21 @@ def test_operands_that_do_not_fit_are_uncovered(tmp_path: Path) -> None:
     path = call(tmp_path, "FusedConv", [floats(2, 3), floats(4, 3, 3, 3)])
     table = count_file(OnnxFile(path).known(), (), {"x0": (2, 3), "x1": (4, 3, 3, 3)}, DEFAULTS)
     assert table.uncovered == {"com.microsoft::FusedConv": 1}
+
+
+SCHEMAS = {
+    schema.name: schema
+    for schema in onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()
+    if schema.domain == "com.microsoft"
+}
+
+
+@pytest.mark.parametrize("op", contrib.SCALES)
+def test_scales_and_zero_points_are_no_parameters(op: str, tmp_path: Path) -> None:
+    """By the names that ONNX Runtime has for its operands; also where there is one for each channel, as arrays."""
+    names = [operand.name.lower() for operand in SCHEMAS[op].inputs]
+    scales = [i for i, name in enumerate(names) if "scale" in name or "zero_point" in name or name == "absmax"]
+    tables = contrib.TABLES.get(op, ())
+    path = call(tmp_path, op, [floats(3)] * len(names), weights=range(1, len(names)))
+    table = count_file(OnnxFile(path).known(), (), {"x0": (3,)}, DEFAULTS)
+    assert table.params == 3 * len(set(range(1, len(names))) - {*scales, *tables})

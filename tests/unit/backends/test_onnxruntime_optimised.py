@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, quantize_dynamic, quantize_static
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -185,3 +186,88 @@ def test_numbers_of_sixteen_bits(export: Export, tmp_path: Path) -> None:
     table, whole = export.counted(result), export.counted(export.path)
     assert (table.macs, table.flops, table.params) == (whole.macs, whole.flops, whole.params)
     assert table.params_bytes == whole.params_bytes // 2
+
+
+def decoder(folder: Path, past: str) -> str:
+    """A layer of a decoder as onnxruntime-genai writes it, whose attention reads the number of keys from the mask."""
+    random = np.random.default_rng(0)
+    weights: dict[str, Any] = {}
+
+    def weight(name: str, *shape: int) -> str:
+        weights[name] = 0.1 * random.standard_normal(shape).astype(np.float32)
+        return name
+
+    def node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
+        is_own = op in ("GroupQueryAttention", "SkipSimplifiedLayerNormalization")
+        return helper.make_node(op, inputs, outputs, domain="com.microsoft" if is_own else "", **attributes)
+
+    weights |= {"one": np.array([1]), "axis": np.array(1), "cos": np.ones((64, 8), np.float32)}
+    cache = ["past.key", "past.value", "seqlens", "total", "cos", "cos"]
+    nodes = [
+        node("ReduceSum", ["mask", "one"], ["counts"]),
+        node("Sub", ["counts", "one"], ["last"]),
+        node("Cast", ["last"], ["seqlens"], to=TensorProto.INT32),
+        node("Shape", ["mask"], ["shape"]),
+        node("Gather", ["shape", "axis"], ["length"]),
+        node("Cast", ["length"], ["total"], to=TensorProto.INT32),
+        node("Gather", [weight("table", 50, 64), "ids"], ["x"]),
+        node("SimplifiedLayerNormalization", ["x", weight("norm", 64)], ["n"], axis=-1),
+        node("MatMul", ["n", weight("wq", 64, 64)], ["q"]),
+        node("MatMul", ["n", weight("wk", 64, 32)], ["k"]),
+        node("MatMul", ["n", weight("wv", 64, 32)], ["v"]),
+        node(
+            "GroupQueryAttention",
+            ["q", "k", "v", *cache],
+            ["a", "present.key", "present.value"],
+            num_heads=4,
+            kv_num_heads=2,
+            do_rotary=1,
+        ),
+        node("MatMul", ["a", weight("wo", 64, 64)], ["o"]),
+        node("SkipSimplifiedLayerNormalization", ["x", "o", weight("post", 64)], ["p", "", "", "r"]),
+        node("MatMul", ["p", weight("up", 64, 96)], ["u"]),
+        node("Sigmoid", ["u"], ["s"]),
+        node("Mul", ["u", "s"], ["g"]),
+        node("MatMul", ["g", weight("down", 96, 64)], ["d"]),
+        node("Add", ["r", "d"], ["y"]),
+    ]
+    given = [
+        helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "sequence"]),
+        helper.make_tensor_value_info("mask", TensorProto.INT64, ["batch", "total"]),
+        *[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2, past, 16]) for name in cache[:2]],
+    ]
+    results = [helper.make_empty_tensor_value_info(name) for name in ("y", "present.key", "present.value")]
+    initializers = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "decoder", given, results, initializers)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    path = str(folder / "decoder.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+@pytest.mark.parametrize(("length", "past"), [(6, 0), (1, 5)])
+@pytest.mark.parametrize("level", [None, "all"])
+@pytest.mark.parametrize("is_quantised", [False, True])
+def test_a_decoder(is_quantised: bool, level: str | None, length: int, past: int, tmp_path: Path) -> None:
+    """The first forward, and one of a token with five in the cache; with weights of 32 and of four bits."""
+    path = decoder(tmp_path, "past")
+    if is_quantised:
+        quantizer = MatMulNBitsQuantizer(onnx.load(path), block_size=32, is_symmetric=True)
+        quantizer.process()
+        path = str(tmp_path / "blocks.onnx")
+        quantizer.model.save_model_to_file(path)
+    if level is not None:
+        optimise(level, path, str(tmp_path / "optimised.onnx"))
+        path = str(tmp_path / "optimised.onnx")
+    feeds: dict[str, Any] = {
+        "ids": np.ones((2, length), np.int64),
+        "mask": np.ones((2, length + past), np.int64),
+        **{name: np.ones((2, 2, past, 16), np.float32) for name in ("past.key", "past.value")},
+    }
+    checked(path, feeds)
+    table = count_file(OnnxFile(path).known(), (), {name: value.shape for name, value in feeds.items()}, DEFAULTS)
+    products = 2 * 64 * 64 + 2 * 64 * 32 + 2 * 64 * 96
+    attention = 2 * 4 * length * (length + past) * (16 + 16)
+    assert table.macs == 2 * length * products + attention
+    assert (table.params, table.buffers, table.uncovered) == (50 * 64 + 2 * 64 + products, 64 * 8, {})
+    assert table.params_bytes == 4 * (50 * 64 + 2 * 64) + (products // 2 if is_quantised else 4 * products)
