@@ -182,13 +182,18 @@ def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
         except (HydraException, OmegaConfBaseException):
             return UserError(problems) if problems else _of_a_file(error, arguments)
         good = list(search)
+        listed = set()
+        """Keys of axes, whose values are not among those that are checked."""
         for line in arguments:
             if "=" not in line or line.startswith("-"):
                 continue
             found = list(_override_problems(line, base, extra))
             problems += found
-            good += [] if found or _sweeps(line) else [line]
-        problems += _value_problems(good)
+            if not found and _sweeps(line):
+                listed.add(line.partition("=")[0].lstrip("+"))
+            elif not found:
+                good.append(line)
+        problems += [problem for problem in _value_problems(good) if problem.key not in listed]
         return UserError(problems) if problems else _of_a_file(error, arguments)
 
 

@@ -290,6 +290,11 @@ def test_a_key_that_belongs_to_another_choice_is_taken_for_no_other(called: Comm
     assert "Did you mean" not in ran.err
 
 
+def test_an_axis_is_not_missing_beside_another_mistake(called: Command) -> None:
+    (error,) = errors(called("model=file", "backend=onnxruntime", "model.path=a.onnx,b.onnx", "metrics=nope"))
+    assert error.startswith("error: metrics: 'nope' is not a metric set.")
+
+
 def test_an_output_that_is_a_file_is_refused(called: Command, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     ran = called("output=taken", "model=fake", "backend=fake")
