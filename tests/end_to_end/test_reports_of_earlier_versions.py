@@ -28,7 +28,10 @@ def test_reports_of_the_first_version_are_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["sweeprof.report", "sweeprof.sync"])
 def test_mistakes(tmp_path: Path, module: str) -> None:
     (tmp_path / "empty").mkdir()
-    for argument, said in (("empty", "is not the folder of a sweep"), ("last", "does not exist: there are no sweeps in")):
+    for argument, said in (
+        ("empty", "is not the folder of a sweep"),
+        ("last", "does not exist: there are no sweeps in"),
+    ):
         done = call_module(tmp_path, module, argument)
         assert done.code == 1
         assert said in done.err

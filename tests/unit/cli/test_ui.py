@@ -57,7 +57,10 @@ def test_last_is_the_newest_below_output(sweep: Path, capsys: pytest.CaptureFixt
     code, err = said(capsys, "--output", str(sweep.parents[1]))
     assert code == 1
     assert str(sweep) in err
-    assert said(capsys, "--output", str(sweep)) == (1, f"error: DIR: 'last' does not exist: there are no sweeps in {sweep}.")
+    assert said(capsys, "--output", str(sweep)) == (
+        1,
+        f"error: DIR: 'last' does not exist: there are no sweeps in {sweep}.",
+    )
 
 
 def test_a_database_that_is_gone_is_named(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
