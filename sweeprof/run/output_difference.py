@@ -113,7 +113,7 @@ def _difference(
     share = apart / largest if largest else math.inf
     return share, (
         f"{subject} differ by up to {apart:.3g}, and {whose} are no larger than {largest:.3g}:"
-        f" more than compare.tolerance={tolerance:g} of that"
+        f" more than compare.tolerance={tolerance:g} of that (random weights differ between frameworks: compare.tolerance=null)"
     )
 
 

@@ -73,7 +73,7 @@ class State:
     def take(self, event: Event, label: str) -> str | None:
         """Account for an event; returns a line to print if the trial failed."""
         if event.kind in ("begin", "running"):  # the time that a trial waited does not count
-            self.current, self.begun[event.key] = f"{label} {event.pass_name}", event.time
+            self.current, self.begun[event.key] = f"{label}, {event.pass_name}", event.time
             return None
         if event.kind == "waiting":
             if event.waits_for is not None:  # another shard of this sweep is shown anyway
@@ -93,7 +93,7 @@ class State:
             self.steps.setdefault(event.combination_id, {})[event.round] = event.step_s
         if event.status in ("ok", "unsupported"):
             return None
-        line = f"{label} {event.pass_name}: {event.status}: {event.reason}"
+        line = f"{label}, {event.pass_name}: {event.status}: {event.reason}"
         if event.log:
             line += f"; log: {event.log}"
         self.failures.append(line)

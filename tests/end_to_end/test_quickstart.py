@@ -176,7 +176,7 @@ def test_the_terminal_shows_tables_and_then_two_lines(quickstart: Ran, folder: P
     assert last[0].split() == ["Report", str(folder / "report.html")]
     assert last[1] == f"MLflow UI  sweeprof ui {folder}"
     assert "http://" not in quickstart.out  # no server listens yet
-    assert re.search(r"\[\d+/72\] \w+ \w+ \d+ \w+ \(about .* left\)", quickstart.err)
+    assert re.search(r"\[\d+/72\] \w+, \w+, batch_size \d+, \w+ \(about .* left\)", quickstart.err)
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])

@@ -49,7 +49,7 @@ def test_at_the_beginning(state: State) -> None:
 
 def test_a_begun_trial_is_the_current_one(state: State) -> None:
     assert state.take(event("begin", "a", time=100), "mlp torch") is None
-    assert (state.current, state.done) == ("mlp torch timing", 0)
+    assert (state.current, state.done) == ("mlp torch, timing", 0)
 
 
 def test_what_is_left_is_the_median_of_what_was_seen(state: State) -> None:
@@ -70,11 +70,11 @@ def test_a_pass_not_seen_yet_is_guessed() -> None:
 def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: State) -> None:
     state.take(event("begin", "a", time=0), "mlp")
     state.take(waiting("a", None), "mlp")  # another shard of this sweep
-    assert state.current == "mlp timing"
+    assert state.current == "mlp, timing"
     state.take(waiting("a", "sweep other"), "mlp")
     assert (state.current, state.done) == ("waiting for sweep other", 0)
     state.take(event("running", "a", time=100), "mlp")
-    assert state.current == "mlp timing"
+    assert state.current == "mlp, timing"
     state.take(ended("a", 103), "mlp")
     assert state.spent == {"timing": [3]}
 
@@ -83,7 +83,7 @@ def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: State) -> N
 def test_failures_are_worth_a_line(state: State, status: str) -> None:
     state.take(event("begin", "a"), "mlp torch")
     line = state.take(ended("a", 1, status, "why"), "mlp torch")
-    assert line == f"mlp torch timing: {status}: why"
+    assert line == f"mlp torch, timing: {status}: why"
     assert state.failures == [line]
     assert state.done == 1
 
@@ -130,7 +130,7 @@ def test_the_display_follows_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         file.flush()
         file.write(half[20:] + "\n")
     assert (display.state.done, display.state.total) == (2, 2)
-    assert output.getvalue().count("broken quality: failed: why") == 1
+    assert output.getvalue().count("broken, quality: failed: why") == 1
     assert not display._thread.is_alive()
 
 
