@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 
-from sweeprof.backends.onnxruntime import classical, contrib
+from sweeprof.backends.onnxruntime import classical_ml_operators, contrib_operators
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.graph import OnnxNode, read
 from sweeprof.counting import mapping, operators
@@ -32,7 +32,7 @@ def count_file(
     Raises:
         Exception: it is no ONNX file.
     """
-    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib.TABLES, **classical.BUFFERS}
+    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib_operators.TABLES, **classical_ml_operators.BUFFERS}
     facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
     return module_table(read(file, shapes, named), facts, partial(cost_of, formulas=formulas), "onnx")
 
@@ -256,7 +256,7 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "Attention": _attention,
         "BatchNormalization": partial(mapping.batch_norm, training="training_mode"),
         "LayerNormalization": _layer_norm,
-        "RMSNormalization SimplifiedLayerNormalization": contrib.rms_norm,
+        "RMSNormalization SimplifiedLayerNormalization": contrib_operators.rms_norm,
         "InstanceNormalization": _instance_norm,
         "GroupNormalization": mapping.group_norm,
         "Softmax": _softmax,
@@ -274,9 +274,9 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "LRN": _local_response_norm,
         "MeanVarianceNormalization": _mean_variance_norm,
         "DeformConv": _deformable_convolution,
-        "CausalConvWithState": contrib.causal_convolution,
-        "LinearAttention": contrib.linear_attention,
-        "RotaryEmbedding": partial(contrib.rotary, cosines=1),
+        "CausalConvWithState": contrib_operators.causal_convolution,
+        "LinearAttention": contrib_operators.linear_attention,
+        "RotaryEmbedding": partial(contrib_operators.rotary, cosines=1),
         "SwiGLU": _gated,
         "RoiAlign": _region_align,
         "AffineGrid": mapping.matmul,
@@ -310,7 +310,7 @@ FREE = frozenset(
 """Operators that move, choose, compare or make data."""
 RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {
     "onnx": (COSTS, FREE),
-    **contrib.RULES,
-    **classical.RULES,
+    **contrib_operators.RULES,
+    **classical_ml_operators.RULES,
 }
 """Rules, and operators without arithmetic, by domain."""

@@ -1,9 +1,9 @@
 """Reads the graph of an ONNX file as plain data, with the shapes that all of its values have for inputs of given shapes.
 
 The values of large initializers are not read. Node by node: what depends on constants alone and is small is computed, as shapes
-are computed from shapes; of everything else the shape is inferred, once for equal nodes with equal inputs: by the rules of the
-ONNX standard, or of :mod:`sweeprof.backends.onnxruntime.contrib` and ``classical`` for operators that these do not cover. What they
-do not tell stays unknown.
+are computed from shapes; of everything else the shape is inferred, once for equal nodes with equal inputs. The ONNX standard has
+rules for most operators; :mod:`sweeprof.backends.onnxruntime.contrib_operators` and ``classical_ml_operators`` have them for
+others. A shape that no rule tells stays unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnx.reference import ReferenceEvaluator
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.onnxruntime import classical, contrib
+from sweeprof.backends.onnxruntime import classical_ml_operators, contrib_operators
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.model_proto import without_weights
 from sweeprof.counting import mapping
@@ -115,7 +115,10 @@ def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, 
 STANDARD = "ai.onnx"
 """The other name of the standard's domain, which has none."""
 
-SHAPES: dict[str, Mapping[str, contrib.ShapeRule | contrib.Counterpart]] = {**contrib.SHAPES, **classical.SHAPES}
+SHAPES: dict[str, Mapping[str, contrib_operators.ShapeRule | contrib_operators.Counterpart]] = {
+    **contrib_operators.SHAPES,
+    **classical_ml_operators.SHAPES,
+}
 """Rules for shapes that ONNX does not infer, by the domain and the name of the operator."""
 tensor_type = lru_cache(helper.make_tensor_type_proto)
 T = TypeVar("T")
@@ -227,7 +230,9 @@ class _GraphReader:
 
     def _weights_within(self, node: onnx.NodeProto) -> Iterator[OnnxValue | None]:
         """Return the learned numbers that an operator has in its attributes."""
-        names = classical.WEIGHTS.get(node.op_type, ()) if node.domain == classical.DOMAIN else ()
+        names = (
+            classical_ml_operators.WEIGHTS.get(node.op_type, ()) if node.domain == classical_ml_operators.DOMAIN else ()
+        )
         held = {attribute.name: len(attribute.floats) for attribute in node.attribute if attribute.floats}
         for name in names:
             value = None
@@ -263,7 +268,7 @@ class _GraphReader:
         rule = SHAPES.get(node.domain, {}).get(node.op_type)
         if rule is not None:
             call = OnnxNode(node.op_type, "", tuple(inputs), (), _attributes(node), namespace=node.domain)
-            shapes = contrib.inferred(rule, call)
+            shapes = contrib_operators.inferred(rule, call)
             results = [(like if isinstance(like, int) else self._kinds[like], shape) for like, shape in shapes]
             return [*results, *unknown][: len(node.output)]
         data = {name: numpy_helper.from_array(value.data, name) for name, value in given if value.data is not None}
@@ -376,7 +381,7 @@ SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
         "ConvInteger MatMulInteger": (2, 3),
     }
 )
-SCALES |= contrib.SCALES
+SCALES |= contrib_operators.SCALES
 """Positions of the operands that say what quantised numbers stand for: scales and zero points."""
 WHOLE_BIASES = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
 """Positions of the operands that are biases where they are integers of 32 bits."""
@@ -404,7 +409,7 @@ def unpack(weights: Iterable[OnnxValue], nodes: Sequence[OnnxNode]) -> None:
     """Give weights whose numbers are packed in bytes their own shapes; the file stores as many bytes as before."""
     stored = {value for value in weights if value.dtype == "uint8"}
     for node in nodes:
-        for packed in contrib.packed_weights(node):
+        for packed in contrib_operators.packed_weights(node):
             if packed.value in stored and packed.value.dtype == "uint8":
                 packed.value.itemsize = packed.value.nbytes / prod(packed.shape)
                 packed.value.shape = packed.shape

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from support.onnx_graphs import call, checked, floats
-from sweeprof.backends.onnxruntime import classical
+from sweeprof.backends.onnxruntime import classical_ml_operators
 from sweeprof.backends.onnxruntime.counting import count_file
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.counting.formulas import DEFAULTS
@@ -41,7 +41,7 @@ def trees(kind: str, width: int) -> dict[str, Any]:
 
 
 def counted(folder: Path, op: str, outputs: int, **attributes: Any) -> LayerTable:
-    path = call(folder, op, [floats(N, F)], outputs, domain=classical.DOMAIN, **attributes)
+    path = call(folder, op, [floats(N, F)], outputs, domain=classical_ml_operators.DOMAIN, **attributes)
     model = onnx.load(path)
     model.opset_import[1].version = 3
     onnx.save(model, path)
@@ -105,7 +105,7 @@ def test_a_classifier_with_support_vectors(probabilities: bool, tmp_path: Path) 
 
 
 def test_every_operator_of_the_domain_is_known() -> None:
-    names = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == classical.DOMAIN}
-    assert names - classical.COSTS.keys() - classical.FREE == {"TreeEnsemble"}
-    assert classical.COSTS.keys() & classical.FREE == set()
-    assert classical.COSTS.keys() <= classical.SHAPES[classical.DOMAIN].keys()
+    names = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == classical_ml_operators.DOMAIN}
+    assert names - classical_ml_operators.COSTS.keys() - classical_ml_operators.FREE == {"TreeEnsemble"}
+    assert classical_ml_operators.COSTS.keys() & classical_ml_operators.FREE == set()
+    assert classical_ml_operators.COSTS.keys() <= classical_ml_operators.SHAPES[classical_ml_operators.DOMAIN].keys()

@@ -12,7 +12,7 @@ import pytest
 
 import sweeprof
 from support.onnx_graphs import call, cost_of_call, floats, graph_of
-from sweeprof.backends.onnxruntime import contrib
+from sweeprof.backends.onnxruntime import contrib_operators
 from sweeprof.backends.onnxruntime.counting import cost_of, count_file
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.counting.formulas import DEFAULTS, Formulas
@@ -330,12 +330,12 @@ def test_a_mixture_of_experts(is_packed: bool, tmp_path: Path) -> None:
 
 def test_every_operator_with_a_cost_has_shapes() -> None:
     """Or ONNX infers them, of operators that the standard has too."""
-    for domain, (costs, free) in contrib.RULES.items():
+    for domain, (costs, free) in contrib_operators.RULES.items():
         assert costs.keys() & free == set()
-        inferred = contrib.SHAPES[domain].keys()
+        inferred = contrib_operators.SHAPES[domain].keys()
         assert costs.keys() <= inferred
     known = {(s.domain, s.name) for s in onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()}
-    for domain, (costs, free) in contrib.RULES.items():
+    for domain, (costs, free) in contrib_operators.RULES.items():
         assert {(domain, op) for op in costs.keys() | free} <= known | {(domain, "SimplifiedLayerNormalization")}
 
 
@@ -374,12 +374,12 @@ SCHEMAS = {
 }
 
 
-@pytest.mark.parametrize("op", contrib.SCALES)
+@pytest.mark.parametrize("op", contrib_operators.SCALES)
 def test_scales_and_zero_points_are_no_parameters(op: str, tmp_path: Path) -> None:
     """By the names that ONNX Runtime has for its operands; also where there is one for each channel, as arrays."""
     names = [operand.name.lower() for operand in SCHEMAS[op].inputs]
     scales = [i for i, name in enumerate(names) if "scale" in name or "zero_point" in name or name == "absmax"]
-    tables = contrib.TABLES.get(op, ())
+    tables = contrib_operators.TABLES.get(op, ())
     path = call(tmp_path, op, [floats(3)] * len(names), weights=range(1, len(names)))
     table = count_file(OnnxFile(path).known(), (), {"x0": (3,)}, DEFAULTS)
     assert table.params == 3 * len(set(range(1, len(names))) - {*scales, *tables})

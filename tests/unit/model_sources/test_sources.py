@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
+from sweeprof.backends.lookup import FILES
 from sweeprof.datasets.auto import ArraySpec, Auto, ModelInputs
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.model_sources import file, keras_applications, timm, torchvision, transformers
+from sweeprof.paths import conf_folder
 
 needs_collections = pytest.mark.skipif(
     find_spec("timm") is None, reason="`make collections` installs timm and torchvision"
@@ -380,3 +383,9 @@ def test_generated_samples_are_of_the_described_kind() -> None:
     assert not split.is_evaluated
     np.testing.assert_array_equal(auto.split("test").inputs["ids"], split.inputs["ids"])
     assert (auto.split("train").inputs["ids"] != split.inputs["ids"]).any()
+
+
+def test_a_path_in_python_makes_the_model_that_the_config_makes() -> None:
+    config = yaml.safe_load((conf_folder() / "model" / "file.yaml").read_text(encoding="utf-8"))
+    nodes = [node for node in config.values() if isinstance(node, dict) and "for_files" in node]
+    assert {suffix: node["_target_"] for node in nodes for suffix in node["for_files"]} == FILES

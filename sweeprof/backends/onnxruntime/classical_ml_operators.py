@@ -11,7 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from onnx import TensorProto
 
-from sweeprof.backends.onnxruntime.contrib import ContribNode, ContribRule, ShapeRule, Typed, like_first, names
+from sweeprof.backends.onnxruntime.contrib_operators import (
+    ContribNode,
+    ContribRule,
+    ShapeRule,
+    Typed,
+    like_first,
+    names,
+)
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.formulas import OperatorCost
 from sweeprof.counting.operators import NOTHING, REAL, added
@@ -135,7 +142,7 @@ def _trees(node: ContribNode) -> OperatorCost:
 
 def _scaler(node: ContribNode) -> OperatorCost:
     """An offset is subtracted, and a scale multiplied."""
-    return operators.elementwise("function", 2 * node.operand(0).elements, REAL)
+    return operators.elementwise("affine", node.operand(0).elements, REAL)
 
 
 def _normaliser(node: ContribNode) -> OperatorCost:
