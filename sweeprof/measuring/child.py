@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 
@@ -47,10 +49,13 @@ def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
 
 def _measure_and_exit(measure: Callable[[], int], writing: int) -> None:
     value, reason = None, None
+    atexit._clear()  # what the parent registered is not this process's to do
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         value = measure()
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
     os.write(writing, json.dumps([value, reason]).encode())
+    with suppress(BaseException):
+        atexit._run_exitfuncs()  # what the measurement registered: the removal of AutoGraph's files, for one
     os._exit(0)

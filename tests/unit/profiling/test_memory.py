@@ -305,9 +305,19 @@ def test_programs_are_not_a_models_and_the_files_that_it_maps_are() -> None:
 
 
 IN_CHILD = """
-import json, os, signal, threading
+import atexit, json, os, signal, tempfile, threading
 from sweeprof.measuring.child import in_child
 
+folder = tempfile.TemporaryDirectory()  # removed when this process ends, and not when its children do
+file = os.path.join(folder.name, "file")
+
+def makes_a_file():
+    with open(file, "w"):
+        atexit.register(os.unlink, file)
+    return os.path.exists(file)
+
+assert in_child(makes_a_file) == (True, None)
+assert os.listdir(folder.name) == []
 found = [in_child(lambda: 7), in_child(lambda: 1 // 0), in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV))]
 found.append(in_child(lambda: os._exit(3)))
 waits = threading.Event()
