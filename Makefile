@@ -54,9 +54,10 @@ coverage: $(VENV)/.test-$(STAMP)
 	  -W ignore::pytest.PytestAssertRewriteWarning -W "ignore:Unable to activate:RuntimeWarning"
 	$(SLIPCOVER) --fail-under $(COVERAGE) --skip-covered --missing-width 40 --out .coverage.json --merge .coverage.json
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. They wait for processes and servers for a third
+# of their time, in which a third worker runs others.
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest -m "slow and not thorough"
+	$(BIN)/python -m pytest --numprocesses=3 -m "slow and not thorough"
 
 # What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)
@@ -82,7 +83,7 @@ endif
 # CI leaves out what is marked `slow`: `make test-cluster CLUSTER="not slow"`.
 CLUSTER := slow or not slow
 test-cluster: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest --numprocesses=0 -m "$(CLUSTER)" tests/cluster
+	$(BIN)/python -m pytest --numprocesses=0 -o cache_dir=.pytest_cache/cluster -m "$(CLUSTER)" tests/cluster
 
 # Shapes of sweeps and Hydra's traps on every supported Hydra, each with the OmegaConf that it asks for.
 HYDRA := 1.3.2+2.3.0 1.3.8+2.3.1 1.4.0rc3+2.4.1rc1
