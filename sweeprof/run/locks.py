@@ -125,11 +125,11 @@ def _driver_name(folder: Path) -> str:
 
 def has_driver(folder: Path) -> bool:
     """True if a driver is at work in ``folder``."""
-    path = folder / "head.lock"
-    if not path.exists():
+    try:
+        with (folder / "head.lock").open("rb") as lock:
+            return not _acquired(lock, fcntl.LOCK_SH)
+    except FileNotFoundError:
         return False
-    with path.open("rb") as lock:
-        return not _acquired(lock, fcntl.LOCK_SH)
 
 
 @contextmanager
