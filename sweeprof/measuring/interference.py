@@ -73,7 +73,7 @@ def _resident_ranges() -> list[tuple[int, int]]:
     """Return the runs of pages of mapped files that are in memory, as address and length."""
     ranges = []
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        for line in Path("/proc/self/maps").read_text().splitlines():
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
             match = _FILE_MAPPING.match(line)
             if match is None:
                 continue

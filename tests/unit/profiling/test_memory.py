@@ -19,6 +19,7 @@ import pytest
 
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import process_memory
+from sweeprof.measuring.interference import remember
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.passes.memory import Memory
 
@@ -326,6 +327,18 @@ found.append(in_child(lambda: 7))
 waits.set()
 print(json.dumps(found))
 """
+
+
+def test_the_name_of_a_mapped_file_may_be_any_bytes(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff\xe4.bin"
+    with open(name, "wb") as made:  # noqa: PTH123  # a path of pathlib is text
+        made.write(bytes(SIZE))
+    meter = ProcessMemory()
+    before = meter.own()
+    with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:  # noqa: PTH123
+        assert set(mapped[:: mmap.PAGESIZE]) == {0}
+        assert meter.own() - before == pytest.approx(SIZE, abs=SLACK)
+        remember()  # as a fork server does
 
 
 def test_a_child_that_cannot_measure_gives_a_reason() -> None:
