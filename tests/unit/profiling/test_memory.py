@@ -321,6 +321,7 @@ assert in_child(makes_a_file) == (True, None)
 assert os.listdir(folder.name) == []
 found = [in_child(lambda: 7), in_child(lambda: 1 // 0), in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV))]
 found.append(in_child(lambda: os._exit(3)))
+found.append(in_child(lambda: os.kill(os.getpid(), signal.SIGRTMIN + 1)))
 waits = threading.Event()
 threading.Thread(target=waits.wait).start()
 found.append(in_child(lambda: 7))
@@ -347,6 +348,7 @@ def test_a_child_that_cannot_measure_gives_a_reason() -> None:
         [None, "ZeroDivisionError: integer division or modulo by zero"],
         [None, "the process that measured it was ended by SIGSEGV"],
         [None, "the process that measured it exited with 3"],
+        [None, "the process that measured it was ended by a real-time signal"],
         [
             None,
             "this process has several threads already, and cannot have a child that measures; a trial with isolation=fork can",
