@@ -201,7 +201,8 @@ def test_gradients_are_those_of_an_unwatched_step() -> None:
     plain = gradients()
     with sweeprof.session(model):
         watched = gradients()
-    assert all(map(torch.equal, plain, watched))
+    assert len(plain) == 4
+    torch.testing.assert_close(watched, plain, rtol=0, atol=0)
 
 
 class Checkpointed(nn.Module):
@@ -281,7 +282,8 @@ def test_several_calls_of_one_backward_are_one_step() -> None:
     assert [call.call for call in times.calls if call.path == "sleepy"] == [0, 1]
     for call in times.calls:
         if call.path == "sleepy":
-            assert all(SLEEP_S <= seconds < 1.5 * SLEEP_S for seconds in (*call.forward, *call.backward))
+            assert len(call.forward) == len(call.backward) == 2
+            assert all(SLEEP_S <= seconds < 2 * SLEEP_S for seconds in (*call.forward, *call.backward))
     assert seen.batch_size == 2 * (4 + 2)
     assert seen.forward_s is not None
     assert seen.forward_s > 4 * SLEEP_S
