@@ -18,8 +18,7 @@ import psutil
 import pytest
 
 from sweeprof.errors import Unsupported
-from sweeprof.measuring import process_memory
-from sweeprof.measuring.interference import remember
+from sweeprof.measuring import interference, process_memory
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.passes.memory import Memory
 
@@ -330,7 +329,8 @@ print(json.dumps(found))
 """
 
 
-def test_the_name_of_a_mapped_file_may_be_any_bytes(tmp_path: Path) -> None:
+def test_the_name_of_a_mapped_file_may_be_any_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interference, "_remembered", [])
     name = os.fsencode(tmp_path) + b"/\xff\xe4.bin"
     with open(name, "wb") as made:  # noqa: PTH123  # a path of pathlib is text
         made.write(bytes(SIZE))
@@ -339,7 +339,38 @@ def test_the_name_of_a_mapped_file_may_be_any_bytes(tmp_path: Path) -> None:
     with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:  # noqa: PTH123
         assert set(mapped[:: mmap.PAGESIZE]) == {0}
         assert meter.own() - before == pytest.approx(SIZE, abs=SLACK)
-        remember()  # as a fork server does
+        interference.remember()  # as a fork server does
+
+
+RESTORED = f"""
+import ctypes, json, mmap, tempfile, psutil
+from sweeprof.measuring import interference
+
+rss = lambda: psutil.Process().memory_info().rss
+file = tempfile.TemporaryFile()
+file.write(bytes({SIZE}))
+file.flush()
+mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+assert not any(mapped[::mmap.PAGESIZE])
+interference.remember()
+seen = [rss()]
+mapped.madvise(mmap.MADV_DONTNEED)
+seen.append(rss())
+interference.restore()
+seen.append(rss())
+mapped.close()
+seen.append(rss())
+interference.restore()
+seen.append(rss())
+print(json.dumps(seen))
+"""
+
+
+def test_remembered_pages_are_brought_back_unless_they_are_no_longer_mapped() -> None:
+    before, dropped, restored, unmapped, after = printed(RESTORED)
+    assert before - dropped == pytest.approx(SIZE, abs=SLACK)
+    assert restored == pytest.approx(before, abs=SLACK)
+    assert after == pytest.approx(unmapped, abs=SLACK)
 
 
 def test_a_child_that_cannot_measure_gives_a_reason() -> None:
