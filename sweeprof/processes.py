@@ -32,6 +32,8 @@ PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when the thread that made it ends."""
 CLOSING_S = 10.0
 """How long a child may take to end after its socket has closed."""
+LONGEST_WAIT_S = 86_400.0
+"""How long a system call waits at once: poll(2) refuses more than 24 days."""
 UNWRITTEN = 120
 """Python's exit code of a process whose last output could not be written."""
 THREADS = (
@@ -57,7 +59,8 @@ class Connection:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._unread:
             try:
-                self.socket.settimeout(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                left_s = None if deadline is None else min(LONGEST_WAIT_S, max(0.0, deadline - time.monotonic()))
+                self.socket.settimeout(left_s)
                 data = self.socket.recv(1 << 16)
             except TimeoutError:
                 continue  # look once more without waiting: an answer that arrived while this process was stopped is not late

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterable
 from io import TextIOWrapper
+from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -76,12 +78,26 @@ def guard_output() -> None:
     """Make everything that this process prints and logs printable, tracebacks included; every command begins with it."""
     log_as_a_program()
     logging.setLogRecordFactory(_PrintableRecord)
+    _open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a letter of a path that the terminal's encoding lacks is no error
     if not isinstance(sys.stdout, _Printable):
         sys.stdout = cast("TextIO", _Printable(sys.stdout, None))
     if not isinstance(sys.stderr, _Printable):
         sys.stderr = cast("TextIO", _Printable(sys.stderr, LONGEST_LINE))
+
+
+def _open_closed_streams() -> None:
+    """Discard what is printed to a closed stream, as with ``>&-``; else the next file that is opened would be that stream."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free: this one
+            os.set_inheritable(opened, True)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
 
 
 def console(piped_width: int | None = None, file: IO[str] | None = None, **options: Any) -> SafeConsole:

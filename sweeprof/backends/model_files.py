@@ -249,6 +249,7 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
         env={**os.environ, **variables, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
+        errors="replace",  # of libraries, which may print anything
         check=False,
     )
     if done.returncode:
@@ -578,12 +579,24 @@ def _ingredients(node: object) -> Iterator[tuple[str, int, int]]:
     for text in named_leaves(node).values():
         if not isinstance(text, str):
             continue
-        named = Path(text).expanduser().absolute()
-        yield from _stamps([named] if named.is_file() else sorted(named.rglob("*")) if named.is_dir() else [])
+        yield from _stamps(_files_of(text))
         source = source_file(text) if "." in text else None
         if source is not None:
             beside = source.parent
             yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
+
+
+def _files_of(text: str) -> list[Path]:
+    """Return the file that a text names, or all files below a folder that it names; none for any other text."""
+    if not text:  # which would be the present folder
+        return []
+    try:
+        named = Path(text).expanduser().absolute()
+        if named.is_dir():
+            return sorted(named.rglob("*"))
+        return [named] if named.is_file() else []
+    except (OSError, RuntimeError):  # it is too long for a path, or names the home of an unknown user
+        return []
 
 
 def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:

@@ -23,6 +23,7 @@ from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError
 from sweeprof.paths import conf_folder
 from sweeprof.results.record import Json
 from sweeprof.run.comparison import comparison_of
+from sweeprof.run.driver import ending_of, exit_code
 from sweeprof.run.interrupts import terminable
 from sweeprof.run.locks import has_driver, report_lock
 from sweeprof.run.reports import write_reports
@@ -162,15 +163,14 @@ def _send(folder: Folder, asked: Json, trust: bool) -> ExitCode:
         if not (folder.path / "report.html").is_file():
             write_reports(folder, comparison)
     if ending is None:
-        fine = all(row.status in ("ok", "unsupported") for row in comparison.rows)
-        ending = "finished" if fine else "failed"
+        ending = ending_of(exit_code(comparison, folder.read_plan().budget is not None))
     with TrackerProcess(stored, folder, trust) as tracker:
         links = tracker.close(ending, missing)
         if tracker.trouble:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return ExitCode.INCOMPLETE
     if links:
-        elsewhere = (asked["uri"] or f"sqlite:///{folder.path.parents[1] / 'mlflow.db'}") if asked else None
+        elsewhere = (asked["uri"] or f"sqlite:///{folder.output / 'mlflow.db'}") if asked else None
         name, value = shown_at(folder, links, elsewhere)
         print(f"{name:<11}{value}")
     return ExitCode.OK

@@ -127,7 +127,7 @@ def _store(folder: Folder, uri: str | None) -> tuple[str, bool]:
 def _absolute(uri: str | None, folder: Folder) -> str:
     """Return the address with an absolute path; the default is the database below the folder of all sweeps."""
     if uri is None:
-        return f"{SQLITE}{folder.path.parents[1] / 'mlflow.db'}"
+        return f"{SQLITE}{folder.output / 'mlflow.db'}"
     if not uri.startswith(SQLITE):
         return uri
     path, mark, query = uri.removeprefix(SQLITE).partition("?")
@@ -157,7 +157,7 @@ def _show(folder: Folder, store: str, login: bool, port: int, browse: bool) -> E
             return _print_pages(folder, pages, browse)
     _check_store(store)
     address = f"http://{LOCAL[0]}:{_free_port(port)}"
-    artifacts = (database.parent if database else folder.path.parents[1]) / "mlflow-artifacts"
+    artifacts = (database.parent if database else folder.output) / "mlflow-artifacts"
     with tempfile.TemporaryFile("w+", errors="replace") as log, _server(store, artifacts, address, log) as server:
         code = _print_pages(folder, pages_of(address, plan.name, plan.sweep_id, login=False), browse)
         if code == ExitCode.OK:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from sweeprof.datasets.sample import Sample
 from sweeprof.errors import DatasetError, Problem, UserError
 from sweeprof.paths import cache_folder
+from sweeprof.results.files import write_atomically
 from sweeprof.results.record import Json
 
 FORMAT = 2
@@ -139,11 +140,7 @@ class Cache:
     def set_key_of_run(self, run: str, config: str, key: str) -> None:
         """Keep the key for the other processes of a run: all of them see the same samples, also if files change."""
         with self._writable():
-            path = self.folder / "runs" / run / config
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{config}.{os.getpid()}")
-            temporary.write_text(key, encoding="utf-8")
-            temporary.replace(path)
+            write_atomically(self.folder / "runs" / run / config, key, durable=False)
 
     @contextmanager
     def _writable(self) -> Iterator[None]:

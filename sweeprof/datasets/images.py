@@ -131,7 +131,7 @@ def labelled_files(
         (file, numbers[folder.name])
         for folder in _folders(root)
         for file in sorted(folder.rglob("*"))
-        if file.suffix.lower() in suffixes and file.is_file()
+        if file.suffix.lower() in suffixes and file.is_file() and not _is_hidden(file.relative_to(folder))
     ]
     if not found:
         raise DatasetError(f"{root} has no {noun} in the folders of its classes ({', '.join(suffixes)})")
@@ -140,6 +140,11 @@ def labelled_files(
 
 def _folders(path: Path) -> list[Path]:
     return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+
+
+def _is_hidden(path: Path) -> bool:
+    """True for what programs leave beside the data, such as ``.ipynb_checkpoints/1-checkpoint.png`` and ``._1.png`` of macOS."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _part(source: Source, root: Path, name: SplitName) -> Path:

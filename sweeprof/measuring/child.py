@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1
-"""From Linux's ``prctl.h``: the signal that a process gets when its parent has ended."""
+from sweeprof.processes import die_with, signal_name
 
 
 def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
@@ -32,26 +29,26 @@ def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
         os.close(reading)
-        _measure_and_exit(measure, writing)
+        _measure_and_exit(measure, writing, parent)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
         text = answer.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not text:
-        ending = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        ending = f"was ended by {signal_name(-code)}" if code < 0 else f"exited with {code}"
         return None, f"the process that measured it {ending}"
     value, reason = json.loads(text)
     return value, reason
 
 
-def _measure_and_exit(measure: Callable[[], int], writing: int) -> None:
+def _measure_and_exit(measure: Callable[[], int], writing: int, parent: int) -> None:
     value, reason = None, None
     atexit._clear()  # what the parent registered is not this process's to do
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with(parent)
         value = measure()
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"

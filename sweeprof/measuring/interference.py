@@ -7,6 +7,7 @@ The threads of OpenMP continue to spin after a parallel region, for about 5 ms, 
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import re
@@ -60,11 +61,12 @@ def remember() -> None:
 
 
 def restore() -> None:
-    """Bring the remembered pages into this process; does nothing where none were remembered."""
+    """Bring the remembered pages into this process, but those that are no longer mapped."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for address, length in _remembered:
-        if libc.madvise(address, length, MADV_POPULATE_READ) != 0:
+        failed = libc.madvise(address, length, MADV_POPULATE_READ) != 0
+        if failed and ctypes.get_errno() == errno.EINVAL:  # an older kernel
             for page in range(address, address + length, mmap.PAGESIZE):
                 ctypes.string_at(page, 1)
 
@@ -73,7 +75,7 @@ def _resident_ranges() -> list[tuple[int, int]]:
     """Return the runs of pages of mapped files that are in memory, as address and length."""
     ranges = []
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        for line in Path("/proc/self/maps").read_text().splitlines():
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
             match = _FILE_MAPPING.match(line)
             if match is None:
                 continue

@@ -192,9 +192,9 @@ def _consistent_share(windows: Sequence[float], costs: Sequence[float]) -> float
 
 
 def joined(calls: Sequence[tuple[Step, Timeline]]) -> tuple[Step, Timeline]:
-    """Several calls of a model as one step; what runs outside any module is one again."""
+    """Several calls of a model, in the order in which they were made, as one step; what runs outside any module is one again."""
     outside = Span(OUTSIDE, "", 0, None)
-    spans, timeline = [outside], Timeline()
+    spans, timeline = [outside], [(0, 0)]
     times: Counter[str] = Counter()
     for step, entries in calls:
         offset = len(spans) - 1
@@ -204,7 +204,7 @@ def joined(calls: Sequence[tuple[Step, Timeline]]) -> tuple[Step, Timeline]:
             parent = None if span.parent is None else span.parent + offset
             spans.append(dataclasses.replace(span, call=times[span.path], parent=parent))
             times[span.path] += 1
-        timeline += [(number, index + offset if index else 0) for number, index in entries]
+        timeline += [(number, index + offset if index else 0) for number, index in entries[1:]]  # without its (0, 0)
     return Step(spans), timeline
 
 

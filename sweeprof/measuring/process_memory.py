@@ -55,7 +55,7 @@ class ProcessMemory:
 
     def reset_peak(self) -> None:
         try:
-            (PROC / "clear_refs").write_text("5")
+            (PROC / "clear_refs").write_text("5", encoding="ascii")
         except OSError as error:
             raise Unsupported(
                 f"this system does not let a process reset its memory high-water mark: {error}"
@@ -91,7 +91,7 @@ class ProcessMemory:
 
     def _read(self, field: str) -> int:
         try:
-            text = (PROC / "status").read_text()
+            text = (PROC / "status").read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise Unsupported(f"this system has no {PROC}/status: {error}") from error
         match = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
@@ -106,7 +106,9 @@ def _mapped_files() -> dict[str, int]:
     Files in memory (``/dev/shm``, ``memfd``) are not among them: their pages are not in ``RssFile`` either.
     """
     try:
-        text = (PROC / "smaps").read_text()
+        text = (PROC / "smaps").read_text(
+            encoding="utf-8", errors="surrogateescape"
+        )  # the name of a file may be any bytes
     except OSError as error:
         raise Unsupported(f"this system has no {PROC}/smaps: {error}") from error
     sizes: dict[str, int] = {}

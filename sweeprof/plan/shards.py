@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from sweeprof.errors import Problem, UserError
 from sweeprof.plan.order import pair_key
 from sweeprof.plan.plan import Axes, Combination, expected_seconds
 from sweeprof.plan.shape import Rule, read_rules
+from sweeprof.results.environment import usable_processors
 from sweeprof.results.record import Json, PassName
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def needed_memory(frameworks: Iterable[str], jobs: int) -> int:
 
 def parallel_jobs(launcher: Json) -> int:
     """Return how many jobs a launcher of this config runs at once: the value of its option, else one per processor."""
-    processors = os.cpu_count() or 1
+    processors = usable_processors()
     package, _, kind = str(launcher.get("_target_", "")).rpartition(".")
     if kind == "BasicLauncher":
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import platform
 import re
@@ -100,6 +101,13 @@ def cpu_quota(root: Path = ROOT) -> float | None:
     return min(quotas, default=None)
 
 
+def usable_processors(root: Path = ROOT) -> int:
+    """Return how many processors this process can keep busy: those that it may run on, if its control group allows as many."""
+    available = len(os.sched_getaffinity(0))
+    quota = cpu_quota(root)
+    return available if quota is None else max(1, min(available, math.ceil(quota)))
+
+
 def memory_limit(root: Path = ROOT) -> int | None:
     """Bytes that the control group may use, of both versions; None without a limit."""
     limits = []
@@ -171,18 +179,22 @@ PACKAGES = (
 """Distributions whose versions a record has."""
 
 
+def user_name() -> str | None:
+    """Return the name of this process's user; None for one without a name, as in a container."""
+    with suppress(KeyError, OSError):
+        return getpass.getuser()
+    return None
+
+
 def capture() -> Json:
     """The environment of this process as plain JSON data; what a system does not tell is None."""
-    user = None
-    with suppress(KeyError, OSError):  # a container may run as a user without a name
-        user = getpass.getuser()
     versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return {
         "host": socket.gethostname(),
-        "user": user,
+        "user": user_name(),
         "os": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "cpu": {

@@ -8,9 +8,10 @@ import json
 import os
 import re
 import stat
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from sweeprof.errors import Damaged
 
@@ -53,14 +54,20 @@ def write_atomically(path: Path, text: str, durable: bool = True) -> None:
 
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     """Replace ``path`` by ``content``, likewise."""
+    with replacing(path, durable) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
+    """Yield a file that replaces ``path`` once it is complete, likewise: for what is too large for one text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
+    # By chance: processes on several hosts, such as those of pods, may have the same id, and nobody can put a link there.
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
-        temporary.unlink(missing_ok=True)
-        # Not through a link that somebody may have put there.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
-            file.write(content)
+            yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -7,17 +7,15 @@ to their planned work, and the time of each begins with its task.
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import psutil
-
 from sweeprof.config.units import parse_seconds
 from sweeprof.errors import Damaged
 from sweeprof.plan.plan import Plan, Trial, expected_seconds
+from sweeprof.results.environment import process_age
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
 from sweeprof.storage.folder import Folder
@@ -53,7 +51,7 @@ def begin_budget(folder: Folder, plan: Plan) -> None:
     if seconds is None or plan.cluster:
         folder.budget.unlink(missing_ok=True)
         return
-    ends = psutil.Process(os.getpid()).create_time() + seconds - _reports_s(seconds, plan.size)
+    ends = time.time() - process_age() + seconds - _reports_s(seconds, plan.size)
     write_json(folder.budget, dataclasses.asdict(_End(ends)))
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from sweeprof.passes.registry import exclusive_passes
 from sweeprof.plan.plan import Plan
-from sweeprof.results.environment import ROOT, gpus
+from sweeprof.results.environment import ROOT, gpus, usable_processors
 from sweeprof.results.record import Json, Record, Warning
 from sweeprof.run.locks import Holder, HostLock, OnWait
 
@@ -162,12 +162,12 @@ def _described(holder: Holder) -> Json:
 
 def oversubscription(plan: Plan, processors: int | None = None) -> Warning | None:
     """Return the warning for a plan whose trials use more threads than there are CPUs; ``processors``: those of this process."""
-    available = processors or len(os.sched_getaffinity(0))
+    available = processors or usable_processors()
     threads = max((int(c.config["backend"].get("threads") or 1) for c in plan.combinations), default=1)
     if plan.cluster:  # its nodes may have more
         return None
     if threads > available:
-        text = f"backend.threads={threads} asks for more than the {available} processors of this host"
+        text = f"backend.threads={threads} asks for more than the {available} processors that this process may use"
         return Warning("oversubscribed", text, f"backend.threads={available}")
     asked = plan.parallel_trials * threads
     if plan.parallel_trials == 1 or asked <= available or exclusive_passes().issuperset(plan.passes):

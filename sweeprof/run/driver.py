@@ -105,16 +105,16 @@ def measure_missing(
         tracker.prepare(missing)
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
-            code = ExitCode.INTERRUPTED if interrupted else _exit_code(comparison, plan.budget is not None)
-            send_ahead = partial(tracker.send_ahead, _ending(code), missing)
+            code = ExitCode.INTERRUPTED if interrupted else exit_code(comparison, plan.budget is not None)
+            send_ahead = partial(tracker.send_ahead, ending_of(code), missing)
             report = write_reports(folder, comparison, on_combinations=send_ahead)
         with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
             out.print(Report(comparison, folder.path))
-        note_ending(folder, _ending(code), missing)
+        note_ending(folder, ending_of(code), missing)
         links = None
         try:
             with _wait_explained(live, plan.limits.tracking_s):
-                links = tracker.close(_ending(code), missing, plan.limits.tracking_s)
+                links = tracker.close(ending_of(code), missing, plan.limits.tracking_s)
         except KeyboardInterrupt:  # everything is on disk
             code, tracker.trouble = ExitCode.INTERRUPTED, "interrupted before everything was sent"
     with suppress(SystemExit, BrokenPipeError):
@@ -235,7 +235,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
     return "its shard ended before it was measured", False
 
 
-def _exit_code(comparison: Comparison, is_limited: bool) -> int:
+def exit_code(comparison: Comparison, is_limited: bool) -> int:
     """Return the exit code; ``is_limited``: the time of the sweep is limited, so that a search may have fewer trials."""
     search = comparison.search
     if search is not None:
@@ -247,7 +247,8 @@ def _exit_code(comparison: Comparison, is_limited: bool) -> int:
     return ExitCode.OK if all(is_answer) else ExitCode.INCOMPLETE
 
 
-def _ending(code: int) -> SweepOutcome:
+def ending_of(code: int) -> SweepOutcome:
+    """Return how a sweep ended that has this exit code."""
     endings: dict[int, SweepOutcome] = {ExitCode.OK: "finished", ExitCode.INTERRUPTED: "interrupted"}
     return endings.get(code, "failed")
 

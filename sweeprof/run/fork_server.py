@@ -38,6 +38,7 @@ from sweeprof.errors import WorkerError
 from sweeprof.measuring import interference
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.processes import (
+    LONGEST_WAIT_S,
     Child,
     Connection,
     Grandchild,
@@ -329,7 +330,10 @@ def _wait(child: int, timeout_s: float | None, connection: Connection) -> Proces
         waiter = select.poll()
         waiter.register(handle, select.POLLIN)
         waiter.register(connection.socket, select.POLLIN | select.POLLHUP)
-        ready = {descriptor for descriptor, _ in waiter.poll(None if timeout_s is None else timeout_s * 1000)}
+        end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        ready: set[int] = set()
+        while not ready and (left_s := end - time.monotonic()) > 0:
+            ready = {descriptor for descriptor, _ in waiter.poll(min(left_s, LONGEST_WAIT_S) * 1000)}
     finally:
         os.close(handle)
     ended = handle in ready

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from types import TracebackType
 from typing import Any
 
@@ -33,6 +33,8 @@ from sweeprof.run.request import Interleaved, Isolation, ProcessExit, Request
 
 KILLED_S = 10.0
 """How long a killed process may take until it is gone."""
+LONGEST_FOLDER = 75
+"""Bytes of the path of the folder for temporary files in which a socket can be: its own path has at most 107."""
 STARTING_S = 600.0
 """Limit for the start of a process, including the imports of its fork server."""
 
@@ -96,7 +98,8 @@ class Coordinator:
         self._is_interrupted = False
 
     def __enter__(self) -> Coordinator:
-        self._folder = TemporaryDirectory(prefix="sweeprof-")  # a socket's path is short, a sweep's may be long
+        is_short = len(os.fsencode(gettempdir())) <= LONGEST_FOLDER
+        self._folder = TemporaryDirectory(prefix="sweeprof-", dir=None if is_short else "/tmp")
         self._address = str(Path(self._folder.name) / "interleave")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self._address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Self
 
 from sweeprof.errors import WorkerError
 from sweeprof.plan.process_environment import environment, preload
+from sweeprof.results.environment import usable_processors
 from sweeprof.results.record import Json, PassName
 from sweeprof.run.fork_server import ForkServer
 from sweeprof.run.request import Isolation, ProcessExit, Request
@@ -111,7 +111,7 @@ class StartedServers:
         """Return the fork servers that import, after starting those that there are processors for now."""
         with self._lock:
             importing = [server for server in self._waiting.values() if not server.is_ready]
-            while self._planned and _running(importing) < len(os.sched_getaffinity(0)):
+            while self._planned and _running(importing) < usable_processors():
                 importing += self._start_next()
             return importing
 
@@ -247,7 +247,7 @@ class WorkerPool:
     @property
     def has_idle_processor(self) -> bool:
         """True if fewer fork servers import than there are processors."""
-        return _running(self._started.importing()) < len(os.sched_getaffinity(0))
+        return _running(self._started.importing()) < usable_processors()
 
     def wait_for_import(self) -> None:
         """Wait until one more of the imports has ended, or for a few seconds."""

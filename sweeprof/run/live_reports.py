@@ -102,7 +102,11 @@ class LiveReports:
         return self._left * trial_s >= ENDS_SOON_S
 
     def write(self) -> None:
-        """Write the reports, and send them if that is due, too; errors are logged, the sweep goes on."""
+        """Write the reports, and send them if that is due, too; errors are logged, the sweep goes on.
+
+        Raises:
+            OSError: nothing can be written into the folder, as on a full disk.
+        """
         self._has_news, self._last_written = False, time.monotonic()
         try:
             with self._writing.spent(), report_lock(self._folder.path):
@@ -146,7 +150,10 @@ class ClusterReports:
             for trial in ended:
                 self._reports.take(trial)
             if self._reports.is_due:
-                self._reports.write()
+                try:
+                    self._reports.write()
+                except OSError as error:  # the jobs, which measure elsewhere, go on
+                    log.warning("the reports of the running sweep were not written: %s", error)
 
 
 class _Budget:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import getpass
 import itertools
 import json
 import os
@@ -37,6 +36,7 @@ import psutil
 from sweeprof.errors import Damaged, Problem, UserError, WorkerError
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import PR_SET_PDEATHSIG
+from sweeprof.results.environment import user_name
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
 from sweeprof.storage.folder import DRIVER
@@ -99,7 +99,7 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
             # While no trial can start, so that processes of an earlier driver see that the folder is no longer theirs.
             token = secrets.token_hex(8)
             gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
-            driver = Driver(os.getpid(), socket.gethostname(), _user(), token, gpus, os.getsid(0))
+            driver = Driver(os.getpid(), socket.gethostname(), user_name(), token, gpus, os.getsid(0))
             write_json(folder / "head.json", asdict(driver))
         os.environ[DRIVER] = token
         try:
@@ -125,11 +125,11 @@ def _driver_name(folder: Path) -> str:
 
 def has_driver(folder: Path) -> bool:
     """True if a driver is at work in ``folder``."""
-    path = folder / "head.lock"
-    if not path.exists():
+    try:
+        with (folder / "head.lock").open("rb") as lock:
+            return not _acquired(lock, fcntl.LOCK_SH)
+    except FileNotFoundError:
         return False
-    with path.open("rb") as lock:
-        return not _acquired(lock, fcntl.LOCK_SH)
 
 
 @contextmanager
@@ -447,13 +447,7 @@ def host_lock(plan: Plan) -> HostLock:
 
 def this_process(sweep_id: str, name: str) -> Holder:
     """Return the description of this process for others."""
-    return Holder(os.getpid(), _user(), sweep_id, name)
-
-
-def _user() -> str | None:
-    with suppress(KeyError, OSError):  # a container may run as a user without a name
-        return getpass.getuser()
-    return None
+    return Holder(os.getpid(), user_name(), sweep_id, name)
 
 
 def _try(descriptor: int, kind: int) -> bool:

@@ -34,8 +34,9 @@ def prepare_data(configs: Sequence[Json], logs: Path) -> None:
                 child.ask({"dataset": dataset, "split": split})
     finally:
         child.close()
-        if not log.stat().st_size:
-            log.unlink()
+        with suppress(FileNotFoundError):  # another shard of the sweep was faster
+            if not log.stat().st_size:
+                log.unlink()
 
 
 def _splits(config: Json) -> tuple[str, ...]:

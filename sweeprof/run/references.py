@@ -141,7 +141,7 @@ def against_saved(comparison: Comparison, folder: Path) -> list[Comparison]:
         comparison: of the sweep in ``folder``, two levels below the folder of all sweeps.
         folder: its folder.
     """
-    output = folder.absolute().parents[1]
+    output = Folder(folder).output
     known = {comparison.sweep_id, comparison.against.sweep_id if comparison.against else None}
     found: list[Comparison] = []
     for file in sorted(Place(output).tags.glob("[!.]*")):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from sweeprof.plan.plan import Combination, Plan
 from sweeprof.report.cells import axes_text
@@ -28,7 +26,7 @@ from sweeprof.report.table import ReportTable, tables
 from sweeprof.report.tensors import to_csv as tensors_csv
 from sweeprof.report.tidy import Tidy, csv_chunks, has_parquet, measurements, problems, rounds, samples, write_parquet
 from sweeprof.results.compare import Comparison
-from sweeprof.results.files import write_atomically, write_json
+from sweeprof.results.files import replacing, write_atomically, write_json
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.memory import Allocations, LayerMemory, Moment
@@ -232,11 +230,11 @@ def _tables(folder: Folder, comparison: Comparison, formats: Collection[Format])
 
 def _write_table(into: Path, make: Callable[[], Tidy], is_parquet_wanted: bool) -> None:
     table = make()
-    with _replacing(into / f"{table.name}.csv") as file:
+    with replacing(into / f"{table.name}.csv", durable=False) as file:
         for text in csv_chunks(table):
             file.write(text.encode())
     if is_parquet_wanted:
-        with _replacing(into / f"{table.name}.parquet") as file:
+        with replacing(into / f"{table.name}.parquet", durable=False) as file:
             write_parquet(make(), file)
 
 
@@ -245,20 +243,6 @@ def _timings(folder: Folder, comparison: Comparison) -> Iterator[Record]:
     for row in comparison.rows:
         done = [record for record in folder.records_of(row.combination_id, "timing") if record.status == "ok"]
         yield from sorted(done, key=lambda record: record.round)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that replaces ``path`` once it is complete; like ``results.files``, for files too large for one text."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def observed(folder: Folder, combination_id: str) -> Observed:

@@ -52,7 +52,8 @@ def difference(old: Plan, new: Plan, measured: Collection[str]) -> list[str]:
         measured: the combinations that have records.
     """
     before, after = ({c.id: c for c in plan.combinations} for plan in (old, new))
-    added, gone = [after[id] for id in after.keys() - before], [before[id] for id in before.keys() - after]
+    added = [combination for id, combination in after.items() if id not in before]
+    gone = [combination for id, combination in before.items() if id not in after]
     if not added and not gone and old.passes == new.passes:
         return []
     sentences = []
@@ -323,7 +324,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
                 messages.append(_running_jobs(jobs, folder, old, plan))
             if config.dry_run:
                 _print(live, folder, [*messages, f"{_counts(folder, old, plan, retry, move=False)}."])
-                print_plan(plan, out, folder.path.parents[1], partial(_is_left, folder, retry))
+                print_plan(plan, out, folder.output, partial(_is_left, folder, retry))
                 return 0
             tracking = _tracking(composer, folder, keys)
             folder.stop.unlink(missing_ok=True)

@@ -77,7 +77,7 @@ class TrackerProcess:
         self._trust, self._confined = trust, tracker.confined
         self.trouble: str | None = None
         """Why the sweep is not, or not completely, in the tracker."""
-        self._config, self._folder = {**tracker.config, "output": str(folder.path.parents[1])}, folder
+        self._config, self._folder = {**tracker.config, "output": str(folder.output)}, folder
         self._child: Child | None = None
         self._opening: threading.Thread | None = None
         self._is_closing = False

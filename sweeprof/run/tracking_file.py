@@ -154,7 +154,9 @@ def _is_beside(folder: Folder, address: str) -> bool:
     """True if ``address`` is a database file below the folder of all sweeps, where the default one is."""
     if not address.startswith("sqlite:///") or "?" in address:
         return False
-    return Path(address.removeprefix("sqlite:///")).resolve().is_relative_to(folder.path.parents[1].resolve())
+    output = folder.output.resolve()
+    is_root = output == output.parent  # below which everything is
+    return not is_root and Path(address.removeprefix("sqlite:///")).resolve().is_relative_to(output)
 
 
 def _is_foreign_database(folder: Folder, address: str | None) -> bool:

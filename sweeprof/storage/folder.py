@@ -114,6 +114,11 @@ class Folder:
     path: Path
 
     @property
+    def output(self) -> Path:
+        """The folder of all sweeps, two levels above: of a folder that was moved to ``/``, as in a container, ``/`` itself."""
+        return self.path.absolute().parent.parent
+
+    @property
     def plan(self) -> Path:
         return self.path / "plan.json"
 

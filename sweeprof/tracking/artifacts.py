@@ -153,6 +153,6 @@ def _copy(path: Path, target: Path) -> None:
     if path.suffix in _BINARY:
         shutil.copyfile(path, target)
         return
-    # Bytes that are no text pass through unchanged.
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    target.write_text(without_credentials(text), encoding="utf-8", errors="surrogateescape")
+    # Bytes that are no text pass through unchanged, and so do the ends of lines.
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    target.write_bytes(without_credentials(text).encode("utf-8", "surrogateescape"))

@@ -40,9 +40,9 @@ def fetch(client: MlflowClient, wanted: str, target: Path) -> None:
     id = parent if parent and run.data.tags.get("sweeprof.kind") == "combination" else run.info.run_id
     if FILE not in {item.path for item in client.list_artifacts(id)}:
         raise LookupError(f"run {id} has no {FILE}: it is no sweep of sweeprof, or was not finished")
-    with tempfile.TemporaryDirectory(prefix="sweeprof-") as folder:
-        Path(client.download_artifacts(id, FILE, folder)).replace(target.with_suffix(".part"))
-    target.with_suffix(".part").replace(target)
+    # Beside the target: a file cannot be renamed to another file system, as that of temporary files may be.
+    with tempfile.TemporaryDirectory(prefix=".sweeprof-", dir=target.parent) as folder:
+        Path(client.download_artifacts(id, FILE, folder)).replace(target)
 
 
 def set_tag(client: MlflowClient, name: str, sweep_id: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from sweeprof.report.columns import baseline_text
 from sweeprof.report.markdown import escaped
 from sweeprof.report.units import fixed_key
 from sweeprof.results.compare import Comparison
+from sweeprof.results.environment import user_name
 from sweeprof.results.record import Record
 from sweeprof.tracking import SweepInfo, SweepOutcome
 from sweeprof.tracking.credentials import without_credentials
@@ -69,7 +69,7 @@ def opened(sweep: SweepInfo) -> RunContent:
     tags = {
         "sweeprof.kind": "sweep",
         "sweeprof.sweep_id": sweep.sweep_id,
-        "mlflow.user": _user(),
+        "mlflow.user": user_name() or "",
         "mlflow.source.name": capped(sweep.command),
         "mlflow.source.type": "LOCAL",
         NOTE: f"{sweep.combinations} combinations are being measured.",
@@ -167,11 +167,3 @@ def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
         max((len(run_name(comparison, row)) for row in comparison.rows), default=0),
         failures=any(row.status != "ok" for row in comparison.rows),
     )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # A container's user id may have no name.
-        return ""

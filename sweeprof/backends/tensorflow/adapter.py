@@ -274,7 +274,7 @@ def _host_copy_rate(threads: int) -> float:
     Args:
         threads: each copies its own part; 0: one for each processor.
     """
-    threads = threads or os.cpu_count() or 1
+    threads = threads or len(os.sched_getaffinity(0))
     size = copied_bytes_on_host()
     source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))

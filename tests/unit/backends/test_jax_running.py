@@ -105,6 +105,7 @@ def test_a_batch_norm_that_learns_is_in_training_mode(seen: Any) -> None:
 
 
 def test_every_recipe_has_its_phases(seen: Any) -> None:
+    assert list(seen["recipes"]) == ["momentum", "adam", "adamw", "none"]
     for name, phases in seen["recipes"].items():
         assert list(phases) == ["forward", "backward", "update"]
         assert all(seconds > 0 for seconds in phases.values()), name

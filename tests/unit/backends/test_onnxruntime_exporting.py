@@ -132,6 +132,21 @@ def test_what_the_key_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert key() != changed
 
 
+def test_a_text_need_not_be_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = ("", "x" * 300, "~nobody-of-this-name", "a\0b")
+    before = [key_of({"_target_": "dict", "text": text}, []) for text in texts]
+    (tmp_path / "beside.txt").write_text("of the present folder, which the empty text does not name")
+    assert [key_of({"_target_": "dict", "text": text}, []) for text in texts] == before
+
+
+def test_a_process_that_makes_a_file_may_print_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import os\nos.write(1, bytes([255, 10]) + b'{\"error\": null}')"
+    (tmp_path / "printing.py").write_text(program)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert run_child("printing", {}, {}) is None
+
+
 def test_where_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder("onnx", None) == tmp_path / "sweeprof" / "onnx"

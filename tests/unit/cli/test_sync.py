@@ -12,7 +12,10 @@ import pytest
 from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
 from support.subcommands import subcommand
+from sweeprof.plan.plan import SearchPlan
+from sweeprof.results.compare import SearchGoal
 from sweeprof.results.files import read_json, write_json
+from sweeprof.results.record import Record
 from sweeprof.run.tracking_file import keep_config, note_ending
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
@@ -72,6 +75,17 @@ def test_an_interrupted_sweep_is_sent_as_one(tmp_path: Path) -> None:
     note_ending(folder, "interrupted", "interrupted before it was measured")
     assert main([str(folder.path)]) == 0
     assert got(folder) == [LAB, "interrupted", ["timing: interrupted before it was measured"]]
+
+
+def test_a_search_in_which_memory_ran_out_has_ended_well(tmp_path: Path) -> None:
+    folder = sweep(tmp_path, "a", LAB)
+    goals = (SearchGoal("latency/forward", "minimize"),)
+    plan = dataclasses.replace(folder.read_plan(), search=SearchPlan(goals, 1, "random", 0))
+    write_json(folder.plan, plan.to_dict())
+    for name in plan.passes:
+        Record(plan.sweep_id, "ca", name, "oom", "MemoryError").write(folder.records)
+    assert main([str(folder.path)]) == 0
+    assert got(folder) == [LAB, "finished", ["analysis: MemoryError"]]
 
 
 def test_one_sweep_that_cannot_be_sent_keeps_no_other_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

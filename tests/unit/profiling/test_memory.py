@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from sweeprof.errors import Unsupported
-from sweeprof.measuring import process_memory
+from sweeprof.measuring import interference, process_memory
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.passes.memory import Memory
 
@@ -320,6 +320,7 @@ assert in_child(makes_a_file) == (True, None)
 assert os.listdir(folder.name) == []
 found = [in_child(lambda: 7), in_child(lambda: 1 // 0), in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV))]
 found.append(in_child(lambda: os._exit(3)))
+found.append(in_child(lambda: os.kill(os.getpid(), signal.SIGRTMIN + 1)))
 waits = threading.Event()
 threading.Thread(target=waits.wait).start()
 found.append(in_child(lambda: 7))
@@ -328,12 +329,57 @@ print(json.dumps(found))
 """
 
 
+def test_the_name_of_a_mapped_file_may_be_any_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interference, "_remembered", [])
+    name = os.fsencode(tmp_path) + b"/\xff\xe4.bin"
+    with open(name, "wb") as made:  # noqa: PTH123  # a path of pathlib is text
+        made.write(bytes(SIZE))
+    meter = ProcessMemory()
+    before = meter.own()
+    with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:  # noqa: PTH123
+        assert set(mapped[:: mmap.PAGESIZE]) == {0}
+        assert meter.own() - before == pytest.approx(SIZE, abs=SLACK)
+        interference.remember()  # as a fork server does
+
+
+RESTORED = f"""
+import ctypes, json, mmap, tempfile, psutil
+from sweeprof.measuring import interference
+
+rss = lambda: psutil.Process().memory_info().rss
+file = tempfile.TemporaryFile()
+file.write(bytes({SIZE}))
+file.flush()
+mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+assert not any(mapped[::mmap.PAGESIZE])
+interference.remember()
+seen = [rss()]
+mapped.madvise(mmap.MADV_DONTNEED)
+seen.append(rss())
+interference.restore()
+seen.append(rss())
+mapped.close()
+seen.append(rss())
+interference.restore()
+seen.append(rss())
+print(json.dumps(seen))
+"""
+
+
+def test_remembered_pages_are_brought_back_unless_they_are_no_longer_mapped() -> None:
+    before, dropped, restored, unmapped, after = printed(RESTORED)
+    assert before - dropped == pytest.approx(SIZE, abs=SLACK)
+    assert restored == pytest.approx(before, abs=SLACK)
+    assert after == pytest.approx(unmapped, abs=SLACK)
+
+
 def test_a_child_that_cannot_measure_gives_a_reason() -> None:
     assert printed(IN_CHILD) == [
         [7, None],
         [None, "ZeroDivisionError: integer division or modulo by zero"],
         [None, "the process that measured it was ended by SIGSEGV"],
         [None, "the process that measured it exited with 3"],
+        [None, "the process that measured it was ended by a real-time signal"],
         [
             None,
             "this process has several threads already, and cannot have a child that measures; a trial with isolation=fork can",

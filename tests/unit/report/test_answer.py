@@ -445,10 +445,6 @@ def test_an_answer_says_what_the_table_says(seed: int) -> None:
     text = str(answer(comparison))
     expected = wins(rows)
     total = sum(expected.values())
-    if text.startswith("b0, b1 and b2 are"):
-        assert " equally fast" in text
-        assert all(row.cells["latency/forward"].ratio == pytest.approx(1, abs=0.053) for row in rows)
-        return
     first = re.match(r"(b\d) is the fastest of 3(?: in (all|\d+ of) (\d+) cases)?", text)
     assert first, text
     winner, number, cases = first.groups()
@@ -536,12 +532,9 @@ def test_an_answer_on_two_sides_says_what_the_table_says(seed: int) -> None:
     assert counts[wins] == int(some or whole or 2)
     assert len(table) == int(total or whole or 2), extent
     mean = statistics.geometric_mean([ratio for ratio, _ in table.values()])
-    if overall:
-        assert amount(overall) == pytest.approx(max(mean, 1 / mean), rel=0.06)
-        assert (winner == "jax") == (mean < 1)
-    else:
-        assert counts[wins] > 0
-        assert (winner == "jax") == (mean > 1)
+    assert overall, text
+    assert amount(overall) == pytest.approx(max(mean, 1 / mean), rel=0.06)
+    assert (winner == "jax") == (mean < 1)
     are_certain = certain_places(comparison)
     won = [is_certain for place, is_certain in are_certain.items() if table[place][1] == wins]
     told_certain = len(won) if certain is None else 0 if certain in ("not", "none") else int(certain)

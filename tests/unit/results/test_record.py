@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.results.files import read_json, write_atomically, write_json
+from sweeprof.results.files import read_json, replacing, write_atomically, write_bytes, write_json
 from sweeprof.results.record import SCHEMA_VERSION, STATUSES, Record, Warning, read_records
 
 FULL = Record(
@@ -127,6 +127,18 @@ def test_writing_makes_folders_and_leaves_no_temporary(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["c.json"]
     assert path.read_text(encoding="utf-8").endswith("}\n")
     assert read_json(path) == {"é": [1]}
+
+
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Their process and thread may have the same ids, as in two pods that share a folder."""
+    path = tmp_path / "stop"
+    with replacing(path) as first:
+        first.write(b"fir")
+        write_bytes(path, b"second")
+        assert path.read_bytes() == b"second"
+        first.write(b"st")
+    assert path.read_bytes() == b"first"
+    assert [p.name for p in tmp_path.iterdir()] == ["stop"]
 
 
 def test_writing_replaces_what_was_there(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,12 @@ def test_a_container(tree: Tree) -> None:
     )
     assert environment.turbo(root) is False
     assert environment.is_virtual(root)
+
+
+@pytest.mark.parametrize(("files", "usable"), [(LAPTOP, 8), (CONTAINER, 2), (NESTED, 1), (VERSION_1, 3)])
+def test_usable_processors(files: dict[str, str], usable: int, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert environment.usable_processors(tree(files)) == usable
 
 
 def test_the_tightest_limit_of_all_groups_above(tree: Tree) -> None:

@@ -80,6 +80,7 @@ def test_all_measured(tmp_path: Path) -> None:
 
 def test_nothing_measured(tmp_path: Path) -> None:
     found = compared(tmp_path, fake_plan({"a": {}, "b": {}}), [], missing="interrupted before it was measured")
+    assert len(found.rows) == 2
     for row in found.rows:
         assert row.status == "skipped"
         assert row.reason == "timing: interrupted before it was measured"

@@ -151,6 +151,10 @@ def test_a_trial_that_dies_tells_how(shared: ForkServer, tmp_path: Path, when: s
     assert shared.run(request_of(tmp_path)) == ProcessExit(0)
 
 
+def test_a_limit_may_be_longer_than_the_system_waits_at_once(shared: ForkServer, tmp_path: Path) -> None:
+    assert shared.run(request_of(tmp_path, timeout_s=1e9)) == ProcessExit(0)
+
+
 def test_a_trial_that_hangs_is_ended(shared: ForkServer, tmp_path: Path) -> None:
     began = time.monotonic()
     assert shared.run(request_of(tmp_path, 0.5, on_step="hang")) == ProcessExit(-signal.SIGKILL, timed_out=True)

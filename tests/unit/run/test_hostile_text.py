@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -214,6 +215,23 @@ def test_letters_that_the_encoding_of_the_output_lacks_are_no_error(monkeypatch:
     guard_output()
     print("Report /srv/Läufe/report.html", flush=True)
     assert written.getvalue() == b"Report /srv/L?ufe/report.html\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_no_error(closed: str, tmp_path: Path) -> None:
+    """As under a supervisor that opens none: a file that is opened later must not get what is printed."""
+    program = (
+        "import sys\nfrom sweeprof.terminal import guard_output\nguard_output()\n"
+        "with open(sys.argv[1], 'w') as file:\n    print('printed', flush=True)\n    file.write(str(file.fileno() > 2))"
+    )
+    written = tmp_path / "written"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" "$2" {closed}', sys.executable, program, str(written)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr, written.read_text()) == (0, "", "True")
 
 
 def test_a_progress_bar_controls_the_terminal_and_what_is_printed_beside_it_does_not(

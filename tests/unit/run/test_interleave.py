@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -89,6 +90,15 @@ class Log:
 
     def of_turn(self, turn: int) -> list[str]:
         return [name for name, what in self.done if what == turn]
+
+
+def test_the_folder_for_temporary_files_may_have_a_long_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    log = Log()
+    hold({name: log.player(name, 1) for name in ("a", "b")})
+    assert sorted(log.of_turn(0)) == ["a", "b"]
 
 
 def test_one_at_a_time_and_in_pairs_of_turns_the_second_goes_the_other_way_round() -> None:

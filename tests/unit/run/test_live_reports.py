@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import multiprocessing
+import os
 import random
 import time
 from pathlib import Path
@@ -135,6 +137,26 @@ def test_on_a_cluster_the_driver_writes_them_while_it_waits(tmp_path: Path, monk
         while not page.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
     assert "running: 6 of 6 trials have ended" in page.read_text()
+
+
+def test_a_full_disk_does_not_end_the_driver_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _write_always(monkeypatch)
+    monkeypatch.setattr(live_reports, "WAKE_S", 0.01)
+    plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    run_shard(folder, 0)
+
+    def fails(*_: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(live_reports, "write_reports", fails)
+    with ClusterReports(folder, plan):
+        deadline = time.monotonic() + 60
+        while "No space left on device" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "the reports of the running sweep were not written: [Errno 28] No space left on device" in caplog.text
 
 
 def _measure(path: Path) -> None:

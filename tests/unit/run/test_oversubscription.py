@@ -15,7 +15,13 @@ from sweeprof.run.devices import oversubscription
     ("jobs", "threads", "passes", "text", "advice"),
     [
         (1, 8, ["quality"], None, None),
-        (1, 64, ["timing"], "backend.threads=64 asks for more than the 8 processors of this host", "backend.threads=8"),
+        (
+            1,
+            64,
+            ["timing"],
+            "backend.threads=64 asks for more than the 8 processors that this process may use",
+            "backend.threads=8",
+        ),
         (4, 2, ["quality", "timing"], None, None),
         (
             4,

@@ -175,6 +175,15 @@ def test_changed_keys_are_told_with_their_values() -> None:
     assert difference(old, new, [])[0] == "Changed: model.fake.offset: absent → 3, model.fake.step_s: 1 → 2."
 
 
+def test_changed_keys_are_in_the_order_of_the_plan() -> None:
+    labels = [f"m{number}" for number in range(8)]
+    old = fake_plan({label: {label: 1} for label in labels})
+    new = fake_plan({label: {label: 2} for label in labels})
+    new = replace(new, combinations=tuple(replace(one, id=f"new-{one.id}") for one in new.combinations))
+    changes = ", ".join(f"model.fake.{label}: 1 → 2" for label in labels)
+    assert difference(old, new, [])[0] == f"Changed: {changes}."
+
+
 def test_the_newest_sweep(tmp_path: Path) -> None:
     stamps = ("2026-01-02_03-04-05", "2026-01-02_03-04-05-10", "2026-01-02_03-04-05-9", "2025-12-31_23-59-59", "mine")
     for stamp in stamps:

@@ -235,6 +235,14 @@ def test_a_stored_database_elsewhere_is_not_opened(uri: Any, said: str, folder: 
     assert stored_tracker(folder, "uri").confined
 
 
+def test_a_database_is_not_beside_a_sweep_because_both_are_below_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = {"config": {"_target_": MLFLOW, "uri": "sqlite:////home/me/mlflow.db"}, "complete": True}
+    monkeypatch.setattr("sweeprof.run.tracking_file.read_tracking", lambda _: stored)
+    for path in ("/sweep", "/data/sweep"):
+        with pytest.raises(UserError, match="is a database that only the sweep's folder names"):
+            stored_tracker(Folder(Path(path)), "uri")
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "[" * 100_000, '{"config": [], "complete": true}', '{"config": {"_target_": 3}}']
 )

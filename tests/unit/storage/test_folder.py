@@ -56,6 +56,11 @@ def old(output: Path, created: datetime) -> Path:
     return path
 
 
+def test_the_folder_of_all_sweeps(tmp_path: Path) -> None:
+    assert Folder(tmp_path / "nightly" / "stamp").output == tmp_path
+    assert Folder(Path("/sweep")).output == Path("/")  # as it is mounted in a container
+
+
 def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
     first, second = (new(tmp_path, BEFORE + timedelta(minutes=minute)) for minute in (0, 1))
     third = tmp_path / "other" / "2026-10-26_00-00-00Z"

@@ -33,6 +33,7 @@ def test_every_file_of_a_combination_under_a_clear_name(tmp_path: Path) -> None:
         f"memory/{ID}/timeline.csv": b"s,bytes\n",
         f"artifacts/{ID}/trace.json.gz": trace,
         f"artifacts/{ID}/lines_time.txt": b"http://me:secret@host/",
+        f"artifacts/{ID}/map.png": b"\x89PNG\r\n\x1a\n\xff\r",
         f"artifacts/{ID}/.lines.tmp": b"half",
         "operators/c2.csv": b"of another\n",
     }
@@ -48,10 +49,12 @@ def test_every_file_of_a_combination_under_a_clear_name(tmp_path: Path) -> None:
         "memory/timeline.csv",
         "trace.json.gz",
         "lines_time.txt",
+        "map.png",
         "config.json",
     }
     assert staged["trace.json.gz"] == trace
     assert staged["lines_time.txt"] == b"http://host/"
+    assert staged["map.png"] == left[f"artifacts/{ID}/map.png"]
     assert json.loads(staged["records/timing-r0.json"]) == {"uri": "http://host/"}
     assert json.loads(staged["config.json"]) == {"mode": "training"}
 

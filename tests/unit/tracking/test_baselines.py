@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -62,6 +64,30 @@ def test_a_tag_stands_for_one_sweep_here_and_in_mlflow(output: Path, client: Mlf
         baselines.fetch(client, "tag:absent", target)
     with pytest.raises(LookupError, match="there is no run of the sweep s9"):
         baselines.set_tag(client, "nightly", "s9")
+
+
+class Downloading:
+    """A client with one run that has a comparison."""
+
+    def get_run(self, run_id: str) -> Any:
+        return SimpleNamespace(data=SimpleNamespace(tags={}), info=SimpleNamespace(run_id=run_id))
+
+    def list_artifacts(self, _: str) -> list[Any]:
+        return [SimpleNamespace(path=baselines.FILE)]
+
+    def download_artifacts(self, _: str, path: str, folder: str) -> str:
+        target = Path(folder) / path
+        target.write_text("{}")
+        return str(target)
+
+
+def test_temporary_files_may_be_on_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other file system")
+    monkeypatch.setattr(tempfile, "tempdir", str(memory))
+    baselines.fetch(cast("MlflowClient", Downloading()), "1234", tmp_path / "found.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 
 @pytest.mark.slow
