@@ -18,6 +18,7 @@ from sweeprof.backends.torch.counting import (
     ON_SHAPES,
     count_forward,
     count_layers,
+    has_compiler,
     message_of,
     slow_paths,
     uncompiled,
@@ -88,7 +89,10 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
                 given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
                 copied = copied_to_meta(module).train()
                 forward = _forward(copied, given, formulas, constants)
+                had_compiler = has_compiler()
                 counted = _counted(copied, given, formulas, constants)
+                if has_compiler() != had_compiler:
+                    counted = _counted(copied_to_meta(module).train(), given, formulas, constants)
                 if forward is None:
                     return counted
                 return replace(counted, forward_macs=forward[0], forward_flops=forward[1])

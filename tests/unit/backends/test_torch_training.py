@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -455,3 +457,39 @@ def test_a_formula_holds_for_the_forward_of_a_step_too() -> None:
     counted = count_training(Formulated(4, 4), Inputs((TensorSpec((2, 4)),)), formulas)
     assert (counted.forward_macs, counted.forward_flops) == (1000, 3000)
     assert counted.backward_macs == 32
+
+
+COUNTED_TWICE = """
+import sys
+import torch
+from torch import nn
+from sweeprof.backends.torch.counting import count_layers
+from sweeprof.backends.torch.training import count_training
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+
+class Log(nn.Linear):
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.logaddexp(super().forward(x), x)
+        return x
+
+class Mean(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(super().forward(x).relu()).relu().mean((2, 3))
+
+assert "torch._dynamo" not in sys.modules
+inputs = Inputs((TensorSpec((4, 64, 32, 32)),))
+count, module = {"forward": (count_layers, Log(32, 32)), "training": (count_training, Mean(64, 64, 1))}[sys.argv[1]]
+print(*(count(module, inputs).liveness.peak_bytes for _ in range(2)))
+assert "torch._dynamo" in sys.modules
+"""
+
+
+@pytest.mark.parametrize("kind", ["forward", "training"])
+def test_the_import_of_the_compiler_keeps_nothing_alive_that_is_counted(kind: str) -> None:
+    """Shape rules of torch import it when they first run, as in the process of a trial."""
+    done = subprocess.run([sys.executable, "-c", COUNTED_TWICE, kind], capture_output=True, text=True, check=True)
+    first, again = map(int, done.stdout.split())
+    assert first == again
+    if kind == "forward":  # the input of logaddexp, its other input and its result
+        assert first == 3 * 4 * 64 * 32 * 32 * 4
