@@ -54,6 +54,9 @@ from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
 from sweeprof.results.layers import Training
 from sweeprof.results.operators import Phase
 
+CHECKPOINT = "CheckpointFunctionBackward"
+"""The node of a reentrant checkpoint, which runs a forward and a backward of its own."""
+
 
 class NeedsValues(Unsupported):
     """The forward needs values, and the module is on the meta device."""
@@ -139,7 +142,7 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
         forward = _totals(sites)
         loss = _sum_of(torch.sum, outputs)
         begun = _totals(sites)
-        torch.autograd.grad(loss, _leaves(loss))
+        _differentiate(loss)
         done = _totals(sites)
     return Training(
         forward_macs=forward[0],
@@ -164,8 +167,11 @@ def _sum_of(reduced: Callable[[torch.Tensor], torch.Tensor], outputs: object) ->
     return total.real if total.is_complex() else total
 
 
-def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:
-    """Whatever the loss depends on that wants a gradient: parameters and inputs, also such that the forward got elsewhere."""
+def _differentiate(loss: torch.Tensor) -> None:
+    """Run the backward to whatever wants a gradient: parameters and inputs, also such that the forward got elsewhere.
+
+    It leaves no gradients, but those of parameters that only a reentrant checkpoint sees.
+    """
     found: list[torch.Tensor] = []
     waiting: list[Any] = [loss.grad_fn]
     seen = {loss.grad_fn, None}
@@ -176,7 +182,13 @@ def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:
         following = {after for after, _ in node.next_functions} - seen
         seen |= following
         waiting.extend(following)
-    return found
+    if not any(node.name() == CHECKPOINT for node in seen if node is not None):
+        torch.autograd.grad(loss, found)
+        return
+    before = [tensor.grad for tensor in found]
+    loss.backward()  # type: ignore[no-untyped-call]  # grad() is not possible here
+    for tensor, gradient in zip(found, before, strict=True):
+        tensor.grad = gradient
 
 
 def _totals(sites: CallSites) -> tuple[int, int]:
