@@ -1407,6 +1407,31 @@ def test_a_generator_of_batches() -> None:
     assert made.compute("quality/accuracy").value == 0.75
 
 
+class Losing(nn.Module):
+    """Computes its loss of the labels, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:
+        logits = self.linear(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_an_input_pattern_may_pass_the_labels_of_a_mapping() -> None:
+    data = [{"x": torch.randn(5, 4), "labels": torch.tensor([0, 1, 2, 0, 1])}]
+    model = Losing()
+
+    def pattern(batch: Any) -> sweeprof.Inputs:
+        return sweeprof.Inputs(kwargs=batch)
+
+    profiler = sweeprof.Profiler(model, data, input_pattern=pattern, mode="training", loss="own", protocol=QUICK)
+    assert profiler.compute("latency/backward").value
+    right = (model.linear(data[0]["x"]).argmax(1) == data[0]["labels"]).float().mean()
+    assert profiler.compute("quality/accuracy").value == pytest.approx(float(right))
+
+
 def test_an_input_pattern() -> None:
     class Masked(nn.Module):
         def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
