@@ -452,6 +452,15 @@ def test_what_a_forward_does_outside_the_model_has_a_backward_too() -> None:
     assert (counted.forward_macs, counted.backward_macs) == (2 * 32, 3 * 32)
 
 
+def test_each_operand_of_a_bilinear_form_costs_as_much_as_the_forward() -> None:
+    """38 samples, 5 and 7 numbers, 3 outputs: contracted over the first numbers, then over the second."""
+    forward = 38 * 3 * (5 + 1) * 7
+    for wants in (False, True):
+        inputs = Inputs(tuple(torch.zeros(38, width, requires_grad=wants) for width in (5, 7)))
+        counted = count_training(nn.Bilinear(5, 7, 3), inputs)
+        assert (counted.forward_macs, counted.backward_macs) == (forward, (3 if wants else 1) * forward)
+
+
 class Formulated(nn.Linear):
     """Has a formula below."""
 
