@@ -26,6 +26,7 @@ from sweeprof.backends.torch.counting import (
 )
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
+    MASK_ELEMENTS,
     MOST_CONSTANT_ELEMENTS,
     CountingMode,
     NotOnShapes,
@@ -54,6 +55,14 @@ from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
 from sweeprof.results.layers import Training
 from sweeprof.results.operators import Phase
 
+_ATTEMPTS = (
+    (CONSTANT_ELEMENTS, MASK_ELEMENTS),
+    (MOST_CONSTANT_ELEMENTS, MASK_ELEMENTS),
+    (MOST_CONSTANT_ELEMENTS, 0),
+    (0, 0),
+)
+"""Elements up to which constants, and floating-point ones on meta, have values. Into the latter a forward may write what has a
+gradient, as where packed sequences are padded, and the gradient of a tensor with values cannot be one without."""
 CHECKPOINT = "CheckpointFunctionBackward"
 """The node of a reentrant checkpoint, which runs a forward and a backward of its own."""
 
@@ -87,15 +96,15 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
         module = materialised(uncompiled(module), inputs)
         if not any(parameter.requires_grad for parameter in module.parameters()):
             raise Unsupported("no parameter requires a gradient")
-        for constants in (CONSTANT_ELEMENTS, MOST_CONSTANT_ELEMENTS, 0):
+        for constants, masks in _ATTEMPTS:
             try:
                 given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
                 copied = copied_to_meta(module).train()
                 forward = _forward(copied, given, formulas, constants)
                 had_compiler = has_compiler()
-                counted = _counted(copied, given, formulas, constants)
+                counted = _counted(copied, given, formulas, constants, masks)
                 if has_compiler() != had_compiler:
-                    counted = _counted(copied_to_meta(module).train(), given, formulas, constants)
+                    counted = _counted(copied_to_meta(module).train(), given, formulas, constants, masks)
                 if forward is None:
                     return counted
                 return replace(counted, forward_macs=forward[0], forward_flops=forward[1])
@@ -127,12 +136,13 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     return table.macs, table.flops or 0
 
 
-def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int) -> Training:
+def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int, masks: int) -> Training:
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(paths_of(module), formulas)
     live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
     sites.remember_gradients()
     mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants)
+    mode.most_filled = masks
     with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), mode:
         outputs = inputs.call(module)
         if (

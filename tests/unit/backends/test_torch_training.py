@@ -452,6 +452,29 @@ def test_what_a_forward_does_outside_the_model_has_a_backward_too() -> None:
     assert (counted.forward_macs, counted.backward_macs) == (2 * 32, 3 * 32)
 
 
+class Packed(nn.Module):
+    """A recurrent network on sequences of different lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.RNN(4, 6, batch_first=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        padded, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        return padded
+
+
+@pytest.mark.parametrize("batch", [1, 4000])
+def test_packed_sequences_go_back_too(batch: int) -> None:
+    """10 steps of three sequences: a gradient of W and of U in each, and of h in the 7 that follow others."""
+    lengths = torch.tensor([5, 2, 3] * batch)
+    counted = count_training(Packed(), Inputs((torch.zeros(3 * batch, 5, 4), lengths)))
+    assert counted.estimated is None
+    assert counted.forward_macs == batch * 10 * 6 * (4 + 6)
+    assert counted.backward_macs == batch * (10 * 6 * 4 + 10 * 36 + 7 * 36)
+
+
 def test_each_operand_of_a_bilinear_form_costs_as_much_as_the_forward() -> None:
     """38 samples, 5 and 7 numbers, 3 outputs: contracted over the first numbers, then over the second."""
     forward = 38 * 3 * (5 + 1) * 7
