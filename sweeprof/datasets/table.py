@@ -1,4 +1,4 @@
-"""Tables: CSV and Parquet files, with a row per sample."""
+"""Tables: CSV, JSON and Parquet files, with a row per sample."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sweeprof.errors import DatasetError, Problem, choice_problem
 if TYPE_CHECKING:
     import pandas
 
-SUFFIXES = (".csv", ".tsv", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 class Table(Source):
-    """Rows of a table: numbers in columns, or lists of numbers in a column of a Parquet file."""
+    """Rows of a table: numbers in columns, or lists of numbers in a column of a JSON or Parquet file."""
 
     packages = ("pandas",)
 
@@ -80,7 +80,7 @@ class Table(Source):
                     raise DatasetError([problem])
         self._rows[name] = {column: table[column].to_numpy() for column in columns}
         self._columns = wanted
-        texts = [column for column in self._targets if self._rows[name][column].dtype.kind not in "biuf"]
+        texts = [column for column in self._targets if not _has_numbers(self._rows[name][column])]
         self._classes = {column: self._numbered(name, column) for column in (*self._categories, *texts)}
         return [(name, row) for row in range(len(table))]
 
@@ -134,6 +134,11 @@ def _listed(names: str | Sequence[str] | None) -> list[str]:
     return [names] if isinstance(names, str) else list(names or ())
 
 
+def _has_numbers(values: npt.NDArray[Any]) -> bool:
+    """True for numbers, and for lists of them."""
+    return values.dtype.kind in "biuf" or any(isinstance(value, list | np.ndarray) for value in values)
+
+
 def _is_missing(value: object) -> bool:
     """True for what pandas has where a file has nothing."""
     is_nan = isinstance(value, float | np.floating) and bool(np.isnan(value))
@@ -147,6 +152,8 @@ def _read(path: Path) -> pandas.DataFrame:
         if path.suffix == ".parquet":
             package("pyarrow", "parquet")
             table: Any = pandas.read_parquet(path)
+        elif path.suffix == ".jsonl":
+            table = pandas.read_json(path, lines=True)
         else:
             table = pandas.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
     except (OSError, ValueError) as error:  # what pandas and pyarrow raise for damaged files are ValueErrors

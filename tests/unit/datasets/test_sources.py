@@ -170,6 +170,20 @@ def test_a_table_of_categories_and_several_targets(tmp_path: Path, suffix: str) 
         read(Table(path=str(path), categories=["citty"]))
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_table_of_lists_of_different_lengths(tmp_path: Path, suffix: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    table, path = pandas.DataFrame({"ids": [[1, 2, 3], [4]], "tags": [[0, 1, 2], [3]]}), tmp_path / f"test{suffix}"
+    if suffix == ".jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path)
+    split = read(Table(path=str(path), inputs="ids", targets="tags", collate="pad"))
+    ids, tags = split.batch(np.arange(2))
+    assert (ids.tolist(), tags.tolist()) == ([[1, 2, 3], [4, 0, 0]], [[0, 1, 2], [3, -100, -100]])
+    assert tags.dtype == np.int64
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_missing_label_is_no_class(tmp_path: Path, suffix: str) -> None:
     pandas = pytest.importorskip("pandas")
