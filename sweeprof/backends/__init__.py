@@ -44,8 +44,9 @@ Build = Callable[[], Any]
 
 
 HostArray = npt.NDArray[np.float32]
-HostOutputs = HostArray | Mapping[str, HostArray]
-"""One output ``(batch, ...)``, or several by their names: the keys of a mapping (``logits``), positions in a tuple (``0``)."""
+HostOutputs = HostArray | Mapping[str, AnyArray]
+"""One output ``(batch, ...)``, or several by their names: the keys of a mapping (``logits``), positions in a tuple (``0``).
+Those of floating-point types are float32."""
 T = TypeVar("T")
 
 
@@ -70,7 +71,7 @@ class LoadedModel(Protocol):
         """Within the context: a function that runs one forward of ``batch`` and returns its outputs when they are complete."""
 
     def host_outputs(self, outputs: object) -> HostOutputs:
-        """Return a step's outputs on the host: one array ``(batch, ...)``, or every floating-point output by its name."""
+        """Return a step's outputs on the host: one array ``(batch, ...)``, or every output by its name."""
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         """``h2d`` brings the inputs to the device, ``d2h`` the outputs back; nothing where the model runs on the host."""
@@ -432,31 +433,23 @@ def lacking(backend: object, capability: type) -> Unsupported:
     return Unsupported(gap_of(backend, capability))
 
 
-def floating_outputs(
-    outputs: object,
-    tensors: Mapping[str, T],
-    is_floating: Callable[[T], bool],
-    on_host: Callable[[T], HostArray],
-) -> HostOutputs:
-    """Return every floating-point output; where there is none, the first output.
+def outputs_on_host(outputs: object, tensors: Mapping[str, T], on_host: Callable[[T], AnyArray]) -> HostOutputs:
+    """Return every output by its name; one without a name is alone.
 
     Args:
         outputs: what the model returned.
         tensors: those in it by name.
-        is_floating: True for a tensor of a floating-point type.
-        on_host: copies a tensor to the host as float32.
+        on_host: copies a tensor to the host, one of a floating-point type as float32.
 
     Raises:
         Unsupported: there are no tensors.
     """
     if not tensors:
         raise Unsupported(f"the model returned a {type(outputs).__name__} without a tensor")
-    chosen = {name: on_host(tensor) for name, tensor in tensors.items() if is_floating(tensor)}
-    if not chosen:
-        return on_host(next(iter(tensors.values())))
-    return next(iter(chosen.values())) if len(chosen) == 1 else chosen
+    found = {name: on_host(tensor) for name, tensor in tensors.items()}
+    return found.get("", found)
 
 
-def named(outputs: HostOutputs) -> Mapping[str, HostArray]:
+def named(outputs: HostOutputs) -> Mapping[str, AnyArray]:
     """Return the outputs by name; a single one has the name ``""``."""
     return outputs if isinstance(outputs, Mapping) else {"": outputs}

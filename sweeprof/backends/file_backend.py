@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sweeprof.backends import AnyArray, Build, Gap, HostModel, HostOutputs, floating_outputs
+from sweeprof.backends import AnyArray, Build, Gap, HostModel, HostOutputs, outputs_on_host
 from sweeprof.backends.call_signature import arrays
 from sweeprof.backends.model_files import Converter, MadeFile
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
@@ -129,8 +129,10 @@ class FileModel(HostModel):
     def host_outputs(self, outputs: Any) -> HostOutputs:
         rows, values = outputs
         found = {name: array[:rows] if array.ndim else array for name, array in self.named_outputs(values).items()}
-        return floating_outputs(
-            values, found, lambda array: array.dtype.kind == "f", lambda array: array.astype(np.float32)
+        if len(found) == 1:  # the name may be one that the export has made
+            found = {"": next(iter(found.values()))}
+        return outputs_on_host(
+            values, found, lambda array: array.astype(np.float32 if array.dtype.kind == "f" else array.dtype)
         )
 
     def products(self) -> tuple[int, int]:

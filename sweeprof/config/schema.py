@@ -182,12 +182,14 @@ class TrainingSettings:
         "sgd",
         "A name, or a mapping with _target_ (torch.optim.RMSprop) and its arguments (lr).",
         c.choice("optimizer", sorted(OPTIMIZERS), or_mapping=True),
+        is_open=True,
     )
     loss: object = _key(
         "mean",
         "mean (of all outputs), cross_entropy, mse, own (the loss that the model returns), or a mapping with the _target_ of a "
         "function of outputs and targets.",
         c.choice("loss", sorted(LOSSES), or_mapping=True),
+        is_open=True,
     )
 
 
@@ -770,17 +772,15 @@ def keys_below(part: str) -> dict[str, Key]:
 
 
 def is_open(name: str) -> bool:
-    """True if a key may be absent from the config: an argument of a model, a dataset or a backend, or a size of inputs."""
-    top, dot, _ = name.partition(".")
-    return bool(dot) and top in KEYS and KEYS[top].is_open
+    """True if a key may be absent from the config: an argument of a model, a dataset, a backend or a loss, or a size of inputs."""
+    return any(key.is_open and name.startswith(f"{key.name}.") for key in KEYS.values())
 
 
 def is_merged(name: str) -> bool:
     """True if the command line may add a key to the config, or merge a mapping into it."""
     if name in KEYS and KEYS[name].is_mapping:
         return True
-    is_plain = re.fullmatch(r"[\w.\-]*[\w\-]", name) is not None
-    return is_plain and any(key.is_open and name.startswith(f"{key.name}.") for key in KEYS.values())
+    return re.fullmatch(r"[\w.\-]*[\w\-]", name) is not None and is_open(name)
 
 
 def value_at(config: Mapping[str, object], name: str) -> tuple[bool, object]:

@@ -1,8 +1,8 @@
-"""Tables: CSV and Parquet files, with a row per sample."""
+"""Tables: CSV, JSON and Parquet files, with a row per sample."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,11 +18,11 @@ from sweeprof.errors import DatasetError, Problem, choice_problem
 if TYPE_CHECKING:
     import pandas
 
-SUFFIXES = (".csv", ".tsv", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 class Table(Source):
-    """Rows of a table: numbers in columns, or lists of numbers in a column of a Parquet file."""
+    """Rows of a table: numbers in columns, or lists of numbers in a column of a JSON or Parquet file."""
 
     packages = ("pandas",)
 
@@ -31,20 +31,25 @@ class Table(Source):
         *,
         path: str | None = None,
         inputs: str | Sequence[str] | None = None,
-        targets: str | None = None,
+        targets: str | Sequence[str] | None = None,
+        categories: str | Sequence[str] = (),
         shape: Sequence[int] | None = None,
         **options: Unpack[CommonOptions],
     ) -> None:
         """Args:
         path: of the file; ``{split}`` in it stands for the split.
         inputs: the columns whose numbers are a sample; a single one may have lists of numbers. None: all but the targets.
-        targets: the column of targets, whose texts become classes by their order; None: there are none.
+        targets: the column of targets, or several; texts become classes by their order. None: there are none.
+        categories: columns of the inputs whose values, such as texts, become numbers from 0 by their order, as for an embedding.
         shape: of a sample, such as ``[1, 32, 32]`` for images, channels first; None: ``(columns,)``.
         """
-        self._path, self._inputs, self._targets, self._shape = path, inputs, targets, shape
+        self._path, self._inputs, self._shape = path, inputs, shape
+        self._targets, self._is_one_target = _listed(targets), isinstance(targets, str)
+        self._categories = _listed(categories)
         self._rows: dict[SplitName, dict[str, npt.NDArray[Any]]] = {}
         self._columns: list[str] = []
-        self._classes: dict[str, int] | None = None
+        self._classes: dict[str, dict[str, int]] = {}
+        """By column the numbers of the texts that are classes or categories."""
         super().__init__(**options)
 
     def problems(self) -> list[Problem]:
@@ -67,39 +72,37 @@ class Table(Source):
         path = self.path_of(str(self._path), name)
         table = _read(path)
         columns = [str(column) for column in table.columns]
-        listed = [self._inputs] if isinstance(self._inputs, str) else self._inputs
-        wanted = list(listed) if listed else [column for column in columns if column != self._targets]
-        for key, names in (("inputs", wanted), ("targets", [] if self._targets is None else [self._targets])):
+        wanted = _listed(self._inputs) or [column for column in columns if column not in self._targets]
+        for key, names in (("inputs", wanted), ("targets", self._targets), ("categories", self._categories)):
             for column in names:
                 if column not in columns:
                     problem = choice_problem(f"dataset.{key}", column, f"column of {path.name}", columns)
                     raise DatasetError([problem])
         self._rows[name] = {column: table[column].to_numpy() for column in columns}
         self._columns = wanted
-        self._classes = self._texts(name)
+        texts = [column for column in self._targets if not _has_numbers(self._rows[name][column])]
+        self._classes = {column: self._numbered(name, column) for column in (*self._categories, *texts)}
         return [(name, row) for row in range(len(table))]
 
-    def _texts(self, name: SplitName) -> dict[str, int] | None:
-        """Return the numbers of classes that are texts; of all files, so that they do not depend on the split."""
-        if self._targets is None or self._rows[name][self._targets].dtype.kind in "biuf":
-            return None
-        texts = {str(text) for text in self._rows[name][self._targets]}
+    def _numbered(self, name: SplitName, column: str) -> dict[str, int]:
+        """Return the numbers of the values of a column; of all files, so that they do not depend on the split."""
+        found = {str(value) for value in self._rows[name][column] if not _is_missing(value)}
         other: SplitName = "train" if name == "test" else "test"
         path = self.path_of(str(self._path), other)
         if path != self.path_of(str(self._path), name) and path.is_file():
-            texts |= {str(text) for text in _read(path)[self._targets]}
-        return {text: number for number, text in enumerate(sorted(texts))}
+            found |= {str(value) for value in _read(path)[column] if not _is_missing(value)}
+        return {value: number for number, value in enumerate(sorted(found))}
 
     def decoded(self, record: tuple[SplitName, int]) -> Sample:
         """Return a row; raises :class:`DatasetError` for a value that is missing or not a number."""
         name, row = record
-        rows, place = self._rows[name], f"row {row} of {self._path}"
-        inputs = _numbers({column: rows[column][row] for column in self._columns}, place)
+        place = f"row {row} of {self._path}"
+        inputs = self._numbers(name, row, self._columns, place)
         target = None
-        if self._targets is not None:
-            value = rows[self._targets][row]
-            is_text = self._classes is not None
-            target = self._classes[str(value)] if is_text else _numbers({self._targets: value}, place)  # type: ignore[index]
+        if self._targets:
+            target = self._numbers(name, row, self._targets, place)
+            target = target.astype(np.int64) if target.dtype == bool else target
+            target = target if self._is_one_target else np.atleast_1d(target)
         if self._shape is None:
             return Sample(inputs, target, place)
         try:
@@ -109,19 +112,37 @@ class Table(Source):
             raise DatasetError(f"{place} has {inputs.size} numbers, {reason}") from None
         return Sample(inputs, target, place, 1 if len(self._shape) == 3 else None)
 
+    def _numbers(self, name: SplitName, row: int, columns: Sequence[str], place: str) -> npt.NDArray[Any]:
+        """Return the numbers of some columns, or those of a single column, as an array."""
+        numbers: list[Any] = []
+        for column in columns:
+            value = self._rows[name][column][row]
+            if _is_missing(value):
+                raise DatasetError(f"{place} has no value in column {column!r}")
+            if column in self._classes:
+                value = self._classes[column][str(value)]
+            try:  # a column with a single word has texts only
+                numbers.append(float(value) if isinstance(value, str) else value)
+            except ValueError:
+                advice = "dataset.inputs chooses columns, and dataset.categories numbers the texts of some"
+                raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}: {advice}") from None
+        array = np.asarray(numbers[0] if len(numbers) == 1 else numbers)
+        return array.astype(np.float32) if array.dtype.kind == "f" else array
 
-def _numbers(values: Mapping[str, Any], place: str) -> npt.NDArray[Any]:
-    """Return the numbers of some columns, or those of a single column, as an array."""
-    numbers: list[Any] = []
-    for column, value in values.items():
-        try:  # a column with a single word has texts only
-            numbers.append(float(value) if isinstance(value, str) else value)
-        except ValueError:
-            raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}") from None
-        if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
-            raise DatasetError(f"{place} has no value in column {column!r}")
-    array = np.asarray(numbers[0] if len(numbers) == 1 else numbers)
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+def _listed(names: str | Sequence[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or ())
+
+
+def _has_numbers(values: npt.NDArray[Any]) -> bool:
+    """True for numbers, and for lists of them."""
+    return values.dtype.kind in "biuf" or any(isinstance(value, list | np.ndarray) for value in values)
+
+
+def _is_missing(value: object) -> bool:
+    """True for what pandas has where a file has nothing."""
+    is_nan = isinstance(value, float | np.floating) and bool(np.isnan(value))
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _read(path: Path) -> pandas.DataFrame:
@@ -131,6 +152,8 @@ def _read(path: Path) -> pandas.DataFrame:
         if path.suffix == ".parquet":
             package("pyarrow", "parquet")
             table: Any = pandas.read_parquet(path)
+        elif path.suffix == ".jsonl":
+            table = pandas.read_json(path, lines=True)
         else:
             table = pandas.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
     except (OSError, ValueError) as error:  # what pandas and pyarrow raise for damaged files are ValueErrors

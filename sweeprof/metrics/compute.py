@@ -191,11 +191,11 @@ def act_peak_live_train(training: Training) -> Result:
 
 @metric(name="memory/footprint_est_bytes_train", unit="B", better="lower")
 def footprint_train(layers: LayerTable, training: Training, optimizer_states: int = 0) -> Result:
-    """Parameters, buffers, the peak of activations and gradients, and an optimizer's states of the parameters' size.
+    """Parameters, buffers, the peak of activations and gradients, and an optimizer's states of the trainable ones' size.
 
     ``optimizer_states`` is 0 for plain SGD, 1 with momentum, 2 for Adam.
     """
-    resident = (1 + optimizer_states) * layers.params_bytes + layers.buffers_bytes
+    resident = layers.params_bytes + layers.buffers_bytes + optimizer_states * layers.trainable_bytes
     return _live_peak(training.liveness, training.estimated, resident)
 
 

@@ -30,14 +30,17 @@ from sweeprof.metrics.evaluate import checked, raised
 from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin_metrics
 from sweeprof.metrics.quality import NO_LABELS
 from sweeprof.model_sources.torchvision import import_torchvision
-from sweeprof.passes.quality import Quality, main_output
+from sweeprof.nested import mapped, named_leaves
+from sweeprof.passes.quality import Quality, compared_outputs, first_target, main_output
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.record import Failure, Json, Record
 
-SETTINGS = ("output", "argmax", "decode", "better")
+SETTINGS = ("output", "target", "argmax", "decode", "better")
 """Keys of a metric that sweeprof reads itself; the others are arguments of the class or function."""
 INJECTED = ("device", "transform")
 """Parameters of a user's function that are filled in where it has them and the config gives no value."""
+ALL = "all"
+"""As the output or the target: all of them."""
 MOST_NUMBERS = 64
 """Numbers that one metric may compute."""
 SCORE = "quality/score"
@@ -65,6 +68,8 @@ def problems_of(nodes: object) -> list[Problem]:
             problems.append(choice_problem(f"{key}.better", node["better"], "direction", ("lower", "higher", "null")))
         elif not isinstance(node.get("argmax", False), bool):
             problems.append(Problem(f"{key}.argmax", node["argmax"], "is not true or false."))
+        elif node.get("argmax") and ALL in (node.get("output"), node.get("target")):
+            problems.append(Problem(f"{key}.argmax", True, "needs one output and one target, not all of them."))
     return problems
 
 
@@ -99,7 +104,9 @@ class OutputScore:
     metric: Any
     """An object with ``update`` and ``compute``, or a function of all outputs and targets."""
     output: str | None = None
-    """Name of the output that is scored; None: the one called ``logits``, otherwise the first."""
+    """Name of the output that is scored, or ``all``; None: the one called ``logits``, otherwise the first."""
+    target: str | None = None
+    """Name of the target that it is compared with, or ``all``; None: the first."""
     argmax: bool = False
     """True: the metric gets the most likely class instead of the scores of all classes."""
     decode: Callable[..., Any] | None = None
@@ -110,7 +117,7 @@ class OutputScore:
     """What a function will be called with."""
     _problem: Missing | None = None
 
-    def add(self, outputs: Mapping[str, Array], targets: Array | None) -> None:
+    def add(self, outputs: Mapping[str, Array], targets: Any) -> None:
         """Add the outputs and targets of a batch; after an error there is no value, and the reason is in the results."""
         if self._problem is not None:
             return
@@ -119,29 +126,46 @@ class OutputScore:
         except Exception as error:  # a user's metric must not take the others with it
             self._problem = raised(error)
 
-    def _add(self, outputs: Mapping[str, Array], targets: Array | None) -> None:
-        if self.output is not None and self.output not in outputs:
-            raise UserError(
-                [choice_problem(f"quality.{self.name}.output", self.output, "output of the model", outputs)]
-            )
-        chosen: Any = main_output(outputs) if self.output is None else outputs[self.output]
+    def _add(self, outputs: Mapping[str, Array], targets: Any) -> None:
         is_function = not hasattr(self.metric, "update")
         if targets is None and not is_function:
             self._problem = Missing(NO_LABELS)
             return
-        given: Any = targets
+        chosen = self._chosen_outputs(outputs)
+        given = None if targets is None else self._chosen_targets(targets)
         if self.decode is not None:
-            chosen, given = self.decode(chosen, targets)
-        elif targets is not None:
-            chosen = _fitting(chosen, targets, self.metric, self.argmax)
-        elif self.argmax:
+            chosen, given = self.decode(chosen, given)
+        elif isinstance(chosen, np.ndarray) and isinstance(given, np.ndarray):
+            chosen, given = _fitting(chosen, given, self.metric, self.argmax)
+        elif isinstance(chosen, np.ndarray) and self.argmax:
             chosen = chosen.argmax(axis=-1)
         if is_function:
             self._batches.append((chosen, given))
         elif _is_torchmetrics(self.metric):
-            self.metric.update(_tensor(chosen), _tensor(given))
+            self.metric.update(mapped(chosen, _tensor), mapped(given, _tensor))
         else:
             self.metric.update(chosen, given)
+
+    def _chosen_outputs(self, outputs: Mapping[str, Array]) -> Any:
+        if self.output == ALL:
+            return _all_of(outputs)
+        if self.output is None or "" in outputs:  # the only output may have no name
+            return main_output(compared_outputs(outputs))
+        if self.output not in outputs:
+            known = (*outputs, ALL)
+            raise UserError([choice_problem(f"quality.{self.name}.output", self.output, "output of the model", known)])
+        return outputs[self.output]
+
+    def _chosen_targets(self, targets: Any) -> Any:
+        if self.target == ALL:
+            return targets
+        if self.target is None:
+            return first_target(targets)
+        known = named_leaves(targets)
+        if self.target not in known:
+            key = f"quality.{self.name}.target"
+            raise UserError([choice_problem(key, self.target, "target of the dataset", (*filter(None, known), ALL))])
+        return known[self.target]
 
     def results(self) -> Mapping[str, Json]:
         """Return the value, or the reason why there is none, of each number that the metric computes."""
@@ -167,32 +191,57 @@ class OutputScore:
         return self.metric(_joined(outputs), _joined(targets))
 
 
+def _all_of(outputs: Mapping[str, Array]) -> Any:
+    """Return all outputs by name, or a list of mappings where the model returned one for each sample; an only output is alone."""
+    if "" in outputs:
+        return outputs[""]
+    samples: dict[str, dict[str, Array]] = {}
+    for path, array in outputs.items():
+        number, _, name = path.partition(".")
+        if not number.isdigit() or not name or name[0].isdigit():
+            return dict(outputs)
+        samples.setdefault(number, {})[name] = array
+    return list(samples.values())
+
+
 def _joined(batches: Sequence[Any]) -> Any:
-    """Return the batches as one; raise ValueError if their shapes differ."""
-    if batches[0] is None:
+    """Return the batches as one; raise ValueError if their shapes or names differ."""
+    first = batches[0]
+    if first is None:
         return None
-    if isinstance(batches[0], list):
+    if isinstance(first, list):  # of samples
         return [item for batch in batches for item in batch]
+    reason = "the batches have different {}: use a class with update(outputs, targets) and compute()"
+    if isinstance(first, Mapping):
+        if any(batch.keys() != first.keys() for batch in batches):
+            raise ValueError(reason.format("names"))
+        return {name: _joined([batch[name] for batch in batches]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(_joined(column) for column in zip(*batches, strict=True))
     if len({batch.shape[1:] for batch in batches}) > 1:
-        reason = "the batches have different shapes: use a class with update(outputs, targets) and compute()"
-        raise ValueError(reason)
-    return np.concatenate(batches)
+        raise ValueError(reason.format("shapes"))
+    return np.concatenate(batches) if first.ndim else np.stack(batches)
 
 
-def _fitting(outputs: Array, targets: Array, metric: object, argmax: bool) -> Array:
-    """Return outputs in the form that metrics of classes or numbers take them in.
+def _fitting(outputs: Array, targets: Array, metric: object, argmax: bool) -> tuple[Array, Array]:
+    """Return outputs and targets in the form that metrics of classes or numbers take them in.
 
-    With as many outputs as targets they get the shape of the targets. Of class scores with the classes last, ``argmax`` takes the
-    best; metrics of ``torchmetrics.classification`` take the classes as the second axis.
+    With as many outputs as targets they get the shape of the targets; class indices ``(n, 1)`` become ``(n,)``. Of class scores
+    with the classes last, ``argmax`` takes the best; metrics of ``torchmetrics.classification`` take the classes as second axis.
     """
+    if targets.shape == (len(outputs), 1) and targets.dtype.kind in "iub" and outputs.ndim == 2:
+        targets = targets[:, 0]
+    if argmax and outputs.shape == targets.shape and outputs.ndim > 1:  # one-hot targets
+        return outputs.argmax(axis=-1), targets.argmax(axis=-1)
     if outputs.size == targets.size:
-        return outputs.reshape(targets.shape)
+        outputs = outputs.reshape(targets.shape)
+        return (outputs > 0 if argmax else outputs), targets
     is_last = targets.shape == outputs.shape[:-1]
     if argmax:
-        best: Array = outputs.argmax(axis=-1 if is_last else 1)
-        return best
+        return outputs.argmax(axis=-1 if is_last else 1), targets
     kind = type(metric).__module__
-    return np.moveaxis(outputs, -1, 1) if is_last and kind.startswith("torchmetrics.classification") else outputs
+    is_moved = is_last and kind.startswith("torchmetrics.classification")
+    return (np.moveaxis(outputs, -1, 1) if is_moved else outputs), targets
 
 
 def _is_torchmetrics(metric: object) -> bool:
@@ -246,11 +295,15 @@ def output_scores(nodes: Mapping[str, Mapping[str, Any]], device: str, dataset: 
 def check_named(metrics: Mapping[str, object]) -> None:
     """Raise :class:`UserError` for metrics of quality that a caller gives in a wrong form, or by the name of another metric."""
     problems = []
-    for name, metric in metrics.items():
-        if isinstance(metric, Mapping):
-            problems += problems_of({name: metric})
+    for name, given in metrics.items():
+        node = given if isinstance(given, Mapping) else {"_target_": given}
+        metric = node.get("_target_")
+        if isinstance(metric, str | None):
+            problems += problems_of({name: node})
             continue
-        problems += problems_of({name: {"_target_": ""}})
+        problems += problems_of({name: {**node, "_target_": ""}})
+        unknown = [key for key in node if key not in ("_target_", *SETTINGS)]
+        problems += [choice_problem(f"quality.{name}", key, "setting", SETTINGS) for key in unknown]
         is_object = callable(getattr(metric, "update", None)) and callable(getattr(metric, "compute", None))
         if isinstance(metric, type) or not (is_object or callable(metric)):
             allowed = (
@@ -273,18 +326,18 @@ def scores_of(metrics: Mapping[str, object], device: str, dataset: object) -> li
     """
     found = []
     for name, metric in metrics.items():
-        if isinstance(metric, Mapping):
-            found.append(_output_score(name, metric, device, dataset))
-        else:
-            made = copy.deepcopy(metric) if hasattr(metric, "update") else metric
-            found.append(_described(OutputScore(name, made), {}))
+        node = metric if isinstance(metric, Mapping) else {"_target_": metric}
+        found.append(_output_score(name, node, device, dataset))
     return found
 
 
 def _output_score(name: str, node: Mapping[str, Any], device: str, dataset: object) -> OutputScore:
     key = f"quality.{name}"
-    arguments = {key: value for key, value in node.items() if key not in SETTINGS}
-    metric = _made(key, arguments, device, dataset)
+    metric = node["_target_"]
+    if isinstance(metric, str):
+        metric = _made(key, {key: value for key, value in node.items() if key not in SETTINGS}, device, dataset)
+    elif hasattr(metric, "update"):
+        metric = copy.deepcopy(metric)
     decode = node.get("decode")
     if isinstance(decode, str):
         decode = partial(decoded, folder=decode)
@@ -293,7 +346,8 @@ def _output_score(name: str, node: Mapping[str, Any], device: str, dataset: obje
             needed = "is neither the folder of a tokenizer nor the _target_ of a function of outputs and targets."
             raise UserError([Problem(f"{key}.decode", decode, needed)])
         decode = _made(f"{key}.decode", decode, device, dataset)
-    return _described(OutputScore(name, metric, node.get("output"), node.get("argmax", False), decode), node)
+    output, target = (None if node.get(part) is None else str(node[part]) for part in ("output", "target"))
+    return _described(OutputScore(name, metric, output, target, node.get("argmax", False), decode), node)
 
 
 def _described(score: OutputScore, node: Mapping[str, Any]) -> OutputScore:

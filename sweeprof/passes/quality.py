@@ -7,6 +7,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -258,7 +259,7 @@ class _Tally:
         Raises:
             Unsupported: they do not go with those of the batches before.
         """
-        batch = named(outputs)
+        batch = compared_outputs(named(outputs))
         main = main_output(batch)
         if not main.ndim:
             raise Unsupported("the model returned a single number for a batch, and not an output per sample")
@@ -351,7 +352,16 @@ class _Tally:
         )
 
 
-def main_output(outputs: Mapping[str, HostArray]) -> HostArray:
+def compared_outputs(outputs: Mapping[str, Array]) -> Mapping[str, HostArray]:
+    """Return the outputs of floating-point types; where there is none, the first output."""
+    found = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
+    if not found:
+        name, array = next(iter(outputs.items()))
+        found = {name: array.astype(np.float32)}
+    return found
+
+
+def main_output(outputs: Mapping[str, Array]) -> Array:
     """Return the output that is evaluated: the one called ``logits``, otherwise the first."""
     return outputs["logits"] if "logits" in outputs else next(iter(outputs.values()))
 
@@ -414,8 +424,8 @@ def run(session: Session, _: Backend) -> Quality:
             with model.stepping(model.put(inputs)) as step:
                 answers = model.host_outputs(step())
             answered = clock.now()
-            targets = None if labels is None else _host_targets(labels)
-            tally.add(answers, targets)
+            targets = None if labels is None else host_targets(labels)
+            tally.add(answers, None if targets is None else first_target(targets))
             for score in scores:
                 score.add(named(answers), targets)
             scoring += clock.now() - answered
@@ -424,17 +434,27 @@ def run(session: Session, _: Backend) -> Quality:
     return replace(tally.result(), seconds=seconds, scores=computed)
 
 
-def _host_targets(labels: Any) -> Array:
-    """Return the targets of a batch as an array; of several ones the first.
+def host_targets(targets: Any) -> Any:
+    """Return the targets of a batch as NumPy arrays: one, a mapping or tuple of them, or a list of mappings, one for each sample.
 
     Raises:
-        Unsupported: they are no array.
+        Unsupported: one is an object that is no array.
     """
-    first = next(iter(named_leaves(labels).values()), labels)
-    array = np.asarray(first.detach().cpu() if hasattr(first, "detach") else first)  # it may require gradients
+    if isinstance(targets, Mapping):
+        return {str(name): host_targets(value) for name, value in targets.items()}
+    if isinstance(targets, list | tuple) and not all(isinstance(item, Number | str) for item in targets):
+        parts = [host_targets(value) for value in targets]
+        return parts if isinstance(parts[0], dict) else tuple(parts)
+    array = np.asarray(targets.detach().cpu() if hasattr(targets, "detach") else targets)  # it may require gradients
     if array.dtype == object:
         raise Unsupported("the targets are not an array of numbers")
     return array
+
+
+def first_target(targets: Any) -> Array:
+    """Return the targets that are evaluated: of several arrays the first; an empty array if none has a number for each sample."""
+    first: Array = next(iter(named_leaves(targets).values()), np.empty(0))
+    return np.empty(0) if isinstance(targets, list) or first.dtype.kind not in "biufc" else first
 
 
 PASS = Pass(

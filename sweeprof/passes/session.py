@@ -24,6 +24,7 @@ from sweeprof.backends import (
     SelectsModules,
     Trains,
     lacking,
+    named,
 )
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.selection import ModuleSelection
@@ -55,8 +56,8 @@ class ModelMetric(TypingProtocol):
 class OutputScore(TypingProtocol):
     """A metric of quality that is updated with every batch of the test split."""
 
-    def add(self, outputs: Mapping[str, npt.NDArray[np.float32]], targets: npt.NDArray[Any] | None) -> None:
-        """Add the outputs on the host by name, and the targets, of a batch."""
+    def add(self, outputs: Mapping[str, npt.NDArray[Any]], targets: Any) -> None:
+        """Add the outputs on the host by name, and the targets of a batch, an array or a structure of arrays; None: no targets."""
 
     def results(self) -> Mapping[str, Json]:
         """Return by name the fields of a :class:`sweeprof.passes.quality.Score`."""
@@ -325,10 +326,10 @@ def _label_problem(model: LoadedModel, work: Work) -> str | None:
     if targets.dtype.kind not in "iu" or targets.ndim != 1:
         return None
     with model.stepping(work.batch) as step:
-        outputs = model.host_outputs(step())
-    if not isinstance(outputs, np.ndarray) or outputs.ndim != 2 or len(outputs) != len(targets):
+        outputs = list(named(model.host_outputs(step())).values())
+    if len(outputs) != 1 or outputs[0].ndim != 2 or len(outputs[0]) != len(targets):
         return None
-    classes = outputs.shape[1]
+    classes = outputs[0].shape[1]
     for sample, label in enumerate(targets):
         if classes > 1 and label != NOT_COUNTED and not 0 <= label < classes:
             return f"sample {sample} has the label {label}, and the outputs have the classes 0 to {classes - 1}"

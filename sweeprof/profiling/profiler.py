@@ -109,7 +109,8 @@ class Profiler(Displayed):
             inputs: the arguments of the model, instead of the first batch (:meth:`sweeprof.Inputs.of`).
             backend: name or object; ``auto`` takes the framework of the model.
             device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
-            input_pattern: from a batch to the model's arguments (:func:`sweeprof.pattern_of`).
+            input_pattern: from a batch to the model's arguments (:func:`sweeprof.pattern_of`), or another function that returns
+                :class:`sweeprof.Inputs`, as for a model that takes the labels, too.
             forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
             formulas: by module type or operator, for this model alone.
             include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.

@@ -31,8 +31,9 @@ class Data:
 
     splits: Mapping[str, Iterable[object]] = field(default_factory=dict)
     pattern: Callable[..., Inputs] | None = None
-    """From a batch to the model's arguments (:func:`sweeprof.pattern_of`); the last element of the batch is its targets.
-    None: the first element of a pair ``(inputs, targets)``, every key of a mapping but its targets, else the whole batch."""
+    """From a batch to the model's arguments (:func:`sweeprof.pattern_of`); the last element of the batch, or the one of
+    :data:`TARGETS` in a mapping, is its targets. None: the first element of a pair ``(inputs, targets)``, every key of a mapping
+    but its targets, else the whole batch."""
 
     def __repr__(self) -> str:
         splits = [f"{name}: {_extent(batches)}" for name, batches in self.splits.items()]
@@ -97,11 +98,11 @@ class Data:
             yield self._arguments_and_targets(batch)
 
     def _arguments_and_targets(self, batch: Any) -> tuple[Inputs, object]:
+        named = next((batch[key] for key in TARGETS if key in batch), None) if isinstance(batch, Mapping) else None
         if self.pattern is not None:
-            return self.pattern(batch), batch[-1]
-        arguments, targets = batch, None
+            return self.pattern(batch), named if isinstance(batch, Mapping) else batch[-1]
+        arguments, targets = batch, named
         if isinstance(batch, Mapping):
-            targets = next((batch[key] for key in TARGETS if key in batch), None)
             arguments = {key: value for key, value in batch.items() if key not in TARGETS}
         elif isinstance(batch, list | tuple) and len(batch) in (1, 2):
             arguments = batch[0]

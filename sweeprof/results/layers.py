@@ -230,6 +230,12 @@ class LayerTable(Stored):
         return sum(row.params_bytes for row in self._summed_weights)
 
     @property
+    def trainable_bytes(self) -> Bytes:
+        """Bytes of the trainable parameters; of a module with frozen ones too, as many per parameter as of all its own."""
+        rows = [row for row in self._summed_weights if row.trainable]
+        return sum(row.params_bytes * row.trainable // row.params for row in rows)
+
+    @property
     def buffers(self) -> int:
         return sum(row.buffers for row in self._summed_weights)
 

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
-from sweeprof.backends import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends import AnyArray, HostOutputs, outputs_on_host
 from sweeprof.backends.call_signature import array_of, channels_moved, is_tensor
 from sweeprof.backends.keras.calls import as_called, loss_of, optimizer_of
 from sweeprof.counting.formulas import Args, Kwargs
@@ -159,11 +159,11 @@ class JaxModel:
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = named_arrays(outputs)
-        return floating_outputs(outputs, found, lambda array: "float" in str(array.dtype), _on_host)
+        return outputs_on_host(outputs, found, _on_host)
 
 
-def _on_host(array: jax.Array) -> HostArray:
-    return np.asarray(array).astype(np.float32)
+def _on_host(array: jax.Array) -> AnyArray:
+    return np.asarray(array).astype(np.float32) if "float" in str(array.dtype) else np.asarray(array)
 
 
 JaxWeights = tuple[list[jax.Array], list[jax.Array]]

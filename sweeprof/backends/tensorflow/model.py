@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeprof.backends import HostArray, HostOutputs, floating_outputs
+from sweeprof.backends import AnyArray, HostOutputs, outputs_on_host
 from sweeprof.backends.call_signature import channels_moved
 from sweeprof.backends.keras import private as keras_private
 from sweeprof.backends.keras.calls import Loss, as_called, loss_of, optimizer_of
@@ -190,7 +190,7 @@ class TensorflowModel:
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if tf.is_tensor(leaf)}
-        return floating_outputs(outputs, found, lambda tensor: tensor.dtype.is_floating, _on_host)
+        return outputs_on_host(outputs, found, _on_host)
 
 
 def synchronised(call: Callable[[], T], device: str) -> Callable[[], T]:
@@ -206,9 +206,9 @@ def synchronised(call: Callable[[], T], device: str) -> Callable[[], T]:
     return wait
 
 
-def _on_host(tensor: tf.Tensor) -> HostArray:
-    array: HostArray = tensor.numpy().astype(np.float32)
-    return array
+def _on_host(tensor: tf.Tensor) -> AnyArray:
+    array: AnyArray = tensor.numpy()
+    return array.astype(np.float32) if tensor.dtype.is_floating else array
 
 
 def tensors_in(outputs: object) -> list[tf.Tensor]:

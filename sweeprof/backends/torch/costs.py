@@ -233,9 +233,15 @@ def _bilinear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
 
 
 def _trilinear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """``x₁ (N, 1, I₁, 1) · A (1, O, I₁, I₂) · x₂ (N, 1, 1, I₂)``, summed over both inputs: how ``bilinear`` is computed."""
-    first, second = args[1].shape[-2:]
-    return operators.bilinear(output.numel(), first, second, numbers_of(output))
+    """``x₁ (N, 1, I₁, 1) · A (1, O, I₁, I₂) · x₂ (N, 1, 1, I₂)``, summed over both inputs: how ``bilinear`` is computed.
+
+    Its backward has the gradient ``(N, O, 1, 1)`` in the place of the operand whose gradient it computes.
+    """
+    sizes: dict[int, int] = {}
+    for tensor, inserted in zip(args[:3], args[3:6], strict=True):
+        axes = [axis for axis in range(4) if axis not in inserted]
+        sizes |= zip(axes, tensor.shape, strict=True)
+    return operators.bilinear(sizes[0] * sizes[1], sizes[2], sizes[3], numbers_of(output))
 
 
 def _convolution_of(

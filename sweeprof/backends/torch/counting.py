@@ -603,6 +603,7 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
         Exception: whatever the forward raised.
     """
     on_shapes = not method.startswith(FOR_REAL)
+    had_compiler = has_compiler()
     given = tensors_in((inputs.args, inputs.kwargs))
     may_reuse = on_shapes and formulas.reuse_counts and recorders is None and formulas.selection.is_everything
     sites = ReusingCallSites(structure, formulas, may_reuse)
@@ -615,6 +616,18 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=structure.tensors)
     with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, sites.reusing(live, mode):
         outputs = inputs.call(module)
+    if has_compiler() != had_compiler:
+        del outputs
+        return count_forward(
+            structure,
+            inputs,
+            formulas,
+            method,
+            gradients,
+            constants=constants,
+            skips_branches=skips_branches,
+            recorders=recorders,
+        )
     if recorder is not None and recorders is not None:
         recorder.returned(outputs)
         recorders.append(recorder)
@@ -632,6 +645,14 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     )
 
 
+def has_compiler() -> bool:
+    """Return whether torch's compiler is imported, which some shape rules of torch do when they first run.
+
+    The import keeps the calls that led to it alive, and so their tensors: bytes that were counted meanwhile must be counted again.
+    """
+    return "torch._dynamo" in sys.modules
+
+
 def message_of(error: Exception) -> str:
     """Return the message of an error in one line."""
     return str(error) if isinstance(error, NotOnShapes) else first_line(error)
@@ -646,7 +667,7 @@ def slow_paths() -> Iterator[None]:
     settings = {name: getattr(flex, name) for name in _FLEX_ATTENTION if hasattr(flex, name)}
     try:
         with ExitStack() as stack:
-            if "torch._dynamo" in sys.modules:
+            if has_compiler():
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             for name in settings:
                 setattr(flex, name, _FLEX_ATTENTION[name])

@@ -132,6 +132,8 @@ class CountingMode(DispatchMode):
         """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
         self._most, self._skips_branches = constants, skips_branches
+        self.most_filled = MASK_ELEMENTS
+        """Elements up to which floating-point numbers that the forward makes on meta have values."""
         self.recorder: GraphRecorder | None = None
         """Notes every operator that is counted."""
         self._is_silent = False
@@ -340,7 +342,7 @@ class CountingMode(DispatchMode):
             return output
         wanted = kwargs.get("device")
         is_filled_later = wanted is not None and wanted.type == "meta" and output.is_floating_point()
-        most = MASK_ELEMENTS if is_filled_later else self._most
+        most = self.most_filled if is_filled_later else self._most
         return func(*args, **_mapped(kwargs, self._off_meta)) if output.numel() <= most else output
 
     def _off_meta(self, item: object) -> object:

@@ -30,7 +30,7 @@ from sweeprof.backends.torch.callsites import excluded_paths, paths_of, tensors_
 from sweeprof.backends.torch.model import TorchModel, as_shapes, clock_of, device_of
 from sweeprof.backends.torch.private import current_autograd_node, execution_engine, sequence_number
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of, running_as_python
-from sweeprof.backends.torch.training import Steps, stepping
+from sweeprof.backends.torch.training import CHECKPOINT, Steps, stepping
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
@@ -56,8 +56,6 @@ from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes, PhaseTimes
 from sweeprof.results.protocol import Protocol
 
-CHECKPOINT = "CheckpointFunctionBackward"
-"""The node of a reentrant checkpoint, which runs a forward and a backward of its own."""
 ANEW = 2**40
 """Added to the numbers of nodes that are made during the backward: on an accelerator it runs in a thread that counts on its own."""
 

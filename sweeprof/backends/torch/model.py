@@ -28,7 +28,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
-from sweeprof.backends import Build, Compiler, HostOutputs, floating_outputs
+from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, outputs_on_host
 from sweeprof.backends.torch.callsites import tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS, DispatchMode
 from sweeprof.backends.torch.private import OpOverload, find_compiler
@@ -312,9 +312,7 @@ class TorchModel:
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
-        return floating_outputs(
-            outputs, found, torch.is_floating_point, lambda tensor: tensor.detach().to("cpu", torch.float32).numpy()
-        )
+        return outputs_on_host(outputs, found, _on_host)
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
         if self.device.type == "cpu":
@@ -325,6 +323,11 @@ class TorchModel:
             "h2d": synchronised(lambda: on_device(host, self.device), self.device),
             "d2h": lambda: [tensor.to("cpu") for tensor in tensors_in(outputs)],
         }
+
+
+def _on_host(tensor: torch.Tensor) -> AnyArray:
+    array: AnyArray = (tensor.float() if tensor.is_floating_point() else tensor).numpy(force=True)
+    return array
 
 
 def synchronised(call: Callable[[], T], device: torch.device) -> Callable[[], T]:

@@ -18,6 +18,7 @@ from sweeprof.backends.torch.counting import (
     ON_SHAPES,
     count_forward,
     count_layers,
+    has_compiler,
     message_of,
     slow_paths,
     uncompiled,
@@ -25,6 +26,7 @@ from sweeprof.backends.torch.counting import (
 )
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
+    MASK_ELEMENTS,
     MOST_CONSTANT_ELEMENTS,
     CountingMode,
     NotOnShapes,
@@ -52,6 +54,17 @@ from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE, TrainingConfig, Work
 from sweeprof.results.layers import Training
 from sweeprof.results.operators import Phase
+
+_ATTEMPTS = (
+    (CONSTANT_ELEMENTS, MASK_ELEMENTS),
+    (MOST_CONSTANT_ELEMENTS, MASK_ELEMENTS),
+    (MOST_CONSTANT_ELEMENTS, 0),
+    (0, 0),
+)
+"""Elements up to which constants, and floating-point ones on meta, have values. Into the latter a forward may write what has a
+gradient, as where packed sequences are padded, and the gradient of a tensor with values cannot be one without."""
+CHECKPOINT = "CheckpointFunctionBackward"
+"""The node of a reentrant checkpoint, which runs a forward and a backward of its own."""
 
 
 class NeedsValues(Unsupported):
@@ -83,12 +96,15 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
         module = materialised(uncompiled(module), inputs)
         if not any(parameter.requires_grad for parameter in module.parameters()):
             raise Unsupported("no parameter requires a gradient")
-        for constants in (CONSTANT_ELEMENTS, MOST_CONSTANT_ELEMENTS, 0):
+        for constants, masks in _ATTEMPTS:
             try:
                 given = as_shapes(inputs, None) if constants else on_device(inputs, "meta")
                 copied = copied_to_meta(module).train()
                 forward = _forward(copied, given, formulas, constants)
-                counted = _counted(copied, given, formulas, constants)
+                had_compiler = has_compiler()
+                counted = _counted(copied, given, formulas, constants, masks)
+                if has_compiler() != had_compiler:
+                    counted = _counted(copied_to_meta(module).train(), given, formulas, constants, masks)
                 if forward is None:
                     return counted
                 return replace(counted, forward_macs=forward[0], forward_flops=forward[1])
@@ -120,12 +136,13 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     return table.macs, table.flops or 0
 
 
-def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int) -> Training:
+def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int, masks: int) -> Training:
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(paths_of(module), formulas)
     live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
     sites.remember_gradients()
     mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants)
+    mode.most_filled = masks
     with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), mode:
         outputs = inputs.call(module)
         if (
@@ -135,7 +152,7 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
         forward = _totals(sites)
         loss = _sum_of(torch.sum, outputs)
         begun = _totals(sites)
-        torch.autograd.grad(loss, _leaves(loss))
+        _differentiate(loss)
         done = _totals(sites)
     return Training(
         forward_macs=forward[0],
@@ -160,8 +177,11 @@ def _sum_of(reduced: Callable[[torch.Tensor], torch.Tensor], outputs: object) ->
     return total.real if total.is_complex() else total
 
 
-def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:
-    """Whatever the loss depends on that wants a gradient: parameters and inputs, also such that the forward got elsewhere."""
+def _differentiate(loss: torch.Tensor) -> None:
+    """Run the backward to whatever wants a gradient: parameters and inputs, also such that the forward got elsewhere.
+
+    It leaves no gradients, but those of parameters that only a reentrant checkpoint sees.
+    """
     found: list[torch.Tensor] = []
     waiting: list[Any] = [loss.grad_fn]
     seen = {loss.grad_fn, None}
@@ -172,7 +192,13 @@ def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:
         following = {after for after, _ in node.next_functions} - seen
         seen |= following
         waiting.extend(following)
-    return found
+    if not any(node.name() == CHECKPOINT for node in seen if node is not None):
+        torch.autograd.grad(loss, found)
+        return
+    before = [tensor.grad for tensor in found]
+    loss.backward()  # type: ignore[no-untyped-call]  # grad() is not possible here
+    for tensor, gradient in zip(found, before, strict=True):
+        tensor.grad = gradient
 
 
 def _totals(sites: CallSites) -> tuple[int, int]:

@@ -215,8 +215,13 @@ def test_inputs_by_name_and_several_outputs(tmp_path: Path) -> None:
     with model.stepping(model.put(Inputs(kwargs={"right": b, "left": a}))) as step:
         outputs = model.host_outputs(step())
     assert isinstance(outputs, dict)
-    assert set(outputs) == {"difference", "twice"}  # what is no floating-point number is left out
     np.testing.assert_allclose(outputs["difference"], a - b, rtol=1e-6)
+    np.testing.assert_array_equal(outputs["flag"], a > b)
+    assert {name: array.dtype.name for name, array in outputs.items()} == {
+        "difference": "float32",
+        "flag": "bool",
+        "twice": "float32",
+    }
 
 
 def test_the_kernel_of_a_model_of_transposed_convolutions(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -257,13 +259,17 @@ def test_checkpoints_save_memory() -> None:
     assert saving.peak_bytes < 0.6 * plain.peak_bytes
 
 
-def test_reentrant_checkpoints_are_counted_or_say_why_not() -> None:
-    counted = count_training(Checkpointed(True), Inputs((torch.zeros(3, 4, requires_grad=True),)))
-    if counted.estimated is None:
-        assert counted.backward_macs == 2 * 48 + 2 * 24 + 48
-    else:
-        assert "use_reentrant" in counted.estimated
-        assert counted.backward_macs == 2 * counted.forward_macs
+def test_reentrant_checkpoints_are_computed_again() -> None:
+    """The input of the first wants a gradient, without which torch gives none to what is inside."""
+    given = torch.zeros(3, 4, requires_grad=True)
+    assert macs(Checkpointed(True), 3, 4, grad=True) == (48 + 24, 2 * 48 + 2 * 24 + 48)
+    assert macs(Checkpointed(True, depth=2), 3, 4, grad=True) == (2 * 48 + 24, 2 * (2 * 48 + 48) + 2 * 24)
+    module = Checkpointed(True)
+    plain = macs(Checkpointed(False), 3, 4, grad=True)
+    assert (count_training(module, Inputs((given,))).backward_macs, given.grad) == (plain[1], None)
+    assert all(parameter.grad is None for parameter in module.parameters())
+    reentrant, other = step(Checkpointed(True, 8), 100, 4, grad=True), step(Checkpointed(False, 8), 100, 4, grad=True)
+    assert reentrant.backward_flops == other.backward_flops
 
 
 # What cannot be counted
@@ -446,6 +452,38 @@ def test_what_a_forward_does_outside_the_model_has_a_backward_too() -> None:
     assert (counted.forward_macs, counted.backward_macs) == (2 * 32, 3 * 32)
 
 
+class Packed(nn.Module):
+    """A recurrent network on sequences of different lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.RNN(4, 6, batch_first=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        padded, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        return padded
+
+
+@pytest.mark.parametrize("batch", [1, 4000])
+def test_packed_sequences_go_back_too(batch: int) -> None:
+    """10 steps of three sequences: a gradient of W and of U in each, and of h in the 7 that follow others."""
+    lengths = torch.tensor([5, 2, 3] * batch)
+    counted = count_training(Packed(), Inputs((torch.zeros(3 * batch, 5, 4), lengths)))
+    assert counted.estimated is None
+    assert counted.forward_macs == batch * 10 * 6 * (4 + 6)
+    assert counted.backward_macs == batch * (10 * 6 * 4 + 10 * 36 + 7 * 36)
+
+
+def test_each_operand_of_a_bilinear_form_costs_as_much_as_the_forward() -> None:
+    """38 samples, 5 and 7 numbers, 3 outputs: contracted over the first numbers, then over the second."""
+    forward = 38 * 3 * (5 + 1) * 7
+    for wants in (False, True):
+        inputs = Inputs(tuple(torch.zeros(38, width, requires_grad=wants) for width in (5, 7)))
+        counted = count_training(nn.Bilinear(5, 7, 3), inputs)
+        assert (counted.forward_macs, counted.backward_macs) == (forward, (3 if wants else 1) * forward)
+
+
 class Formulated(nn.Linear):
     """Has a formula below."""
 
@@ -455,3 +493,39 @@ def test_a_formula_holds_for_the_forward_of_a_step_too() -> None:
     counted = count_training(Formulated(4, 4), Inputs((TensorSpec((2, 4)),)), formulas)
     assert (counted.forward_macs, counted.forward_flops) == (1000, 3000)
     assert counted.backward_macs == 32
+
+
+COUNTED_TWICE = """
+import sys
+import torch
+from torch import nn
+from sweeprof.backends.torch.counting import count_layers
+from sweeprof.backends.torch.training import count_training
+from sweeprof.measuring.inputs import Inputs, TensorSpec
+
+class Log(nn.Linear):
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.logaddexp(super().forward(x), x)
+        return x
+
+class Mean(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(super().forward(x).relu()).relu().mean((2, 3))
+
+assert "torch._dynamo" not in sys.modules
+inputs = Inputs((TensorSpec((4, 64, 32, 32)),))
+count, module = {"forward": (count_layers, Log(32, 32)), "training": (count_training, Mean(64, 64, 1))}[sys.argv[1]]
+print(*(count(module, inputs).liveness.peak_bytes for _ in range(2)))
+assert "torch._dynamo" in sys.modules
+"""
+
+
+@pytest.mark.parametrize("kind", ["forward", "training"])
+def test_the_import_of_the_compiler_keeps_nothing_alive_that_is_counted(kind: str) -> None:
+    """Shape rules of torch import it when they first run, as in the process of a trial."""
+    done = subprocess.run([sys.executable, "-c", COUNTED_TWICE, kind], capture_output=True, text=True, check=True)
+    first, again = map(int, done.stdout.split())
+    assert first == again
+    if kind == "forward":  # the input of logaddexp, its other input and its result
+        assert first == 3 * 4 * 64 * 32 * 32 * 4

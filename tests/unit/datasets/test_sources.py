@@ -152,6 +152,54 @@ def test_a_table_of_numbers_and_texts(tmp_path: Path) -> None:
     assert (chosen.inputs.tolist(), chosen.targets) == ([2.5], None)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_of_categories_and_several_targets(tmp_path: Path, suffix: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    columns = {"city": ["Bern", "Aarau", "Bern"], "age": [30, 40, 50], "sick": [True, False, True], "dose": [0.5, 1, 2]}
+    table, path = pandas.DataFrame(columns), tmp_path / f"test{suffix}"
+    if suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+    split = read(Table(path=str(path), categories=["city"], targets=["sick", "dose"]))
+    assert split.inputs.tolist() == [[1, 30], [0, 40], [1, 50]]
+    assert split.targets.tolist() == [[1, 0.5], [0, 1], [1, 2]]
+    one = read(Table(path=str(path), inputs=["age", "dose"], targets="sick"))
+    assert (one.targets.tolist(), one.targets.dtype) == ([1, 0, 1], np.int64)
+    assert read(Table(path=str(path), inputs="age", targets=["sick"])).targets.tolist() == [[1], [0], [1]]
+    with pytest.raises(DatasetError, match=r"no number in column 'city', but 'Bern': .*dataset\.categories"):
+        read(Table(path=str(path), targets="dose"))
+    with pytest.raises(DatasetError, match=r"dataset\.categories: 'citty' is not a column"):
+        read(Table(path=str(path), categories=["citty"]))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_table_of_lists_of_different_lengths(tmp_path: Path, suffix: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    table, path = pandas.DataFrame({"ids": [[1, 2, 3], [4]], "tags": [[0, 1, 2], [3]]}), tmp_path / f"test{suffix}"
+    if suffix == ".jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path)
+    split = read(Table(path=str(path), inputs="ids", targets="tags", collate="pad"))
+    ids, tags = split.batch(np.arange(2))
+    assert (ids.tolist(), tags.tolist()) == ([[1, 2, 3], [4, 0, 0]], [[0, 1, 2], [3, -100, -100]])
+    assert tags.dtype == np.int64
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_missing_label_is_no_class(tmp_path: Path, suffix: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    table, path = pandas.DataFrame({"x": [1.0, 2, 3], "kind": ["no", None, "yes"]}), tmp_path / f"test{suffix}"
+    if suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+    with pytest.raises(DatasetError, match=r"row 1 of .* has no value in column 'kind'"):
+        read(Table(path=str(path), targets="kind"))
+    assert read(Table(path=str(path), targets="kind", limit=1)).targets.tolist() == [0]
+
+
 def test_arrays_by_usual_names_and_by_their_own(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {
         "x_test": np.arange(6.0).reshape(3, 2),

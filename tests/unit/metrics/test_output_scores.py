@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from support.fakes import composed_of
 from support.plans import fake_plan, sweep_folder
@@ -121,6 +122,103 @@ def largest(outputs: Any, targets: Any, scale: float = 1.0) -> Any:
     return scale * outputs.max()
 
 
+BOXES = np.array([[0, 0, 2, 2], [4, 4, 8, 8], [1, 1, 2, 3]], np.float32)
+KINDS = np.array([1, 2, 1])
+
+
+class Recall:
+    """Share of the true boxes that one of the same class overlaps by half; takes what detectors of torchvision return."""
+
+    higher_is_better = True
+
+    def __init__(self) -> None:
+        self.found: list[bool] = []
+
+    def update(self, outputs: Any, targets: Any) -> None:
+        assert len(outputs) == len(targets)
+        for image, truth in zip(outputs, targets, strict=True):
+            assert image["labels"].dtype == np.int64
+            for box, label in zip(truth["boxes"], truth["labels"], strict=True):
+                same = image["boxes"][image["labels"] == label]
+                self.found.append(any(overlap(box, one) >= 0.5 for one in same))
+
+    def compute(self) -> float:
+        return float(np.mean(self.found))
+
+
+def overlap(one: Any, other: Any) -> float:
+    sides = np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2])
+    common = float(np.prod(np.maximum(sides, 0)))
+    return common / float(np.prod(one[2:] - one[:2]) + np.prod(other[2:] - other[:2]) - common)
+
+
+class Detector(torch.nn.Module):
+    """Finds all but the last of the boxes that it is given, and takes the second for one of another class."""
+
+    def forward(self, images: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+        kinds = torch.tensor([1, 1, 1])
+        return [{"boxes": image[:-1], "labels": kinds[: len(image) - 1], "scores": image[:-1, 0]} for image in images]
+
+
+def test_of_a_detector_a_metric_gets_boxes_and_labels_of_each_image() -> None:
+    """Each image has another number of boxes: of 3 the first is found, of 2 the only one that is left."""
+    images = [torch.tensor(BOXES), torch.tensor(BOXES[:2])]
+    truth = [{"boxes": BOXES, "labels": KINDS}, {"boxes": BOXES[:2], "labels": KINDS[:2]}]
+    node = {"_target_": Recall(), "output": "all", "target": "all"}
+    data = [((images,), truth), ((images[1:],), truth[1:])]
+    profiler = Profiler(Detector(), data=data, quality={"recall": node})
+    assert profiler.compute("quality/recall").value == pytest.approx(3 / 7)
+    assert "not one" in (profiler.compute("quality/accuracy").reason or "")
+
+
+def test_which_target() -> None:
+    node = {"_target_": f"{HERE}.share_right", "argmax": True}
+    targets = {"wrong": 1 + CLASSES, "right": LOGITS.argmax(axis=1)}
+    assert number(node, (LOGITS, targets)) < 1.0
+    assert number({**node, "target": "right"}, (LOGITS, targets)) == 1.0
+    assert number({**node, "target": 1}, (LOGITS, tuple(targets.values()))) == 1.0
+    found = scored({**node, "target": "rigth"}, (LOGITS, targets))["one"]
+    assert "quality.one.target" in found["reason"]
+    assert "'right'" in found["reason"]
+
+
+def test_a_function_gets_all_outputs_and_targets_by_name() -> None:
+    node = {"_target_": f"{HERE}.all_named", "output": "all", "target": "all"}
+    outputs = {"logits": LOGITS, "ids": CLASSES, "loss": np.float32(2).reshape(())}
+    targets = {"classes": CLASSES, "sizes": (CLASSES, LOGITS)}
+    assert number(node, (outputs, targets), (outputs, targets)) == 8
+    varying = scored(node, (outputs, targets), ({"logits": LOGITS}, targets))["one"]
+    assert "the batches have different names: use a class" in varying["reason"]
+
+
+def all_named(outputs: Any, targets: Any) -> float:
+    assert {name: (array.shape, array.dtype.kind) for name, array in outputs.items()} == {
+        "logits": ((8, 3), "f"),
+        "ids": ((8,), "i"),
+        "loss": ((2,), "f"),
+    }
+    assert [array.shape for array in targets["sizes"]] == [(8,), (8, 3)]
+    return len(targets["classes"])
+
+
+def test_one_of_several_outputs_is_evaluated_whatever_else_there_is() -> None:
+    """Whole numbers are no scores: they are given to metrics that name them."""
+    outputs = {"ids": 7 * CLASSES, "scores": LOGITS}
+    assert number({"_target_": f"{HERE}.largest"}, (outputs, CLASSES)) == 5.0
+    assert number({"_target_": f"{HERE}.largest", "output": "ids"}, (outputs, CLASSES)) == 14.0
+
+
+def test_the_most_likely_class_for_any_form_of_targets() -> None:
+    """One class each with an axis of its own, one-hot, and one logit that decides between two classes."""
+    node = {"_target_": f"{HERE}.share_right", "argmax": True}
+    assert number(node, (LOGITS, CLASSES[:, None])) == 0.75
+    assert number(node, (LOGITS, np.eye(3, dtype=np.float32)[CLASSES])) == 0.75
+    logits = np.array([[2.0], [-1.0], [3.0]], np.float32)
+    assert number(node, (logits, np.array([1, 0, 0]))) == pytest.approx(2 / 3)
+    f1 = classification("MulticlassF1Score", num_classes=3)
+    assert number(f1, (LOGITS, CLASSES[:, None])) == number(f1, (LOGITS, CLASSES))
+
+
 def test_a_function_gets_everything_once_with_its_options() -> None:
     node = {"_target_": f"{HERE}.largest", "scale": 2.0, "better": "lower"}
     found = scored(node, (LOGITS[:1], CLASSES[:1]), (LOGITS[1:], CLASSES[1:]))["one"]
@@ -204,6 +302,7 @@ class Plain:
         ({"f1": {}}, r"quality.f1._target_"),
         ({"f1": {"_target_": "a.b", "better": "hihger"}}, "quality.f1.better.*'higher'"),
         ({"f1": {"_target_": "a.b", "argmax": 1}}, "quality.f1.argmax"),
+        ({"f1": {"_target_": "a.b", "argmax": True, "output": "all"}}, "needs one output and one target"),
     ],
 )
 def test_configs_of_another_form(nodes: object, message: str) -> None:

@@ -67,6 +67,22 @@ def test_an_axis_of_the_training_step_needs_one(axis: str) -> None:
     assert len(planned(axis.partition(",")[0]).combinations) == 1
 
 
+def test_a_loss_and_an_optimizer_of_the_users_key_by_key() -> None:
+    """As a model and its arguments: none of these keys is in the default config, in which both are names."""
+    plan = planned(
+        "mode=training",
+        "training.loss._target_=operator.sub",
+        "training.optimizer._target_=torch.optim.SGD",
+        "training.optimizer.lr=0.1,0.01",
+    )
+    assert [c.config["training"] for c in plan.combinations] == [
+        {"loss": {"_target_": "operator.sub"}, "optimizer": {"_target_": "torch.optim.SGD", "lr": rate}}
+        for rate in (0.1, 0.01)
+    ]
+    with pytest.raises(UserError, match=r"training\.optimizer\._target_: None is not the dotted name"):
+        planned("mode=training", "training.optimizer.lr=0.1")
+
+
 def test_an_axis_that_the_command_line_narrowed_to_one_value_is_no_mistake() -> None:
     assert list(mode_problems({"training.optimizer": ["adamw"]}, ["inference"])) == []
 

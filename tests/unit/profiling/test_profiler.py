@@ -748,6 +748,20 @@ def test_options_of_a_training_footprint() -> None:
     assert made.compute("memory/footprint_est_bytes_train").value == params + peak
 
 
+def test_an_optimizer_has_no_states_of_frozen_parameters() -> None:
+    """As where only adapters or heads are trained."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(4, 3))
+    model[0].requires_grad_(False)
+    model[1].weight.requires_grad_(False)
+    made = sweeprof.Profiler(model, inputs=(2, 8))
+    found = [made.compute("memory/footprint_est_bytes_train", optimizer_states=n).value or 0 for n in (0, 2)]
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.zeros(2, 8)).sum().backward()
+    optimizer.step()
+    states = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
+    assert found[1] - found[0] == sum(value.nbytes for value in states) == 2 * 4 * (4 + 4 * 3 + 3)
+
+
 def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
     made = profiler()
     cases: list[tuple[Callable[[], Any], str]] = [
@@ -1405,6 +1419,31 @@ def test_a_generator_of_batches() -> None:
     made = sweeprof.Profiler(Scores(), data)
     assert made.compute("compute/macs").value == 0
     assert made.compute("quality/accuracy").value == 0.75
+
+
+class Losing(nn.Module):
+    """Computes its loss of the labels, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:
+        logits = self.linear(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_an_input_pattern_may_pass_the_labels_of_a_mapping() -> None:
+    data = [{"x": torch.randn(5, 4), "labels": torch.tensor([0, 1, 2, 0, 1])}]
+    model = Losing()
+
+    def pattern(batch: Any) -> sweeprof.Inputs:
+        return sweeprof.Inputs(kwargs=batch)
+
+    profiler = sweeprof.Profiler(model, data, input_pattern=pattern, mode="training", loss="own", protocol=QUICK)
+    assert profiler.compute("latency/backward").value
+    right = (model.linear(data[0]["x"]).argmax(1) == data[0]["labels"]).float().mean()
+    assert profiler.compute("quality/accuracy").value == pytest.approx(float(right))
 
 
 def test_an_input_pattern() -> None:
