@@ -357,7 +357,8 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
     """Return what changed since another sweep; only verdicts count."""
     assert comparison.against is not None
     when = _day(comparison.against.created, comparison.created)
-    if metric is None or not cases:
+    without_ratio = [] if metric is None else _changed_without_ratio(comparison, metric)
+    if metric is None or not (cases or without_ratio):
         yield f"No combination can be compared with {one_line(comparison.against.label)} of {when}."
         return
     tell = combination_namer(comparison)
@@ -377,6 +378,12 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
             parts.append(
                 f"{len(found)} of {len(cases)} combinations are {word}, at most {_amount(most.ratio)} ({name})"
             )
+    for row, cell in without_ratio[:MOST_EXCEPTIONS]:
+        unit = text_unit(metric.name, metric.unit)
+        before, now = (scaled(value, unit) for value in (cell.base, cell.measurement.value) if value is not None)
+        parts.append(f"{tell(row.axes)} is {cell.verdict} ({before} → {now})")
+    if len(without_ratio) > MOST_EXCEPTIONS:
+        parts.append(f"{len(without_ratio) - MOST_EXCEPTIONS} more differ so from a value that is zero or negative")
     if not parts:
         parts.append(_unchanged(metric, len(cases), is_certain=len(certain) == len(cases)))
     subject = "" if metric.name in STEPS else f"by {metric_title(metric, comparison.rows)}, "
@@ -390,6 +397,18 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
             others.append(f"{metric_title(info, comparison.rows)} in {count}")
     if others:
         yield f"Also worse: {', '.join(others)}."
+
+
+def _changed_without_ratio(comparison: Comparison, metric: MetricInfo) -> list[tuple[Row, Cell]]:
+    """Return the rows that are better or worse by a metric, and that are no cases: a value is zero or negative."""
+    found = []
+    for row in comparison.rows:
+        cell = row.cells.get(metric_of(row, metric))
+        if cell is None or cell.verdict not in ("better", "worse") or not (row.has_values and row.baseline_has_values):
+            continue
+        if cell.ratio is None or not math.isfinite(cell.ratio) or cell.ratio <= 0:
+            found.append((row, cell))
+    return sorted(found, key=lambda pair: pair[1].verdict != "worse")
 
 
 def _unchanged(metric: MetricInfo, count: int, is_certain: bool) -> str:
@@ -414,6 +433,10 @@ def _lacking(comparison: Comparison) -> Iterator[str]:
         if absent:
             verb, such_as = ("is", "") if len(absent) == 1 else ("are", "such as ")
             yield f"{_combinations(len(absent))} {verb} missing ({such_as}{tell(absent[0])})."
+        titles = [metric_title(info, comparison.rows) for info in comparison.against.absent_metrics]
+        if titles:
+            more = f" and {len(titles) - MOST_NAMES} more" if len(titles) > MOST_NAMES else ""
+            yield f"No longer measured: {', '.join(titles[:MOST_NAMES])}{more}."
     elif comparison.baseline:
         sides: dict[str, list[Row]] = {}
         for row in comparison.rows:

@@ -10,6 +10,7 @@ from typing import Literal
 from sweeprof.report.cells import axis_number, axis_text, is_training, one_line, unit_suffix, value_of
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import Better, MetricInfo, Number
+from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 
 MODEL_AXIS = "model"
 
@@ -118,8 +119,6 @@ _WHERE_ANY = (
 _STEP, _FORWARD = "latency/iteration", "latency/forward"
 SAMPLES_PER_S = "throughput/samples_per_s"
 _PER_S = re.compile(r"throughput/\w+_per_s")
-_TO_ITSELF = "quality/agreement"
-"""Is a difference to the baseline already; within a sweep the baseline's own is none, which is no better."""
 _PRECISION = "backend.precision"
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
 
@@ -185,9 +184,12 @@ def _is_own(metric: str) -> bool:
 
 
 def called_metrics(comparison: Comparison) -> list[MetricInfo]:
-    """The metrics of :func:`shown_metrics` whose verdicts count: each figure once, and none against a baseline that is none."""
+    """The metrics of :func:`shown_metrics` whose verdicts count: each figure once.
+
+    Within a sweep the baseline's outputs have no difference from themselves, which is no better.
+    """
     shown = [info for info in shown_metrics(comparison) if not is_throughput(info.name)]
-    return [info for info in shown if comparison.against is not None or info.name != _TO_ITSELF]
+    return [info for info in shown if comparison.against is not None or info.name != OUTPUT_DIFFERENCE]
 
 
 def is_optional(metric: str) -> bool:
@@ -251,7 +253,7 @@ def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list
 def _rank(metric: str, rows: Sequence[Row]) -> int:
     if not _any(rows, metric):
         return _WITHOUT_VALUES_RANK
-    if metric == _TO_ITSELF and len({str(row.axes.get(_PRECISION)) for row in rows}) > 1:
+    if metric == OUTPUT_DIFFERENCE and len({str(row.axes.get(_PRECISION)) for row in rows}) > 1:
         return _RATIO_RANK  # a faster precision is of use only where the outputs agree
     if metric in _HEADLINE or is_throughput(metric):
         return _HEADLINE.get(metric, _HEADLINE[SAMPLES_PER_S])[1]

@@ -276,6 +276,8 @@ class ComparedSweep:
     """Of the configs of combinations that were matched, what differs, by dotted key."""
     absent: tuple[Json, ...] = ()
     """Axes of the combinations that only the other sweep has."""
+    absent_metrics: tuple[MetricInfo, ...] = ()
+    """Metrics of which only the other sweep has values, among the combinations that were matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,8 +425,8 @@ def compare_rows(
     Args:
         rows: without cells.
         measurements: by combination id and metric name.
-        threshold: of metrics without one of their own; None: nothing is decided.
-        thresholds: by metric name.
+        threshold: of metrics without one of their own; None: nothing with rounds is decided.
+        thresholds: by metric name; they apply to values without rounds, too.
     """
     by_id = {row.combination_id: row for row in rows}
     filled = []
@@ -469,7 +471,7 @@ def compared_row(
         repeated_confidence(most_rounds) if most_rounds else CONFIDENCE,
     )
     cells = {
-        name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing)
+        name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing, thresholds.get(name))
         for name, value in measurements.items()
     }
     return dataclasses.replace(

@@ -17,7 +17,7 @@ from sweeprof.results.compare import (
     distinct,
     key_of,
 )
-from sweeprof.results.measurement import Measurement
+from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Json
 
 _IGNORED = ("preload", "preload_for")
@@ -52,6 +52,7 @@ def set_against(sweep: Comparison, base: Comparison, label: str) -> Comparison:
         software=changed(sweep.environment, base.environment),
         settings=_settings(sweep, base, partners),
         absent=tuple(row.axes for row in base.rows if row.combination_id not in matched),
+        absent_metrics=_absent_metrics(sweep, base, partners),
     )
     return dataclasses.replace(sweep, rows=tuple(rows), against=against, threshold=threshold, thresholds=thresholds)
 
@@ -91,6 +92,18 @@ def _partners(sweep: Comparison, base: Comparison) -> dict[str, Row]:
 def _place(comparison: Comparison, row: Row, axes: Sequence[str]) -> str:
     """Values of the axes of either sweep; what is no axis here has the config's value."""
     return json.dumps([setting(comparison, row, axis) for axis in axes], sort_keys=True, default=str)
+
+
+def _absent_metrics(sweep: Comparison, base: Comparison, partners: Mapping[str, Row]) -> tuple[MetricInfo, ...]:
+    """Return the metrics that ``sweep`` does not measure, and of which a counterpart of its rows has a value."""
+    known = {info.name for info in sweep.metrics}
+    measured = {
+        name
+        for row in partners.values()
+        for name, cell in row.cells.items()
+        if cell.measurement.value is not None and row.has_values
+    }
+    return tuple(info for info in base.metrics if info.name in measured - known)
 
 
 def _settings(sweep: Comparison, base: Comparison, partners: Mapping[str, Row]) -> dict[str, tuple[ValuePair, ...]]:

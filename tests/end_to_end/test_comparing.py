@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -62,6 +63,60 @@ def test_a_regression_fails_the_gate_and_is_told(nights: Path) -> None:
 def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ...], code: int) -> None:
     ran = compare(nights, *arguments)
     assert ran.code == code, ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [((), 0), (("--fail-on", "missing"), 3), (("--fail-on", "missing", "--metric", "latency"), 0)],
+)
+def test_a_metric_that_the_new_sweep_does_not_measure_is_missing(
+    nights: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    newest = max((nights / "outputs" / "adhoc").iterdir())
+    data = json.loads((newest / "comparison.json").read_text())
+    data["metrics"] = [info for info in data["metrics"] if info["name"] != "params/total"]
+    for row in data["rows"]:
+        del row["cells"]["params/total"]
+    data["sweep_id"] = "s2"
+    (nights / "fewer.json").write_text(json.dumps(data))
+    ran = compare(nights, "last", "fewer.json", *arguments)
+    assert ran.code == code, ran.out + ran.err
+    assert ("only measured there: parameters" in ran.out) == ("--metric" not in arguments)
+    assert ("Missing (1)\nall  parameters  measured → not measured" in ran.out) == ("--metric" not in arguments)
+
+
+def test_a_junit_report_has_a_test_for_each_metric_of_each_combination(nights: Path) -> None:
+    assert compare(nights, "last~1", "last", "--fail-on", "worse,missing", "--junit", "x.xml").code == 3
+    suite = ElementTree.parse(nights / "x.xml").getroot()
+    outcomes = {
+        (case.get("classname"), case.get("name")): child.tag if (child := next(iter(case), None)) is not None else "ok"
+        for case in suite
+    }
+    assert outcomes == {
+        ("batch_size=1", "latency"): "failure",
+        ("batch_size=1", "MACs"): "ok",
+        ("batch_size=1", "parameters"): "ok",
+        ("batch_size=2", "status"): "failure",
+        ("batch_size=4", "status"): "system-out",
+    }
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "2", "0")
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert str(failure.get("message")).startswith("worse: 1.00 ms → 1.10 ms, ×1.10")
+
+
+def test_a_sweep_that_fails_the_gate_is_not_tagged(nights: Path) -> None:
+    def tagged() -> str:
+        return (nights / "outputs" / ".tags" / "nightly").read_text()
+
+    before = tagged()
+    failed = compare(nights, "tag:nightly", "last", "--fail-on", "worse", "--tag", "nightly")
+    assert failed.code == 3
+    assert "tag:nightly is not set" in failed.out
+    assert tagged() == before
+    passed = compare(nights, "last", "last~1", "--fail-on", "worse", "--tag", "good")
+    assert passed.code == 0
+    assert (nights / "outputs" / ".tags" / "good").read_text() == before
 
 
 @pytest.mark.parametrize(("thresholds", "code"), [((), 0), (("--threshold", "5%"), 3)])

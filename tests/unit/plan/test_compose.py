@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -227,6 +228,17 @@ def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.Monkey
     lines = cast("io.StringIO", composer.live.file).getvalue().splitlines()
     counted = [found for line in lines if (found := re.fullmatch(r"planning: ([\d,]+) of 1,600 combinations", line))]
     assert len({found[1] for found in counted}) > 1, lines
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_line_of_planning_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.01)
+    out = io.StringIO()
+    with progress.PlanningDisplay(Console(file=out, width=200)) as display:
+        display.total = 1
+        display.advance()
+        time.sleep(0.1)
+    assert out.getvalue() == "planning: checking 1 combination\n"
 
 
 def test_the_command_line_overrides_what_a_sweep_file_gives_the_sweeper() -> None:

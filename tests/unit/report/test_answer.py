@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from support.drawn import drawn
+from support.odd import build
 from support.samples import comparison as sample
 from sweeprof.report.answer import Answer, answer
 from sweeprof.report.changes import changes_of, print_changes
@@ -374,6 +375,31 @@ def test_results_that_are_gone_since_another_sweep() -> None:
         "Since 20 November: the latency has not changed. 2 combinations have no result any more (such as batch_size=8: oom). "
         f"1 combination is missing (batch_size=512). {SURE}"
     )
+
+
+def test_a_value_that_fell_to_zero_is_told() -> None:
+    def night(*accuracies: float) -> Comparison:
+        points = [{"batch_size": size} for size in range(1, len(accuracies) + 1)]
+        values = [{"quality/accuracy": value} for value in accuracies]
+        return build(points, {"quality/accuracy": ("ratio", "higher")}, values)
+
+    before = dataclasses.replace(night(0.97, 0.97), sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    assert answer(set_against(night(0.97, 0), before, "nightly")).finding == (
+        "Since 20 November: by accuracy, batch_size=2 is worse (0.9700 → 0)."
+    )
+    alone = dataclasses.replace(night(0.97), sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    assert answer(set_against(night(0), alone, "nightly")).finding == (
+        "Since 20 November: by accuracy, batch_size=1 is worse (0.9700 → 0)."
+    )
+
+
+def test_a_metric_that_is_no_longer_measured_is_told() -> None:
+    names = ("quality/accuracy", "params/total")
+    before = build([{"model": "a"}], dict.fromkeys(names, ("ratio", "higher")), [dict.fromkeys(names, 1)])
+    now = build([{"model": "a"}], {"params/total": ("ratio", "higher")}, [{"params/total": 1}])
+    before = dataclasses.replace(before, sweep_id="s0")
+    assert answer(set_against(now, before, "nightly")).finding.endswith("No longer measured: accuracy.")
+    assert "No longer" not in answer(set_against(before, now, "nightly")).finding
 
 
 def test_a_side_without_results_is_named() -> None:

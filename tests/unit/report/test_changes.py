@@ -57,3 +57,27 @@ def test_what_is_measured_once_is_told_only_where_it_differs(
 ) -> None:
     new = set_against(once(peak, threshold), once(100, None), "last")
     assert [change.kind for change in changes_of(new, new.metrics).changes] == told
+
+
+def test_a_threshold_of_its_own_is_a_tolerance_of_accuracy_and_of_a_peak() -> None:
+    def night(accuracy: float, peak: int) -> Comparison:
+        made = build(
+            [{"model": "a"}],
+            {"quality/accuracy": ("ratio", "higher"), PEAK: ("B", "lower")},
+            [{"quality/accuracy": accuracy, PEAK: peak}],
+            threshold=0.05,
+        )
+        cell = made.rows[0].cells[PEAK]
+        once = dataclasses.replace(cell, measurement=dataclasses.replace(cell.measurement, estimator="high-water mark"))
+        row = dataclasses.replace(made.rows[0], cells={**made.rows[0].cells, PEAK: once})
+        return dataclasses.replace(made, rows=(row,))
+
+    def told(now: Comparison, **thresholds: float) -> dict[str, str]:
+        names = {"accuracy": "quality/accuracy", "peak": PEAK}
+        own = dataclasses.replace(now, thresholds={names[name]: value for name, value in thresholds.items()})
+        compared = set_against(own, night(0.98, 100), "last")
+        return {change.metric: change.kind for change in changes_of(compared, compared.metrics).changes}
+
+    assert told(night(0.979, 150)) == {"quality/accuracy": "worse", PEAK: "unclear"}
+    assert told(night(0.979, 150), accuracy=0.01, peak=0.6) == {}
+    assert told(night(0.94, 150), accuracy=0.01, peak=0.2) == {"quality/accuracy": "worse", PEAK: "worse"}
