@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     base = read_sweep(located(options.base, place, "BASE"), options.base, "BASE", options.trust)
     new = read_sweep(located(options.new, place, "NEW"), options.new, "NEW", options.trust)
     compared = set_against(_with_thresholds(new, options.threshold), base, options.base)
-    metrics = _metrics(options.metric, new)
+    metrics = _metrics(options.metric, new, base)
     if new == base:  # a nightly check that compares a sweep with itself would succeed every night
         message = f"is the same sweep as BASE ({options.base}), in which nothing can have changed: name two sweeps."
         raise UserError([Problem("NEW", options.new, message)])
@@ -115,11 +115,12 @@ def _kinds(fail_on: str | None) -> list[str]:
     return kinds
 
 
-def _metrics(given: Sequence[str], new: Comparison) -> list[MetricInfo]:
-    """Return the metrics to compare: those named, else those that the tables of the sweep show."""
-    if not given:
-        return shown_metrics(new)
+def _metrics(given: Sequence[str], new: Comparison, base: Comparison) -> list[MetricInfo]:
+    """Return the metrics to compare: those named, else those that the tables of either sweep show, as far as NEW measures them."""
     names, infos = metric_names(new.metrics), {info.name: info for info in new.metrics}
+    if not given:  # of a metric that has no value any more, only the tables of BASE have a column
+        shown = dict.fromkeys(info.name for info in (*shown_metrics(new), *shown_metrics(base)))
+        return [infos[name] for name in shown if name in infos]
     problems = [choice_problem("--metric", name, "metric of NEW", names) for name in given if name not in names]
     if problems:
         raise UserError(problems)

@@ -48,6 +48,14 @@ _HEADLINE: dict[str, tuple[str, int]] = {
     "memory/alloc_peak_bytes": ("peak allocated", 6),
     "memory/cuda_allocated_peak_bytes": ("peak GPU memory", 6),
     "quality/accuracy": ("accuracy", 4),
+    "quality/top5": ("top5 accuracy", 5),
+    "quality/topk": ("topk accuracy", 5),
+    "quality/loss": ("loss", 5),
+    "quality/perplexity": ("perplexity", 4),
+    "quality/miou": ("mean IoU", 4),
+    "quality/mse": ("mean squared error", 4),
+    "quality/mae": ("mean absolute error", 4),
+    "quality/r2": ("R2", 4),
     "quality/agreement": ("agreement", 7),
     "compute/macs_per_sample": ("MACs/sample", 8),
     "params/total": ("parameters", 8),
@@ -107,15 +115,14 @@ _BUILT_IN = (
     *("operators", "memory", "lines", "quality"),
 )
 """Families of which the headline metrics are shown; a user's own metric always is."""
-_NOT_HEADLINE = {
-    f"quality/{name}" for name in ("error", "top5", "topk", "loss", "perplexity", "miou", "mse", "mae", "r2")
-}
-"""Built-in metrics of quality that are shown only where there are few others; a metric that a config names always is."""
+_ONE_MINUS_ACCURACY = "quality/error"
+"""Built-in, but no headline metric: shown only where there are few others."""
 _WHERE_ANY = (
     *("latency/iteration", "latency/backward", "latency/update"),
     *("rate/mfu_train", "memory/cuda_allocated_peak_bytes"),
+    *(f"quality/{name}" for name in ("top5", "topk", "loss", "perplexity", "miou", "mse", "mae", "r2")),
 )
-"""Shown only where a row has a value: of inference, or of a model on the host, nobody expects them."""
+"""Shown only where a row has a value: of inference, of a model on the host, or of targets of another kind, nobody expects them."""
 _STEP, _FORWARD = "latency/iteration", "latency/forward"
 SAMPLES_PER_S = "throughput/samples_per_s"
 _PER_S = re.compile(r"throughput/\w+_per_s")
@@ -179,7 +186,7 @@ def _is_own(metric: str) -> bool:
     """True for a metric of the user."""
     family = metric.partition("/")[0]
     return metric not in _HEADLINE and (
-        family not in _BUILT_IN or (family == "quality" and metric not in _NOT_HEADLINE)
+        family not in _BUILT_IN or (family == "quality" and metric != _ONE_MINUS_ACCURACY)
     )
 
 

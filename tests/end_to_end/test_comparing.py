@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,8 @@ import pandas as pd
 import pytest
 
 from support.command import Ran, call_command, call_module
+from support.odd import build
+from sweeprof.results.measurement import Better
 
 FAKE = (
     *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "isolation=inline"),
@@ -128,6 +131,25 @@ def test_a_threshold_for_all_replaces_those_of_single_metrics(
     (nights / "lenient.json").write_text(json.dumps({**data, "thresholds": {"latency/forward": 0.4}}))
     ran = compare(nights, "last~1", "lenient.json", "--fail-on", "worse", *thresholds)
     assert ran.code == code, ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"), [(0.2, "loss (nat)  0.100 → 0.200"), (None, "loss (nat)  0.100 → no value: not measured")]
+)
+def test_a_loss_is_compared_beside_the_accuracy(tmp_path: Path, loss: float | None, told: str) -> None:
+    metrics: dict[str, tuple[str, Better]] = {
+        **dict.fromkeys(("quality/accuracy", "quality/top5", "compute/coverage"), ("ratio", "higher")),
+        **dict.fromkeys(("params/total", "compute/macs"), ("B", "lower")),
+        "quality/loss": ("nat", "lower"),
+    }
+    for name, value in (("before", 0.1), ("now", loss)):
+        values = {**dict.fromkeys(metrics, 1), "quality/loss": value}
+        given = {name: value for name, value in values.items() if value is not None}
+        made = dataclasses.replace(build([{"model": "a"}], metrics, [given]), sweep_id=name)
+        (tmp_path / f"{name}.json").write_text(json.dumps(made.to_dict()))
+    ran = compare(tmp_path, "before.json", "now.json", "--fail-on", "worse")
+    assert ran.code == 3, ran.out + ran.err
+    assert told in ran.out
 
 
 @pytest.mark.parametrize(
