@@ -245,3 +245,13 @@ def test_the_command_line_overrides_what_a_sweep_file_gives_the_sweeper() -> Non
     params = "hydra.sweeper.params={batch_size: '1,2', backend.threads: 3}"
     plan = planned(params, "batch_size=4,8")
     assert [(c.axes["batch_size"], c.config["backend"]["threads"]) for c in plan.combinations] == [(4, 3), (8, 3)]
+
+
+def test_names_of_config_files_may_have_any_letters(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    steps = {"my-größtes-模型": 1, "my-2": 2, "my own": 3}
+    for name, step_s in steps.items():
+        text = f"fake: {{_target_: sweeprof.backends.fake.FakeModel, step_s: {step_s}}}\n"
+        (tmp_path / "model" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    plan = planning.planned(["backend=fake", "dataset=synthetic", "tracking=none", "model=glob(my*)"], configs=tmp_path)
+    assert {c.axes["model"]: c.config["model"]["fake"]["step_s"] for c in plan.combinations} == steps
