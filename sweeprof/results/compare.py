@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from sweeprof.display import Displayed, Rows
+from sweeprof.display import Displayed, Rows, frame_of
 from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement, MetricInfo
@@ -18,6 +18,9 @@ from sweeprof.results.record import Failure, Json, Status, Stored, Warning, chec
 from sweeprof.results.statistics import CONFIDENCE, repeated_confidence
 from sweeprof.results.validation import damaged, validated
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Pairing, Verdict, compare_cell
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["MIN_ROUNDS", "Cell", "Comparison", "Excluded", "Row", "Verdict", "compare_cell", "compare_rows"]
 
@@ -364,6 +367,11 @@ class Comparison(Stored):
         """
         file = Path(path)
         return comparison_from(read_json(file / "comparison.json" if file.is_dir() else file))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per combination and metric, as in ``tables/measurements.csv``: axes, value, interval, verdict, reasons."""
+        frame: pandas.DataFrame = frame_of(self)
+        return frame
 
     def counts(self) -> dict[str, int]:
         """Rows per status, ``ok`` first; rows with some of their rounds count as ``incomplete``."""
