@@ -163,9 +163,7 @@ def _share(text: str) -> float | None:
 def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, report: str) -> None:
     """Print the changes, and write them to the files that were asked for; ``report``: as a JUnit report."""
     title = f"{given.new} compared with {given.base}"
-    out = console(PIPED_WIDTH, highlight=False)
-    print_changes(changes, title, out)
-    try:
+    try:  # first, because whoever reads the output may close it, as `head` does
         if given.json:
             words = {"headline": headline(changes), "answer": str(changes.answer)}
             data = {**compared.to_dict(), **dataclasses.asdict(changes), **words}
@@ -176,6 +174,7 @@ def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, re
             write_atomically(Path(given.junit), report)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from None
+    print_changes(changes, title, console(PIPED_WIDTH, highlight=False))
 
 
 def _tag(name: str, reference: str, key: str, place: Place) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -106,6 +109,17 @@ def test_a_junit_report_has_a_test_for_each_metric_of_each_combination(nights: P
     failure = suite.find("testcase/failure")
     assert failure is not None
     assert str(failure.get("message")).startswith("worse: 1.00 ms → 1.10 ms, ×1.10")
+
+
+def test_files_are_written_also_if_nobody_reads_the_output(nights: Path) -> None:
+    command = [sys.executable, "-m", "sweeprof", "compare", "last~1", "last", "--json", "closed.json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        subprocess.run(command, cwd=nights, stdout=writer, stderr=subprocess.DEVNULL, check=False)
+    finally:
+        os.close(writer)
+    assert json.loads((nights / "closed.json").read_text())["changes"]
 
 
 def test_a_sweep_that_fails_the_gate_is_not_tagged(nights: Path) -> None:
