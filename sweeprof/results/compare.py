@@ -241,6 +241,8 @@ class Row(Displayed):
         """:attr:`has_values` of the combination it is compared with."""
         return self.baseline_status == "ok" or self.baseline_is_incomplete
 
+    test_data: str | None = None
+    """The samples that quality was evaluated on, by their number and a digest of their targets; None if there is none."""
     precision_method: str | None = None
     """By which method the model got its precision, as its backend reports it: ``autocast``, ``torchao``."""
     failures: tuple[Failure, ...] = ()

@@ -62,6 +62,8 @@ REASONS: dict[str, str] = {
     "incomplete_count": "operators without a formula are missing from a count",
     "not_by_round": "the value is computed from all rounds together, so there are no values of single rounds to compare",
     "test_failed": "the ratio cannot be tested: a value is not positive, or the spread is too large",
+    "different_data": "the two sides were evaluated on different test data",
+    "different_unit": "the two sides have different units",
     "different_environment": "the two sides were measured in different environments",
 }
 """The meaning of each code of :attr:`Cell.verdict_reason`."""
@@ -123,6 +125,8 @@ def compare_cell(
     """
     if base is None or base.value is None or measurement.value is None:
         return Cell(measurement, base=base.value if base else None)
+    if measurement.unit != base.unit:  # of a metric that was changed between two sweeps
+        return Cell(measurement, None, None, "not_comparable", "different_unit", base=base.value)
     ratio = None if base.value == 0 else measurement.value / base.value
     if not measurement.rounds:
         return _without_rounds(measurement, base, ratio, own_threshold, pairing or Pairing())

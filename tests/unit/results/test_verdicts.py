@@ -94,6 +94,12 @@ def test_another_environment_is_not_comparable_but_hosts_of_one_kind_with_a_kern
     assert (cell.verdict_reason == "different_environment") == (verdict == "not_comparable")
 
 
+def test_values_in_different_units_are_not_comparable() -> None:
+    seconds, milliseconds = (Measurement("mine", unit, "lower", value) for unit, value in (("s", 0.001), ("ms", 1)))
+    cell = compare_cell(milliseconds, seconds, 0.05)
+    assert (cell.verdict, cell.verdict_reason, cell.ratio) == ("not_comparable", "different_unit", None)
+
+
 def test_what_is_counted_is_compared_on_any_host() -> None:
     own, base = (Measurement("params", "params", "lower", value) for value in (12, 10))
     assert compare_cell(own, base, 0.05, Pairing(False, ("processor",))).verdict == "worse"
