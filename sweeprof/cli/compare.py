@@ -108,7 +108,9 @@ def _shown(metrics: Sequence[MetricInfo], comparison: Comparison) -> tuple[Metri
 
 
 def _kinds(fail_on: str | None) -> list[str]:
-    kinds = [kind.strip() for kind in (fail_on or "").split(",") if kind.strip()]
+    if fail_on is None:
+        return []
+    kinds = [kind.strip() for kind in fail_on.split(",")]
     problems = [choice_problem("--fail-on", kind, "kind of change", KINDS) for kind in kinds if kind not in KINDS]
     if problems:
         raise UserError(problems)

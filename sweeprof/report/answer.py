@@ -551,6 +551,8 @@ def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confide
         reasons.append("interval too wide" + _share(codes["interval_crosses_threshold"], cases))
     if codes["different_environment"]:
         reasons.append(f"{codes['different_environment']} measured in another environment")
+    if codes["different_data"]:
+        reasons.append("different test data" + _share(codes["different_data"], cases))
     if codes["no_threshold"]:
         reasons.append("no threshold")
     if codes["measured_once"]:
@@ -574,7 +576,10 @@ def _noisy(comparison: Comparison) -> int:
     )
 
 
-_TOLD = ("too_few_rounds", "interval_crosses_threshold", "different_environment", "no_threshold", "measured_once")
+_TOLD = (
+    *("too_few_rounds", "interval_crosses_threshold", "different_environment", "different_data"),
+    *("no_threshold", "measured_once"),
+)
 """Codes of the reasons that :func:`_confidence` has words for."""
 
 

@@ -133,7 +133,9 @@ def test_a_sweep_that_fails_the_gate_is_not_tagged(nights: Path) -> None:
     assert tagged() == before
     passed = compare(nights, "last", "last~1", "--fail-on", "worse", "--tag", "good")
     assert passed.code == 0
-    assert (nights / "outputs" / ".tags" / "good").read_text() == before
+    good = nights / "outputs" / ".tags" / "good"
+    assert good.read_text() == before
+    good.unlink()
 
 
 @pytest.mark.parametrize(("thresholds", "code"), [((), 0), (("--threshold", "5%"), 3)])
@@ -184,6 +186,7 @@ def test_a_loss_is_compared_beside_the_accuracy(tmp_path: Path, loss: float | No
             "NEW: 'last' is the same sweep as BASE (adhoc/last), in which nothing can have changed",
         ),
         (("last", "last", "--fail-on", "wors"), "--fail-on: 'wors' is not a kind of change."),
+        (("last", "last", "--fail-on", ""), "--fail-on: '' is not a kind of change."),
         (("last", "last", "--metric", "latncy"), "Did you mean 'latency'?"),
         (("last", "last", "--threshold", "3"), "--threshold: '3' is not a fraction"),
         (("last", "--tag", "a/b"), "--tag: 'a/b' is not a tag"),

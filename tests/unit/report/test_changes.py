@@ -96,6 +96,7 @@ def test_quality_on_other_test_data_is_not_comparable() -> None:
     def told(before: str | None, now: str | None) -> tuple[dict[str, str], list[str]]:
         compared = set_against(night(0.5, now), night(1, before), "last")
         changes = changes_of(compared, compared.metrics)
+        assert ("(different test data)" in str(changes.answer)) == (None not in (before, now) and before != now)
         return {change.metric: change.kind for change in changes.changes}, list(changes.lines)
 
     kinds, lines = told("360 samples with targets aa", "400 samples with targets bb")
