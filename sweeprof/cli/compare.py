@@ -11,7 +11,7 @@ from pathlib import Path
 from sweeprof.cli.folder import add_output, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.report.changes import KINDS, Changes, changes_of, headline, markdown, print_changes
-from sweeprof.report.columns import shown_metrics
+from sweeprof.report.columns import independent_metrics, shown_metrics
 from sweeprof.report.junit import junit
 from sweeprof.report.selection import metric_names
 from sweeprof.results.compare import Comparison, Row
@@ -122,7 +122,7 @@ def _metrics(given: Sequence[str], new: Comparison, base: Comparison) -> list[Me
     names, infos = metric_names(new.metrics), {info.name: info for info in new.metrics}
     if not given:  # of a metric that has no value any more, only the tables of BASE have a column
         shown = dict.fromkeys(info.name for info in (*shown_metrics(new), *shown_metrics(base)))
-        return [infos[name] for name in shown if name in infos]
+        return independent_metrics([infos[name] for name in shown if name in infos])
     problems = [choice_problem("--metric", name, "metric of NEW", names) for name in given if name not in names]
     if problems:
         raise UserError(problems)

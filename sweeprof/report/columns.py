@@ -195,8 +195,14 @@ def called_metrics(comparison: Comparison) -> list[MetricInfo]:
 
     Within a sweep the baseline's outputs have no difference from themselves, which is no better.
     """
-    shown = [info for info in shown_metrics(comparison) if not is_throughput(info.name)]
+    shown = independent_metrics(shown_metrics(comparison))
     return [info for info in shown if comparison.against is not None or info.name != OUTPUT_DIFFERENCE]
+
+
+def independent_metrics(infos: Sequence[MetricInfo]) -> list[MetricInfo]:
+    """Return the metrics without throughput, if the time of a step is among them, from which it follows."""
+    is_timed = any(info.name in (_STEP, _FORWARD) for info in infos)
+    return [info for info in infos if not (is_timed and is_throughput(info.name))]
 
 
 def is_optional(metric: str) -> bool:
