@@ -180,11 +180,13 @@ def _overall(cases: Sequence[_Case]) -> float:
     return math.exp(math.fsum(math.log(case.ratio) for case in cases) / len(cases))
 
 
-def _amount(ratio: float) -> str:
-    """Return how far a ratio is from 1, in either direction: ``2.0×``, ``12 %``."""
+def _amount(metric: MetricInfo, ratio: float, is_better: bool) -> str:
+    """Return how far a ratio is from 1, in either direction, as it stands before :func:`_word`: ``2.0×``, ``12 %``."""
     factor = max(ratio, 1 / ratio)
     if factor < FACTOR:
-        return f"{100 * (factor - 1):.2g} %"
+        # Half as much is 50 % lower; what takes half the time is 100 % faster.
+        is_lower = metric.name not in STEPS and is_better == (metric.better == "lower")
+        return f"{100 * (1 - 1 / factor if is_lower else factor - 1):.2g} %"
     return f"{factor:.1f}×" if factor < 10 else f"{factor:.0f}×"
 
 
@@ -223,13 +225,13 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
         # Of several cases only one may have a result, as while a sweep runs.
         is_all = sum(candidate_name(comparison, row) == other for row in comparison.rows) <= 1
         where = "" if is_all else f" for {_place(comparison, cases[0].row)}"
-        return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}{where}."
+        return f"{winner} is {_amount(metric, overall, True)} {_word(metric, True)} than {loser}{where}."
     extent = _extent(len(wins), len(cases))
     are_some_certain = any(case.is_certain for case in cases)
     note = _certain_of(wins) if are_some_certain else ""
     parts = [f"{winner} is {_word(metric, True)} than {loser} in {extent} cases{note}"]
     if other_wins == (overall < 1):
-        parts[0] += f", {_amount(overall)} overall"
+        parts[0] += f", {_amount(metric, overall, True)} overall"
     parts += _exceptions(comparison, metric, loser, losses, are_some_certain)
     if equal:
         parts.append(f"they are about equal in {equal} {'case' if equal == 1 else 'cases'}")
@@ -278,7 +280,7 @@ def _exceptions(
     furthest = sorted(cases, key=lambda case: abs(math.log(case.ratio)), reverse=True)
     if len(cases) > MOST_EXCEPTIONS:
         most = furthest[0]
-        at_most = f"at most {_amount(most.ratio)} (for {_place(comparison, most.row)})"
+        at_most = f"at most {_amount(metric, most.ratio, True)} (for {_place(comparison, most.row)})"
         note = _certain_of(cases) if are_some_certain else ""
         return [f"{side} is {_word(metric, True)} in {len(cases)}{note}, {at_most}"]
     told: list[str] = []
@@ -286,7 +288,7 @@ def _exceptions(
         note = _certain_of([case]) if are_some_certain else ""
         word = "" if told else f"{side} is "
         adjective = "" if told else f"{_word(metric, True)} "
-        told.append(f"{word}{_amount(case.ratio)} {adjective}for {_place(comparison, case.row)}{note}")
+        told.append(f"{word}{_amount(metric, case.ratio, True)} {adjective}for {_place(comparison, case.row)}{note}")
     return [" and ".join(told)]
 
 
@@ -320,7 +322,9 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
     if winner != base:
         count = len(sides[winner])
         reach = "" if total == 1 else " overall" if count == total else f" in the {count} that it has"
-        parts[0] += f", {_amount(overall[winner])} {_word(metric, overall[winner] < 1)} than {base}{reach}"
+        parts[0] += (
+            f", {_amount(metric, overall[winner], overall[winner] < 1)} {_word(metric, overall[winner] < 1)} than {base}{reach}"
+        )
         certain = sum(case.is_certain for case in sides[winner])
         if certain < count and any(case.is_certain for case in everything):
             parts[0] += f" (certain in {certain or 'none'} of {count} cases)" if count > 1 else " (not certain)"
@@ -334,7 +338,7 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
     if last not in (winner, base) and _direction(None, overall[last], NOTICEABLE) == "worse":
         parts.append(
             f"{last} is the {_word(metric, False, is_most=True)} overall, "
-            f"{_amount(overall[last])} {_word(metric, False)} than {base}"
+            f"{_amount(metric, overall[last], False)} {_word(metric, False)} than {base}"
         )
     return "; ".join(parts) + "."
 
@@ -372,11 +376,11 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
         most = max(found, key=lambda case: abs(math.log(case.ratio)))
         name = tell(most.row.axes)
         if len(found) == 1:
-            parts.append(f"{name} is {_amount(most.ratio)} {_word(metric, is_better)}")
+            parts.append(f"{name} is {_amount(metric, most.ratio, is_better)} {_word(metric, is_better)}")
         else:
             word = _word(metric, is_better)
             parts.append(
-                f"{len(found)} of {len(cases)} combinations are {word}, at most {_amount(most.ratio)} ({name})"
+                f"{len(found)} of {len(cases)} combinations are {word}, at most {_amount(metric, most.ratio, is_better)} ({name})"
             )
     for row, cell in without_ratio[:MOST_EXCEPTIONS]:
         unit = text_unit(metric.name, metric.unit)

@@ -27,7 +27,7 @@ from sweeprof.report.pull_request import pull_request
 from sweeprof.report.terminal import text as terminal
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.cross_sweep import set_against
-from sweeprof.results.measurement import Measurement, MetricInfo
+from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.record import Status, Warning
 from sweeprof.terminal import console
 
@@ -391,6 +391,33 @@ def test_a_value_that_fell_to_zero_is_told() -> None:
     assert answer(set_against(night(0), alone, "nightly")).finding == (
         "Since 20 November: by accuracy, batch_size=1 is worse (0.9700 → 0)."
     )
+
+
+@pytest.mark.parametrize(
+    ("better", "now", "told"),
+    [
+        ("higher", 0.9, "10 % lower"),  # of 1, not 11 %
+        ("higher", 1.1, "10 % higher"),
+        ("lower", 0.9, "10 % lower"),
+        ("lower", 1.1, "10 % higher"),
+        ("higher", 0.5, "2.0× lower"),
+    ],
+)
+def test_percent_of_a_value_are_of_the_baselines(better: Better, now: float, told: str) -> None:
+    before = build([{"model": "a"}], {"mine/score": ("ratio", better)}, [{"mine/score": 1.0}])
+    before = dataclasses.replace(before, sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    after = build([{"model": "a"}], {"mine/score": ("ratio", better)}, [{"mine/score": now}])
+    assert answer(set_against(after, before, "nightly")).finding == (
+        f"Since 20 November: by mine/score, model=a is {told}."
+    )
+
+
+def test_a_sweep_of_throughput_alone_is_compared_by_it() -> None:
+    metrics: dict[str, tuple[str, Better]] = {"throughput/samples_per_s": ("samples/s", "higher")}
+    before, after = (build([{"model": "a"}], metrics, [dict.fromkeys(metrics, value)]) for value in (1000, 900))
+    compared = set_against(after, dataclasses.replace(before, sweep_id="s0"), "nightly")
+    assert "by throughput, model=a is 10 % lower." in answer(compared).finding
+    assert "1 worse" in pull_request(compared)
 
 
 def test_a_metric_that_is_no_longer_measured_is_told() -> None:
