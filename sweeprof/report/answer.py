@@ -94,6 +94,8 @@ def answer(comparison: Comparison) -> Answer:
     counts = f"{headline(comparison)}."
     found = [] if comparison.search is None else list(search_sentences(comparison, comparison.search))
     if found and comparison.against is None:
+        if comparison.rows and not any(row.has_values for row in comparison.rows):
+            found.append(_most_common_reason(comparison))
         return Answer(" ".join(found), counts)
     if not any(row.has_values for row in comparison.rows):
         return Answer(_nothing(comparison), counts)
@@ -120,11 +122,16 @@ def _nothing(comparison: Comparison) -> str:
     total = len(comparison.rows)
     if not total:
         return "There are no combinations."
+    subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
+    return f"{subject}. {_most_common_reason(comparison)}"
+
+
+def _most_common_reason(comparison: Comparison) -> str:
+    """Return why most of the combinations have no result."""
     reasons = Counter(one_line(row.reason or "no reason was given") for row in comparison.rows)
     reason, number = reasons.most_common(1)[0]
-    where = "" if number == total else f" of {number}"
-    subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
-    return f"{subject}. The reason{where}: {reason.rstrip('.')}."
+    where = "" if number == len(comparison.rows) else f" of {number}"
+    return f"The reason{where}: {reason.rstrip('.')}."
 
 
 def main_metric(comparison: Comparison) -> MetricInfo | None:
