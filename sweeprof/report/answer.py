@@ -399,15 +399,26 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
         parts.append(_unchanged(metric, len(cases), is_certain=len(certain) == len(cases)))
     subject = "" if metric.name in STEPS else f"by {metric_title(metric, comparison.rows)}, "
     yield f"Since {when}: {subject}{'; '.join(parts)}."
-    others = []
+    yield from _other_metrics(comparison, metric)
+
+
+def _other_metrics(comparison: Comparison, metric: MetricInfo) -> Iterator[str]:
+    """Return which metrics other than the main one are worse since another sweep, or cannot be compared with it."""
+    worse: list[str] = []
+    apart: list[str] = []
     for info in called_metrics(comparison):
-        if info.name in STEPS or info.name == metric.name:
+        if info.name in (*STEPS, metric.name):
             continue
-        count = sum(info.name in row.cells and row.cells[info.name].verdict == "worse" for row in comparison.rows)
-        if count:
-            others.append(f"{metric_title(info, comparison.rows)} in {count}")
-    if others:
-        yield f"Also worse: {', '.join(others)}."
+        cells = [row.cells[info.name] for row in comparison.rows if info.name in row.cells]
+        title = metric_title(info, comparison.rows)
+        if count := sum(cell.verdict == "worse" for cell in cells):
+            worse.append(f"{title} in {count}")
+        if count := sum(cell.verdict_reason in ("different_data", "different_unit") for cell in cells):
+            apart.append(f"{title} in {count}")
+    if worse:
+        yield f"Also worse: {', '.join(worse)}."
+    if apart:
+        yield f"Not comparable: {', '.join(apart)}."
 
 
 def _changed_without_ratio(comparison: Comparison, metric: MetricInfo) -> list[tuple[Row, Cell]]:

@@ -420,6 +420,19 @@ def test_a_sweep_of_throughput_alone_is_compared_by_it() -> None:
     assert "1 worse" in pull_request(compared)
 
 
+def test_a_further_metric_that_is_not_comparable_is_told() -> None:
+    metrics: dict[str, tuple[str, Better]] = {"quality/accuracy": ("ratio", "higher"), "quality/loss": ("nat", "lower")}
+
+    def night(test_data: str) -> Comparison:
+        made = build([{"model": "a"}], metrics, [dict.fromkeys(metrics, 1)])
+        return dataclasses.replace(made, rows=(dataclasses.replace(made.rows[0], test_data=test_data),))
+
+    before = dataclasses.replace(night("360 samples"), sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    assert answer(set_against(night("400 samples"), before, "nightly")).finding == (
+        "Since 20 November: by accuracy, nothing is certain to have changed. Not comparable: loss (nat) in 1."
+    )
+
+
 def test_a_metric_that_is_no_longer_measured_is_told() -> None:
     names = ("quality/accuracy", "params/total")
     before = build([{"model": "a"}], dict.fromkeys(names, ("ratio", "higher")), [dict.fromkeys(names, 1)])
