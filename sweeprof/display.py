@@ -56,6 +56,13 @@ def listing_of(lines: Any) -> str:
     return listing(lines)
 
 
+def frame_of(comparison: Any) -> Any:
+    """Return the measurements of a sweep's comparison as a pandas data frame."""
+    from sweeprof.report.display.views import measurements_frame
+
+    return measurements_frame(comparison)
+
+
 class Rows(Displayed, tuple[T, ...]):
     """A tuple of rows, printed as one table."""
 

@@ -13,6 +13,7 @@ cd "$(dirname "$0")" || exit 1
 PYTHON=${PYTHON:-$PWD/.venv/bin/python}                # an interpreter with sweeprof
 SWEEP=${SWEEP:-+sweep=quickstart protocol=calibrated}  # the sweep: arguments of sweeprof, separated by spaces
 SWEEP_OPTIONS=${SWEEP_OPTIONS:-}                       # where it runs: cluster=slurm, hydra/launcher=joblib
+THRESHOLDS=${THRESHOLDS:-}                             # of single metrics: accuracy: 0.005, added memory: 0.2
 NAME=${NAME:-nightly}
 OUTPUT=${OUTPUT:-outputs}
 BASELINE=${BASELINE:-nightly}                          # the tag of the sweep to compare with
@@ -66,9 +67,12 @@ case " $SWEEP $SWEEP_OPTIONS " in
 *) SWEEP_OPTIONS="tracking.history=true $SWEEP_OPTIONS" ;;
 esac
 
+set -- # so that "$@" is empty, or the thresholds, which may contain spaces
+[ -z "$THRESHOLDS" ] || set -- "compare.thresholds={$THRESHOLDS}"
+
 before=$(newest)
 # shellcheck disable=SC2086  # split into arguments
-run $SWEEP $SWEEP_OPTIONS name="$NAME" output="$OUTPUT"
+run $SWEEP $SWEEP_OPTIONS "$@" name="$NAME" output="$OUTPUT"
 code=$?
 tonight=$(newest)
 # 2: some combinations failed; the comparison lists them.

@@ -11,7 +11,8 @@ from pathlib import Path
 from sweeprof.cli.folder import add_output, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.report.changes import KINDS, Changes, changes_of, headline, markdown, print_changes
-from sweeprof.report.columns import shown_metrics
+from sweeprof.report.columns import independent_metrics, shown_metrics
+from sweeprof.report.junit import junit
 from sweeprof.report.selection import metric_names
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.cross_sweep import set_against
@@ -45,7 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", metavar="FILE", help="also write the comparison, with its changes")
     parser.add_argument("--markdown", metavar="FILE", help="also write what is printed as Markdown")
-    parser.add_argument("--tag", metavar="NAME", help="tag NEW as tag:NAME, or BASE if NEW is not given")
+    parser.add_argument(
+        "--junit",
+        metavar="FILE",
+        help="also write a JUnit report; failures are the kinds of --fail-on, by default worse",
+    )
+    parser.add_argument(
+        "--tag", metavar="NAME", help="tag NEW as tag:NAME, unless --fail-on fails, or BASE if NEW is not given"
+    )
     add_trust(parser)
     add_output(parser)
     parser.add_argument(
@@ -65,16 +73,23 @@ def run(options: argparse.Namespace) -> ExitCode:
     base = read_sweep(located(options.base, place, "BASE"), options.base, "BASE", options.trust)
     new = read_sweep(located(options.new, place, "NEW"), options.new, "NEW", options.trust)
     compared = set_against(_with_thresholds(new, options.threshold), base, options.base)
-    metrics = _metrics(options.metric, new)
+    metrics = _metrics(options.metric, new, base)
     if new == base:  # a nightly check that compares a sweep with itself would succeed every night
         message = f"is the same sweep as BASE ({options.base}), in which nothing can have changed: name two sweeps."
         raise UserError([Problem("NEW", options.new, message)])
+    assert compared.against is not None
+    absent = () if options.metric else _shown(compared.against.absent_metrics, base)
+    compared = dataclasses.replace(compared, against=dataclasses.replace(compared.against, absent_metrics=absent))
     counted = dataclasses.replace(compared, metrics=tuple(metrics), rows=_only(compared, metrics))
     changes = changes_of(counted, metrics)
-    _write(options, compared, changes)
+    _write(options, compared, changes, junit(changes, counted, kinds or ["worse"]))
+    if changes.of(kinds):
+        if options.tag:
+            print(f"tag:{options.tag} is not set, because of the changes that --fail-on names")
+        return ExitCode.CHANGED
     if options.tag:
         _tag(options.tag, options.new, "NEW", place)
-    return ExitCode.CHANGED if changes.of(kinds) else ExitCode.OK
+    return ExitCode.OK
 
 
 def _only(compared: Comparison, metrics: Sequence[MetricInfo]) -> tuple[Row, ...]:
@@ -86,19 +101,28 @@ def _only(compared: Comparison, metrics: Sequence[MetricInfo]) -> tuple[Row, ...
     )
 
 
+def _shown(metrics: Sequence[MetricInfo], comparison: Comparison) -> tuple[MetricInfo, ...]:
+    """Return those of the metrics that the tables of a sweep show."""
+    shown = {info.name for info in shown_metrics(comparison)}
+    return tuple(info for info in metrics if info.name in shown)
+
+
 def _kinds(fail_on: str | None) -> list[str]:
-    kinds = [kind.strip() for kind in (fail_on or "").split(",") if kind.strip()]
+    if fail_on is None:
+        return []
+    kinds = [kind.strip() for kind in fail_on.split(",")]
     problems = [choice_problem("--fail-on", kind, "kind of change", KINDS) for kind in kinds if kind not in KINDS]
     if problems:
         raise UserError(problems)
     return kinds
 
 
-def _metrics(given: Sequence[str], new: Comparison) -> list[MetricInfo]:
-    """Return the metrics to compare: those named, else those that the tables of the sweep show."""
-    if not given:
-        return shown_metrics(new)
+def _metrics(given: Sequence[str], new: Comparison, base: Comparison) -> list[MetricInfo]:
+    """Return the metrics to compare: those named, else those that the tables of either sweep show, as far as NEW measures them."""
     names, infos = metric_names(new.metrics), {info.name: info for info in new.metrics}
+    if not given:  # of a metric that has no value any more, only the tables of BASE have a column
+        shown = dict.fromkeys(info.name for info in (*shown_metrics(new), *shown_metrics(base)))
+        return independent_metrics([infos[name] for name in shown if name in infos])
     problems = [choice_problem("--metric", name, "metric of NEW", names) for name in given if name not in names]
     if problems:
         raise UserError(problems)
@@ -138,19 +162,21 @@ def _share(text: str) -> float | None:
     return value if 0 < value < 1 else None
 
 
-def _write(given: argparse.Namespace, compared: Comparison, changes: Changes) -> None:
+def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, report: str) -> None:
+    """Print the changes, and write them to the files that were asked for; ``report``: as a JUnit report."""
     title = f"{given.new} compared with {given.base}"
-    out = console(PIPED_WIDTH, highlight=False)
-    print_changes(changes, title, out)
-    try:
+    try:  # first, because whoever reads the output may close it, as `head` does
         if given.json:
             words = {"headline": headline(changes), "answer": str(changes.answer)}
             data = {**compared.to_dict(), **dataclasses.asdict(changes), **words}
             write_json(Path(given.json), data)
         if given.markdown:
             write_atomically(Path(given.markdown), markdown(changes, title))
+        if given.junit:
+            write_atomically(Path(given.junit), report)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from None
+    print_changes(changes, title, console(PIPED_WIDTH, highlight=False))
 
 
 def _tag(name: str, reference: str, key: str, place: Place) -> None:

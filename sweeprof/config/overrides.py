@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, RangeSweep
+from hydra.core.override_parser.types import Glob, Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -115,6 +115,8 @@ def _swept(parser: OverridesParser, key: str, override: Override) -> list[object
         raise ValueError(f"cannot be listed: {' '.join(str(error).split())}") from None
     if len(texts) > MAX_VALUES:
         raise ValueError(f"has more than {MAX_VALUES:,} values.")
+    if isinstance(override.value(), Glob):
+        return list(texts)  # names of files, which may have characters that the grammar of overrides lacks
     return [parser.parse_override(f"{key}={text}").value() for text in texts]
 
 

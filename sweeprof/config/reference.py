@@ -79,8 +79,9 @@ def _values(message: str) -> str:
     """Return the part of a constraint's error message that lists the accepted values."""
     text = message.removeprefix("is not ").removesuffix(".")
     for separator in (" Known: ", ": "):
-        if separator in text:
-            return text.partition(separator)[2]
+        before, found, values = text.partition(separator)
+        if found and "{" not in before:  # as in {metric: a number}
+            return values
     return text
 
 

@@ -315,7 +315,8 @@ class CompareSettings:
     )
     thresholds: dict[str, float] = _key(
         {},
-        "{metric: relative difference above which it is better or worse}; other metrics have the protocol's threshold.",
+        "{metric: relative difference above which it is better or worse}, also of metrics that are compared exactly or measured "
+        "once; other metrics have the protocol's threshold if they are measured in rounds.",
         c.THRESHOLDS,
     )
     tolerance: float | None = _key(

@@ -16,9 +16,8 @@ from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
+from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 
-OUTPUT_DIFFERENCE = "quality/agreement"
-"""The metric that is added to a sweep over several frameworks or precisions."""
 QUALITY = "quality/accuracy"
 """The metric that is added to a sweep over several precisions, too."""
 

@@ -49,7 +49,7 @@ from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import DEFAULT_BASELINE, Chosen, FindSweep, chosen_baseline, compare_problems
-from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, compares_outputs, metrics_of_precisions
+from sweeprof.plan.comparing import compares_outputs, metrics_of_precisions
 from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
@@ -62,6 +62,7 @@ from sweeprof.plan.sweep_file import Section, plain_node
 from sweeprof.results.compare import Excluded
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName
+from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 
 SHOWN_GRIDS = 3
 """Grids of a sweep that is too large whose sizes are shown."""

@@ -44,8 +44,12 @@ class PlanningDisplay:
     def _follow(self) -> None:
         assert self._console is not None
         if not self._console.is_terminal:
+            written = ""
             while not self._stop.wait(LINE_S):
-                self._console.print(self._line(), highlight=False, soft_wrap=True)
+                line = self._line()
+                if line != written:  # in a log a line that says the same again says nothing
+                    self._console.print(line, highlight=False, soft_wrap=True)
+                    written = line
         elif not self._stop.wait(WAKE_S):
             with self._console.status(self._line()) as status:
                 while not self._stop.wait(WAKE_S):

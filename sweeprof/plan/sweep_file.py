@@ -219,7 +219,7 @@ class Section:
         chosen = {key: value for key, value in settings.items() if key in self.groups}
         if any(value not in self.groups.options(key) for key, value in chosen.items()):
             return None  # already a problem of its axis
-        choices = tuple(f"{self.groups.key(key)}={value}" for key, value in chosen.items())
+        choices = tuple(f"{self.groups.key(key)}={spelled(value)}" for key, value in chosen.items())
         values = tuple((key, value) for key, value in settings.items() if key not in chosen)
         try:
             for rule in rules:
@@ -283,7 +283,7 @@ class Section:
         if names in ([], [self._always["backend"]]):
             return {str(plain_node(self.config, "backend._target_"))}
         found = set()
-        for choices in [(f"{self.groups.key('backend')}={name}",) for name in names]:
+        for choices in [(f"{self.groups.key('backend')}={spelled(name)}",) for name in names]:
             with suppress(HydraException, OmegaConfBaseException):  # reported with the combination
                 found.add(str(self.resolver.resolved(choices, ())["backend"].get("_target_")))
         return found

@@ -94,6 +94,8 @@ def answer(comparison: Comparison) -> Answer:
     counts = f"{headline(comparison)}."
     found = [] if comparison.search is None else list(search_sentences(comparison, comparison.search))
     if found and comparison.against is None:
+        if comparison.rows and not any(row.has_values for row in comparison.rows):
+            found.append(_most_common_reason(comparison))
         return Answer(" ".join(found), counts)
     if not any(row.has_values for row in comparison.rows):
         return Answer(_nothing(comparison), counts)
@@ -120,11 +122,16 @@ def _nothing(comparison: Comparison) -> str:
     total = len(comparison.rows)
     if not total:
         return "There are no combinations."
+    subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
+    return f"{subject}. {_most_common_reason(comparison)}"
+
+
+def _most_common_reason(comparison: Comparison) -> str:
+    """Return why most of the combinations have no result."""
     reasons = Counter(one_line(row.reason or "no reason was given") for row in comparison.rows)
     reason, number = reasons.most_common(1)[0]
-    where = "" if number == total else f" of {number}"
-    subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
-    return f"{subject}. The reason{where}: {reason.rstrip('.')}."
+    where = "" if number == len(comparison.rows) else f" of {number}"
+    return f"The reason{where}: {reason.rstrip('.')}."
 
 
 def main_metric(comparison: Comparison) -> MetricInfo | None:
@@ -180,11 +187,13 @@ def _overall(cases: Sequence[_Case]) -> float:
     return math.exp(math.fsum(math.log(case.ratio) for case in cases) / len(cases))
 
 
-def _amount(ratio: float) -> str:
-    """Return how far a ratio is from 1, in either direction: ``2.0×``, ``12 %``."""
+def _amount(metric: MetricInfo, ratio: float, is_better: bool) -> str:
+    """Return how far a ratio is from 1, in either direction, as it stands before :func:`_word`: ``2.0×``, ``12 %``."""
     factor = max(ratio, 1 / ratio)
     if factor < FACTOR:
-        return f"{100 * (factor - 1):.2g} %"
+        # Half as much is 50 % lower; what takes half the time is 100 % faster.
+        is_lower = metric.name not in STEPS and is_better == (metric.better == "lower")
+        return f"{100 * (1 - 1 / factor if is_lower else factor - 1):.2g} %"
     return f"{factor:.1f}×" if factor < 10 else f"{factor:.0f}×"
 
 
@@ -223,13 +232,13 @@ def _two_sides(comparison: Comparison, metric: MetricInfo, base: str, other: str
         # Of several cases only one may have a result, as while a sweep runs.
         is_all = sum(candidate_name(comparison, row) == other for row in comparison.rows) <= 1
         where = "" if is_all else f" for {_place(comparison, cases[0].row)}"
-        return f"{winner} is {_amount(overall)} {_word(metric, True)} than {loser}{where}."
+        return f"{winner} is {_amount(metric, overall, True)} {_word(metric, True)} than {loser}{where}."
     extent = _extent(len(wins), len(cases))
     are_some_certain = any(case.is_certain for case in cases)
     note = _certain_of(wins) if are_some_certain else ""
     parts = [f"{winner} is {_word(metric, True)} than {loser} in {extent} cases{note}"]
     if other_wins == (overall < 1):
-        parts[0] += f", {_amount(overall)} overall"
+        parts[0] += f", {_amount(metric, overall, True)} overall"
     parts += _exceptions(comparison, metric, loser, losses, are_some_certain)
     if equal:
         parts.append(f"they are about equal in {equal} {'case' if equal == 1 else 'cases'}")
@@ -278,7 +287,7 @@ def _exceptions(
     furthest = sorted(cases, key=lambda case: abs(math.log(case.ratio)), reverse=True)
     if len(cases) > MOST_EXCEPTIONS:
         most = furthest[0]
-        at_most = f"at most {_amount(most.ratio)} (for {_place(comparison, most.row)})"
+        at_most = f"at most {_amount(metric, most.ratio, True)} (for {_place(comparison, most.row)})"
         note = _certain_of(cases) if are_some_certain else ""
         return [f"{side} is {_word(metric, True)} in {len(cases)}{note}, {at_most}"]
     told: list[str] = []
@@ -286,7 +295,7 @@ def _exceptions(
         note = _certain_of([case]) if are_some_certain else ""
         word = "" if told else f"{side} is "
         adjective = "" if told else f"{_word(metric, True)} "
-        told.append(f"{word}{_amount(case.ratio)} {adjective}for {_place(comparison, case.row)}{note}")
+        told.append(f"{word}{_amount(metric, case.ratio, True)} {adjective}for {_place(comparison, case.row)}{note}")
     return [" and ".join(told)]
 
 
@@ -320,7 +329,9 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
     if winner != base:
         count = len(sides[winner])
         reach = "" if total == 1 else " overall" if count == total else f" in the {count} that it has"
-        parts[0] += f", {_amount(overall[winner])} {_word(metric, overall[winner] < 1)} than {base}{reach}"
+        parts[0] += (
+            f", {_amount(metric, overall[winner], overall[winner] < 1)} {_word(metric, overall[winner] < 1)} than {base}{reach}"
+        )
         certain = sum(case.is_certain for case in sides[winner])
         if certain < count and any(case.is_certain for case in everything):
             parts[0] += f" (certain in {certain or 'none'} of {count} cases)" if count > 1 else " (not certain)"
@@ -334,7 +345,7 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
     if last not in (winner, base) and _direction(None, overall[last], NOTICEABLE) == "worse":
         parts.append(
             f"{last} is the {_word(metric, False, is_most=True)} overall, "
-            f"{_amount(overall[last])} {_word(metric, False)} than {base}"
+            f"{_amount(metric, overall[last], False)} {_word(metric, False)} than {base}"
         )
     return "; ".join(parts) + "."
 
@@ -357,7 +368,8 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
     """Return what changed since another sweep; only verdicts count."""
     assert comparison.against is not None
     when = _day(comparison.against.created, comparison.created)
-    if metric is None or not cases:
+    without_ratio = [] if metric is None else _changed_without_ratio(comparison, metric)
+    if metric is None or not (cases or without_ratio):
         yield f"No combination can be compared with {one_line(comparison.against.label)} of {when}."
         return
     tell = combination_namer(comparison)
@@ -371,25 +383,54 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
         most = max(found, key=lambda case: abs(math.log(case.ratio)))
         name = tell(most.row.axes)
         if len(found) == 1:
-            parts.append(f"{name} is {_amount(most.ratio)} {_word(metric, is_better)}")
+            parts.append(f"{name} is {_amount(metric, most.ratio, is_better)} {_word(metric, is_better)}")
         else:
             word = _word(metric, is_better)
             parts.append(
-                f"{len(found)} of {len(cases)} combinations are {word}, at most {_amount(most.ratio)} ({name})"
+                f"{len(found)} of {len(cases)} combinations are {word}, at most {_amount(metric, most.ratio, is_better)} ({name})"
             )
+    for row, cell in without_ratio[:MOST_EXCEPTIONS]:
+        unit = text_unit(metric.name, metric.unit)
+        before, now = (scaled(value, unit) for value in (cell.base, cell.measurement.value) if value is not None)
+        parts.append(f"{tell(row.axes)} is {cell.verdict} ({before} → {now})")
+    if len(without_ratio) > MOST_EXCEPTIONS:
+        parts.append(f"{len(without_ratio) - MOST_EXCEPTIONS} more differ so from a value that is zero or negative")
     if not parts:
         parts.append(_unchanged(metric, len(cases), is_certain=len(certain) == len(cases)))
     subject = "" if metric.name in STEPS else f"by {metric_title(metric, comparison.rows)}, "
     yield f"Since {when}: {subject}{'; '.join(parts)}."
-    others = []
+    yield from _other_metrics(comparison, metric)
+
+
+def _other_metrics(comparison: Comparison, metric: MetricInfo) -> Iterator[str]:
+    """Return which metrics other than the main one are worse since another sweep, or cannot be compared with it."""
+    worse: list[str] = []
+    apart: list[str] = []
     for info in called_metrics(comparison):
-        if info.name in STEPS or info.name == metric.name:
+        if info.name in (*STEPS, metric.name):
             continue
-        count = sum(info.name in row.cells and row.cells[info.name].verdict == "worse" for row in comparison.rows)
-        if count:
-            others.append(f"{metric_title(info, comparison.rows)} in {count}")
-    if others:
-        yield f"Also worse: {', '.join(others)}."
+        cells = [row.cells[info.name] for row in comparison.rows if info.name in row.cells]
+        title = metric_title(info, comparison.rows)
+        if count := sum(cell.verdict == "worse" for cell in cells):
+            worse.append(f"{title} in {count}")
+        if count := sum(cell.verdict_reason in ("different_data", "different_unit") for cell in cells):
+            apart.append(f"{title} in {count}")
+    if worse:
+        yield f"Also worse: {', '.join(worse)}."
+    if apart:
+        yield f"Not comparable: {', '.join(apart)}."
+
+
+def _changed_without_ratio(comparison: Comparison, metric: MetricInfo) -> list[tuple[Row, Cell]]:
+    """Return the rows that are better or worse by a metric, and that are no cases: a value is zero or negative."""
+    found = []
+    for row in comparison.rows:
+        cell = row.cells.get(metric_of(row, metric))
+        if cell is None or cell.verdict not in ("better", "worse") or not (row.has_values and row.baseline_has_values):
+            continue
+        if cell.ratio is None or not math.isfinite(cell.ratio) or cell.ratio <= 0:
+            found.append((row, cell))
+    return sorted(found, key=lambda pair: pair[1].verdict != "worse")
 
 
 def _unchanged(metric: MetricInfo, count: int, is_certain: bool) -> str:
@@ -414,6 +455,10 @@ def _lacking(comparison: Comparison) -> Iterator[str]:
         if absent:
             verb, such_as = ("is", "") if len(absent) == 1 else ("are", "such as ")
             yield f"{_combinations(len(absent))} {verb} missing ({such_as}{tell(absent[0])})."
+        titles = [metric_title(info, comparison.rows) for info in comparison.against.absent_metrics]
+        if titles:
+            more = f" and {len(titles) - MOST_NAMES} more" if len(titles) > MOST_NAMES else ""
+            yield f"No longer measured: {', '.join(titles[:MOST_NAMES])}{more}."
     elif comparison.baseline:
         sides: dict[str, list[Row]] = {}
         for row in comparison.rows:
@@ -528,6 +573,8 @@ def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confide
         reasons.append("interval too wide" + _share(codes["interval_crosses_threshold"], cases))
     if codes["different_environment"]:
         reasons.append(f"{codes['different_environment']} measured in another environment")
+    if codes["different_data"]:
+        reasons.append("different test data" + _share(codes["different_data"], cases))
     if codes["no_threshold"]:
         reasons.append("no threshold")
     if codes["measured_once"]:
@@ -551,7 +598,10 @@ def _noisy(comparison: Comparison) -> int:
     )
 
 
-_TOLD = ("too_few_rounds", "interval_crosses_threshold", "different_environment", "no_threshold", "measured_once")
+_TOLD = (
+    *("too_few_rounds", "interval_crosses_threshold", "different_environment", "different_data"),
+    *("no_threshold", "measured_once"),
+)
 """Codes of the reasons that :func:`_confidence` has words for."""
 
 

@@ -89,6 +89,8 @@ def _changes(new: Comparison, metrics: Sequence[MetricInfo]) -> Iterator[SweepCh
         yield from _metric_changes(new, row, name, metrics, titles)
     for axes in new.against.absent if new.against else ():
         yield SweepChange("missing", tell(axes), "status", "status", "there", "not there")
+    for info in new.against.absent_metrics if new.against else ():
+        yield SweepChange("missing", "all", info.name, metric_title(info, new.rows), "measured", "not measured")
 
 
 def _status_change(row: Row, name: str) -> SweepChange:
@@ -158,7 +160,7 @@ def print_changes(changes: Changes, title: str, out: Console) -> None:
         for _ in range(5):
             table.add_column(overflow="fold")
         for change in found:
-            table.add_row(*map(Text, _cells(change)))
+            table.add_row(*map(Text, change_cells(change)))
         out.print(table)
     out.print()
     for line in changes.remarks:
@@ -166,7 +168,8 @@ def print_changes(changes: Changes, title: str, out: Console) -> None:
     out.print(Text(headline(changes), style="bold"))
 
 
-def _cells(change: SweepChange) -> tuple[str, ...]:
+def change_cells(change: SweepChange) -> tuple[str, ...]:
+    """Return a change as texts: the combination, the metric, both values, the ratio, and why there is no verdict."""
     why = REASONS.get(change.reason or "", "") if change.kind in ("unclear", "not_comparable") else ""
     return (change.axes, change.title, f"{change.before} → {change.now}", change.ratio, why)
 
@@ -180,7 +183,7 @@ def markdown(changes: Changes, title: str) -> str:
     for line in changes.remarks:
         comment.add(sanitised(line, 1000))
     names = ("change", "combination", "metric", "before → now", "ratio", "why")
-    rows = ((change.kind, *(sanitised(cell, 300) for cell in _cells(change))) for change in changes.changes)
+    rows = ((change.kind, *(sanitised(cell, 300) for cell in change_cells(change))) for change in changes.changes)
     head = [(name, name == "ratio") for name in names]
     comment.table("What changed", head, rows, len(changes.changes), fold=False)
     return comment.text()

@@ -10,6 +10,7 @@ from typing import Literal
 from sweeprof.report.cells import axis_number, axis_text, is_training, one_line, unit_suffix, value_of
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import Better, MetricInfo, Number
+from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 
 MODEL_AXIS = "model"
 
@@ -47,6 +48,14 @@ _HEADLINE: dict[str, tuple[str, int]] = {
     "memory/alloc_peak_bytes": ("peak allocated", 6),
     "memory/cuda_allocated_peak_bytes": ("peak GPU memory", 6),
     "quality/accuracy": ("accuracy", 4),
+    "quality/top5": ("top5 accuracy", 5),
+    "quality/topk": ("topk accuracy", 5),
+    "quality/loss": ("loss", 5),
+    "quality/perplexity": ("perplexity", 4),
+    "quality/miou": ("mean IoU", 4),
+    "quality/mse": ("mean squared error", 4),
+    "quality/mae": ("mean absolute error", 4),
+    "quality/r2": ("R2", 4),
     "quality/agreement": ("agreement", 7),
     "compute/macs_per_sample": ("MACs/sample", 8),
     "params/total": ("parameters", 8),
@@ -106,20 +115,17 @@ _BUILT_IN = (
     *("operators", "memory", "lines", "quality"),
 )
 """Families of which the headline metrics are shown; a user's own metric always is."""
-_NOT_HEADLINE = {
-    f"quality/{name}" for name in ("error", "top5", "topk", "loss", "perplexity", "miou", "mse", "mae", "r2")
-}
-"""Built-in metrics of quality that are shown only where there are few others; a metric that a config names always is."""
+_ONE_MINUS_ACCURACY = "quality/error"
+"""Built-in, but no headline metric: shown only where there are few others."""
 _WHERE_ANY = (
     *("latency/iteration", "latency/backward", "latency/update"),
     *("rate/mfu_train", "memory/cuda_allocated_peak_bytes"),
+    *(f"quality/{name}" for name in ("top5", "topk", "loss", "perplexity", "miou", "mse", "mae", "r2")),
 )
-"""Shown only where a row has a value: of inference, or of a model on the host, nobody expects them."""
+"""Shown only where a row has a value: of inference, of a model on the host, or of targets of another kind, nobody expects them."""
 _STEP, _FORWARD = "latency/iteration", "latency/forward"
 SAMPLES_PER_S = "throughput/samples_per_s"
 _PER_S = re.compile(r"throughput/\w+_per_s")
-_TO_ITSELF = "quality/agreement"
-"""Is a difference to the baseline already; within a sweep the baseline's own is none, which is no better."""
 _PRECISION = "backend.precision"
 _ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", None: ""}
 
@@ -180,14 +186,23 @@ def _is_own(metric: str) -> bool:
     """True for a metric of the user."""
     family = metric.partition("/")[0]
     return metric not in _HEADLINE and (
-        family not in _BUILT_IN or (family == "quality" and metric not in _NOT_HEADLINE)
+        family not in _BUILT_IN or (family == "quality" and metric != _ONE_MINUS_ACCURACY)
     )
 
 
 def called_metrics(comparison: Comparison) -> list[MetricInfo]:
-    """The metrics of :func:`shown_metrics` whose verdicts count: each figure once, and none against a baseline that is none."""
-    shown = [info for info in shown_metrics(comparison) if not is_throughput(info.name)]
-    return [info for info in shown if comparison.against is not None or info.name != _TO_ITSELF]
+    """The metrics of :func:`shown_metrics` whose verdicts count: each figure once.
+
+    Within a sweep the baseline's outputs have no difference from themselves, which is no better.
+    """
+    shown = independent_metrics(shown_metrics(comparison))
+    return [info for info in shown if comparison.against is not None or info.name != OUTPUT_DIFFERENCE]
+
+
+def independent_metrics(infos: Sequence[MetricInfo]) -> list[MetricInfo]:
+    """Return the metrics without throughput, if the time of a step is among them, from which it follows."""
+    is_timed = any(info.name in (_STEP, _FORWARD) for info in infos)
+    return [info for info in infos if not (is_timed and is_throughput(info.name))]
 
 
 def is_optional(metric: str) -> bool:
@@ -251,7 +266,7 @@ def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list
 def _rank(metric: str, rows: Sequence[Row]) -> int:
     if not _any(rows, metric):
         return _WITHOUT_VALUES_RANK
-    if metric == _TO_ITSELF and len({str(row.axes.get(_PRECISION)) for row in rows}) > 1:
+    if metric == OUTPUT_DIFFERENCE and len({str(row.axes.get(_PRECISION)) for row in rows}) > 1:
         return _RATIO_RANK  # a faster precision is of use only where the outputs agree
     if metric in _HEADLINE or is_throughput(metric):
         return _HEADLINE.get(metric, _HEADLINE[SAMPLES_PER_S])[1]

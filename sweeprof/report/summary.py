@@ -210,11 +210,13 @@ def _uncalled(
             same_environment(comparison, row),
         )
     advice = _ADVICE.get(code, "")
-    return code, f"{UNCLEAR} undecided: {REASONS.get(code, one_line(code))}", advice
+    kind = "not comparable" if cell.verdict == "not_comparable" else "undecided"
+    return code, f"{UNCLEAR} {kind}: {REASONS.get(code, one_line(code))}", advice
 
 
 _ADVICE = {
     "incomplete_count": "give these operators a formula: sweeprof.operator_formula",
+    "different_data": "evaluate both on the same samples",
     "not_by_round": "return a value that can be computed from one round",
 }
 """By the code of a verdict's reason, where it is the same for every row."""

@@ -190,6 +190,7 @@ def against_lines(comparison: Comparison) -> list[str]:
     tell = combination_namer(comparison)
     lines += _listed("only here", [tell(axes) for axes in new])
     lines += _listed("only there", [tell(axes) for axes in other.absent])
+    lines += _listed("only measured there", [metric_title(info, comparison.rows) for info in other.absent_metrics])
     lines += [f"{name}: {_change(change)}" for name, change in other.software.items()]
     lines += [f"{key}: {', '.join(map(_change, changes))}" for key, changes in other.settings.items()]
     return [one_line(line) for line in [*lines, *environment_lines(comparison)]]

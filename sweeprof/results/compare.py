@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from sweeprof.display import Displayed, Rows
+from sweeprof.display import Displayed, Rows, frame_of
 from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement, MetricInfo
@@ -18,6 +18,9 @@ from sweeprof.results.record import Failure, Json, Status, Stored, Warning, chec
 from sweeprof.results.statistics import CONFIDENCE, repeated_confidence
 from sweeprof.results.validation import damaged, validated
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Pairing, Verdict, compare_cell
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["MIN_ROUNDS", "Cell", "Comparison", "Excluded", "Row", "Verdict", "compare_cell", "compare_rows"]
 
@@ -238,6 +241,8 @@ class Row(Displayed):
         """:attr:`has_values` of the combination it is compared with."""
         return self.baseline_status == "ok" or self.baseline_is_incomplete
 
+    test_data: str | None = None
+    """The samples that quality was evaluated on, by their number and a digest of their targets; None if there is none."""
     precision_method: str | None = None
     """By which method the model got its precision, as its backend reports it: ``autocast``, ``torchao``."""
     failures: tuple[Failure, ...] = ()
@@ -276,6 +281,8 @@ class ComparedSweep:
     """Of the configs of combinations that were matched, what differs, by dotted key."""
     absent: tuple[Json, ...] = ()
     """Axes of the combinations that only the other sweep has."""
+    absent_metrics: tuple[MetricInfo, ...] = ()
+    """Metrics of which only the other sweep has values, among the combinations that were matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +370,11 @@ class Comparison(Stored):
         file = Path(path)
         return comparison_from(read_json(file / "comparison.json" if file.is_dir() else file))
 
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per combination and metric, as in ``tables/measurements.csv``: axes, value, interval, verdict, reasons."""
+        frame: pandas.DataFrame = frame_of(self)
+        return frame
+
     def counts(self) -> dict[str, int]:
         """Rows per status, ``ok`` first; rows with some of their rounds count as ``incomplete``."""
         counts: dict[str, int] = {"ok": 0}
@@ -423,8 +435,8 @@ def compare_rows(
     Args:
         rows: without cells.
         measurements: by combination id and metric name.
-        threshold: of metrics without one of their own; None: nothing is decided.
-        thresholds: by metric name.
+        threshold: of metrics without one of their own; None: nothing with rounds is decided.
+        thresholds: by metric name; they apply to values without rounds, too.
     """
     by_id = {row.combination_id: row for row in rows}
     filled = []
@@ -469,7 +481,7 @@ def compared_row(
         repeated_confidence(most_rounds) if most_rounds else CONFIDENCE,
     )
     cells = {
-        name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing)
+        name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing, thresholds.get(name))
         for name, value in measurements.items()
     }
     return dataclasses.replace(

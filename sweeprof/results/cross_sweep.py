@@ -17,9 +17,11 @@ from sweeprof.results.compare import (
     distinct,
     key_of,
 )
-from sweeprof.results.measurement import Measurement
+from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Json
 
+QUALITY = "quality/"
+"""Begins the names of metrics of what a model answers to the test data."""
 _IGNORED = ("preload", "preload_for")
 """Settings that change how soon a process starts and nothing that is measured, as for a combination's id."""
 
@@ -42,7 +44,8 @@ def set_against(sweep: Comparison, base: Comparison, label: str) -> Comparison:
         )
         theirs = dataclasses.replace(partner, environment=_environment(base, partner)) if partner else None
         measured = _measured(theirs) if theirs else {}
-        rows.append(compared_row(named, _measured(row), theirs, measured, threshold, thresholds, is_interleaved=False))
+        compared = compared_row(named, _measured(row), theirs, measured, threshold, thresholds, is_interleaved=False)
+        rows.append(_without_verdicts_on_quality(compared) if theirs and _have_other_data(row, theirs) else compared)
     matched = {partner.combination_id for partner in partners.values()}
     against = ComparedSweep(
         label=label,
@@ -52,8 +55,25 @@ def set_against(sweep: Comparison, base: Comparison, label: str) -> Comparison:
         software=changed(sweep.environment, base.environment),
         settings=_settings(sweep, base, partners),
         absent=tuple(row.axes for row in base.rows if row.combination_id not in matched),
+        absent_metrics=_absent_metrics(sweep, base, partners),
     )
     return dataclasses.replace(sweep, rows=tuple(rows), against=against, threshold=threshold, thresholds=thresholds)
+
+
+def _have_other_data(row: Row, partner: Row) -> bool:
+    """True if two rows were evaluated on different samples; False if that is unknown, as of records of an earlier version."""
+    return None not in (row.test_data, partner.test_data) and row.test_data != partner.test_data
+
+
+def _without_verdicts_on_quality(row: Row) -> Row:
+    """Return a row whose quality is not comparable, because its counterpart was evaluated on other samples."""
+    cells = {
+        name: dataclasses.replace(cell, verdict="not_comparable", verdict_reason="different_data")
+        if name.startswith(QUALITY) and cell.base is not None and cell.measurement.value is not None
+        else cell
+        for name, cell in row.cells.items()
+    }
+    return dataclasses.replace(row, cells=cells)
 
 
 def _measured(row: Row) -> dict[str, Measurement]:
@@ -93,15 +113,31 @@ def _place(comparison: Comparison, row: Row, axes: Sequence[str]) -> str:
     return json.dumps([setting(comparison, row, axis) for axis in axes], sort_keys=True, default=str)
 
 
+def _absent_metrics(sweep: Comparison, base: Comparison, partners: Mapping[str, Row]) -> tuple[MetricInfo, ...]:
+    """Return the metrics that ``sweep`` does not measure, and of which a counterpart of its rows has a value."""
+    known = {info.name for info in sweep.metrics}
+    measured = {
+        name
+        for row in partners.values()
+        for name, cell in row.cells.items()
+        if cell.measurement.value is not None and row.has_values
+    }
+    return tuple(info for info in base.metrics if info.name in measured - known)
+
+
 def _settings(sweep: Comparison, base: Comparison, partners: Mapping[str, Row]) -> dict[str, tuple[ValuePair, ...]]:
-    """Return what differs in the configs of combinations that were matched, by dotted key."""
+    """Return what differs in the test data and in the configs of combinations that were matched, by dotted key."""
+    changes: list[tuple[str, ValuePair]] = [
+        ("test data", (partners[row.combination_id].test_data, row.test_data))
+        for row in sweep.rows
+        if row.combination_id in partners and _have_other_data(row, partners[row.combination_id])
+    ]
     if not sweep.settings or not base.settings:  # of a version that kept none
-        return {}
+        return {key: tuple(pairs) for key, pairs in distinct(changes).items()}
     known = {*sweep.settings, *base.settings}
     for row in (*sweep.rows, *base.rows):
         known.update(row.settings)
     keys = [key for key in sorted(known) if set(key.split(".")).isdisjoint(_IGNORED)]
-    changes: list[tuple[str, ValuePair]] = []
     for row in sweep.rows:
         partner = partners.get(row.combination_id)
         if partner is not None and partner.combination_id != row.combination_id:  # one id, one config

@@ -1,6 +1,8 @@
 """Verdicts on the difference of a value from its baseline's: five, each with a reason code. Pure functions.
 
 both measured? ──▶ same environment? ──▶ rounds enough? ──▶ interval of the ratio against ±threshold
+
+Values without rounds are compared as they are: exact ones with each other, or with a threshold of their metric's own.
 """
 
 from __future__ import annotations
@@ -31,12 +33,25 @@ INCOMPLETE = ("lower bound", "from incomplete counts")
 ALL_ROUNDS = "all rounds together"
 """Estimator of a value that was computed from all rounds and cannot be computed from one."""
 
+ROUNDING = 1e-5
+"""Relative difference up to which exact values that are not whole numbers are the same: sums that are made in another order, as by
+another version of a library or with another number of threads, differ by less."""
+OUTPUT_DIFFERENCE = "quality/agreement"
+"""The metric that is a difference from the baseline already: between frameworks the largest of many rounding errors."""
+OUTPUT_ROUNDING = 1e-5
+"""Differences of outputs up to this are the same …"""
+OUTPUT_FACTOR = 10
+"""… and so are those that differ by less than this factor: the largest rounding error is another one with every version."""
+
 WITHOUT_ROUNDS = ("measured_once", "incomplete_count", "not_by_round")
 """Reason codes of values that have no rounds and are not exact."""
 
 REASONS: dict[str, str] = {
     "equal": "the values are equal",
     "unequal": "the values are exact, and differ",
+    "rounding": "the values differ by rounding only",
+    "difference_within_threshold": "the values differ by the metric's own threshold at most",
+    "difference_beyond_threshold": "the values differ by more than the metric's own threshold",
     "interval_within_threshold": "the interval of the ratio lies within the threshold",
     "interval_beyond_threshold": "the interval of the ratio lies beyond the threshold",
     "interval_crosses_threshold": "the interval of the ratio crosses the threshold",
@@ -47,6 +62,8 @@ REASONS: dict[str, str] = {
     "incomplete_count": "operators without a formula are missing from a count",
     "not_by_round": "the value is computed from all rounds together, so there are no values of single rounds to compare",
     "test_failed": "the ratio cannot be tested: a value is not positive, or the spread is too large",
+    "different_data": "the two sides were evaluated on different test data",
+    "different_unit": "the two sides have different units",
     "different_environment": "the two sides were measured in different environments",
 }
 """The meaning of each code of :attr:`Cell.verdict_reason`."""
@@ -91,33 +108,80 @@ class Pairing:
 
 
 def compare_cell(
-    measurement: Measurement, base: Measurement | None, threshold: float | None, pairing: Pairing | None = None
+    measurement: Measurement,
+    base: Measurement | None,
+    threshold: float | None,
+    pairing: Pairing | None = None,
+    own_threshold: float | None = None,
 ) -> Cell:
-    """Return the cell of a measurement; ``base`` is None without a baseline, ``pairing`` None if they were interleaved."""
+    """Return the cell of a measurement.
+
+    Args:
+        base: the baseline's measurement; None without a baseline.
+        threshold: relative difference beyond which values with rounds are better or worse.
+        pairing: None if both were interleaved.
+        own_threshold: the same for values without rounds, if the user gave this metric one; None: exact values must be equal, and
+            others have no verdict.
+    """
     if base is None or base.value is None or measurement.value is None:
         return Cell(measurement, base=base.value if base else None)
+    if measurement.unit != base.unit:  # of a metric that was changed between two sweeps
+        return Cell(measurement, None, None, "not_comparable", "different_unit", base=base.value)
     ratio = None if base.value == 0 else measurement.value / base.value
     if not measurement.rounds:
-        return _without_rounds(measurement, base, ratio)
+        return _without_rounds(measurement, base, ratio, own_threshold, pairing or Pairing())
     return _with_rounds(measurement, base, ratio, threshold, pairing or Pairing())
 
 
-def _without_rounds(measurement: Measurement, base: Measurement, ratio: float | None) -> Cell:
+def _without_rounds(
+    measurement: Measurement, base: Measurement, ratio: float | None, own_threshold: float | None, pairing: Pairing
+) -> Cell:
     assert measurement.value is not None
     assert base.value is not None
-    uncertain = uncertainty(measurement)
+
+    def cell(verdict: Verdict | None, reason: str | None, used: Used | None = None) -> Cell:
+        return Cell(measurement, ratio, None, verdict, reason, used, base=base.value, base_rounds=base_rounds)
+
+    uncertain, base_rounds = uncertainty(measurement), None
     if uncertain is None and base.rounds:
-        return Cell(
-            measurement, ratio, None, "unclear", "too_few_rounds", base=base.value, base_rounds=len(base.rounds)
-        )
+        base_rounds = len(base.rounds)
+        return cell("unclear", "too_few_rounds")
     uncertain = uncertain or uncertainty(base)
-    if uncertain is not None:
-        return Cell(measurement, ratio, None, "unclear", uncertain, base=base.value)
+    if uncertain == "incomplete_count" or (uncertain is not None and own_threshold is None):
+        return cell("unclear", uncertain)
+    if uncertain is not None and pairing.differs:
+        return cell("not_comparable", "different_environment")
+    verdict, reason = _verdict_of_values(measurement, base, own_threshold)
+    return cell(verdict, reason, "exact" if uncertain is None else None)
+
+
+def _verdict_of_values(
+    measurement: Measurement, base: Measurement, own_threshold: float | None
+) -> tuple[Verdict | None, str | None]:
+    """Return verdict and reason of two values as they are."""
+    assert measurement.value is not None
+    assert base.value is not None
     verdict = exact_verdict(measurement.value, base.value, base.better)
-    reason = None
-    if verdict is not None:
-        reason = "equal" if verdict == "same" else "unequal"
-    return Cell(measurement, ratio, None, verdict, reason, "exact", base=base.value)
+    if verdict is None:
+        return None, None
+    if verdict == "same":
+        return verdict, "equal"
+    if own_threshold is not None:
+        is_within = abs(measurement.value - base.value) <= own_threshold * abs(base.value)
+        return ("same", "difference_within_threshold") if is_within else (verdict, "difference_beyond_threshold")
+    if _is_rounding(measurement.name, measurement.value, base.value):
+        return "same", "rounding"
+    return verdict, "unequal"
+
+
+def _is_rounding(metric: str, value: Number, base: Number) -> bool:
+    """True if two exact values that are not equal differ by rounding only; whole numbers never do."""
+    if metric == OUTPUT_DIFFERENCE:
+        smaller, larger = sorted((value, base))
+        return larger <= max(OUTPUT_ROUNDING, OUTPUT_FACTOR * smaller)
+    if float(value).is_integer() and float(base).is_integer():
+        return False
+    return abs(value - base) <= ROUNDING * max(abs(value), abs(base))
 
 
 def uncertainty(measurement: Measurement) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -232,9 +234,20 @@ def _row(
         most_rounds=most_rounds(combination.config),
         round_s=statistics.fmean(walls) if walls else 0.0,
         is_incomplete=is_incomplete,
+        test_data=_test_data(records),
         precision_method=_precision_method(records),
         failures=tuple(failures),
     )
+
+
+def _test_data(records: Sequence[Record]) -> str | None:
+    """Return what tells the samples of one test split from those of another; None if there is not one class for each sample."""
+    record = next((record for record in records if record.pass_name == "quality"), None)
+    targets = None if record is None or record.status != "ok" else (record.observations or {}).get("targets")
+    if targets is None:
+        return None
+    digest = hashlib.sha256(json.dumps(targets).encode()).hexdigest()[:8]
+    return f"{len(targets):,} samples with targets {digest}"
 
 
 def _precision_method(records: Sequence[Record]) -> str | None:

@@ -1,6 +1,7 @@
 """Rounds that stop as soon as they have decided (``protocol.decide``): which combinations of a shard need no further ones.
 
-After each round every comparison is made as the report makes it, with intervals that allow for the repeated tests
+A combination that raises or lacks memory in the first round is not tried again. After each round from the third on every comparison
+is made as the report makes it, with intervals that allow for the repeated tests
 (:func:`sweeprof.results.statistics.repeated_confidence`). A combination needs no further rounds once each of its comparisons is
 decided, or is unlikely to be decided by further rounds, and no limit of a constraint lies within the interval of its value.
 """
@@ -22,7 +23,7 @@ from sweeprof.plan.plan import Combination, Plan
 from sweeprof.report.selection import conditions, metric_names
 from sweeprof.results.compare import Row, SearchGoal, compared_row, find_baselines, key_of
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.record import Record
+from sweeprof.results.record import Record, Status
 from sweeprof.results.statistics import is_hopeless
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell
 from sweeprof.run.comparison import comparison_of, sessions_of
@@ -31,6 +32,10 @@ from sweeprof.storage.folder import Folder
 
 Pair = tuple[str, str]
 """The ids of a candidate and of the combination that it is compared with."""
+
+
+FAILS_AGAIN: tuple[Status, ...] = ("failed", "oom", "unsupported")
+"""Statuses of a round that its repetition has, too: an exception, and a lack of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +71,14 @@ class SequentialRounds:
 
     def note_decided(self, rounds: int) -> list[str]:
         """Note in the folder which combinations need no more than the first ``rounds`` rounds; returns their ids."""
-        if rounds < MIN_ROUNDS:
-            return []
         waiting = [id for id in self._sequential if self._folder.rounds_that_decided(id) is None]
         if not waiting:
             return []
+        if rounds < MIN_ROUNDS:
+            failed = [id for id in waiting if self._fails_again(id)]
+            for id in failed:
+                self._folder.note_decided(id, rounds)
+            return failed
         sides = {id: self._side(c) for id, c in self._combinations.items()}
         still_open = {id for pair in self._comparisons() if self._is_open(pair, sides) for id in pair}
         still_open |= self._open_against_other_sweep([id for id in waiting if sides[id] is not None])
@@ -79,6 +87,12 @@ class SequentialRounds:
         for id in decided:
             self._folder.note_decided(id, rounds)
         return decided
+
+    def _fails_again(self, id: str) -> bool:
+        """True if each round of a combination failed in a way that further ones repeat; a crash or a lost process may be chance."""
+        records = self._folder.records_of(id)
+        in_rounds = [record for record in records if pass_named(record.pass_name).kind == "rounds"]
+        return bool(in_rounds) and all(record.status in FAILS_AGAIN for record in in_rounds)
 
     def _comparisons(self) -> Iterator[Pair]:
         """Yield the comparisons that are to be decided."""

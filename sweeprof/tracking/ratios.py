@@ -36,7 +36,7 @@ class Ratios:
     def main_key(self, rows: tuple[Row, ...]) -> str:
         """Return the key of the main metric's ratio; empty if no row is compared."""
         key = self._keys[self._main.name] if self._main else ""
-        return key if any(key in self.metrics(row) for row in rows) else ""
+        return key if any(key in self.metrics(row) for row in rows if not row.is_baseline) else ""
 
     def metrics(self, row: Row) -> dict[str, float]:
         """Return the row's ratios by key, those that it has."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 
 from support.command import Ran, call_command, call_module
+from support.odd import build
+from sweeprof.results.measurement import Better
 
 FAKE = (
     *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "isolation=inline"),
@@ -64,6 +71,73 @@ def test_the_gate_asks_what_it_is_told_to(nights: Path, arguments: tuple[str, ..
     assert ran.code == code, ran.out + ran.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [((), 0), (("--fail-on", "missing"), 3), (("--fail-on", "missing", "--metric", "latency"), 0)],
+)
+def test_a_metric_that_the_new_sweep_does_not_measure_is_missing(
+    nights: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    newest = max((nights / "outputs" / "adhoc").iterdir())
+    data = json.loads((newest / "comparison.json").read_text())
+    data["metrics"] = [info for info in data["metrics"] if info["name"] != "params/total"]
+    for row in data["rows"]:
+        del row["cells"]["params/total"]
+    data["sweep_id"] = "s2"
+    (nights / "fewer.json").write_text(json.dumps(data))
+    ran = compare(nights, "last", "fewer.json", *arguments)
+    assert ran.code == code, ran.out + ran.err
+    assert ("only measured there: parameters" in ran.out) == ("--metric" not in arguments)
+    assert ("Missing (1)\nall  parameters  measured → not measured" in ran.out) == ("--metric" not in arguments)
+
+
+def test_a_junit_report_has_a_test_for_each_metric_of_each_combination(nights: Path) -> None:
+    assert compare(nights, "last~1", "last", "--fail-on", "worse,missing", "--junit", "x.xml").code == 3
+    suite = ElementTree.parse(nights / "x.xml").getroot()
+    outcomes = {
+        (case.get("classname"), case.get("name")): child.tag if (child := next(iter(case), None)) is not None else "ok"
+        for case in suite
+    }
+    assert outcomes == {
+        ("batch_size=1", "latency"): "failure",
+        ("batch_size=1", "MACs"): "ok",
+        ("batch_size=1", "parameters"): "ok",
+        ("batch_size=2", "status"): "failure",
+        ("batch_size=4", "status"): "system-out",
+    }
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "2", "0")
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert str(failure.get("message")).startswith("worse: 1.00 ms → 1.10 ms, ×1.10")
+
+
+def test_files_are_written_also_if_nobody_reads_the_output(nights: Path) -> None:
+    command = [sys.executable, "-m", "sweeprof", "compare", "last~1", "last", "--json", "closed.json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        subprocess.run(command, cwd=nights, stdout=writer, stderr=subprocess.DEVNULL, check=False)
+    finally:
+        os.close(writer)
+    assert json.loads((nights / "closed.json").read_text())["changes"]
+
+
+def test_a_sweep_that_fails_the_gate_is_not_tagged(nights: Path) -> None:
+    def tagged() -> str:
+        return (nights / "outputs" / ".tags" / "nightly").read_text()
+
+    before = tagged()
+    failed = compare(nights, "tag:nightly", "last", "--fail-on", "worse", "--tag", "nightly")
+    assert failed.code == 3
+    assert "tag:nightly is not set" in failed.out
+    assert tagged() == before
+    passed = compare(nights, "last", "last~1", "--fail-on", "worse", "--tag", "good")
+    assert passed.code == 0
+    good = nights / "outputs" / ".tags" / "good"
+    assert good.read_text() == before
+    good.unlink()
+
+
 @pytest.mark.parametrize(("thresholds", "code"), [((), 0), (("--threshold", "5%"), 3)])
 def test_a_threshold_for_all_replaces_those_of_single_metrics(
     nights: Path, thresholds: tuple[str, ...], code: int
@@ -73,6 +147,25 @@ def test_a_threshold_for_all_replaces_those_of_single_metrics(
     (nights / "lenient.json").write_text(json.dumps({**data, "thresholds": {"latency/forward": 0.4}}))
     ran = compare(nights, "last~1", "lenient.json", "--fail-on", "worse", *thresholds)
     assert ran.code == code, ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"), [(0.2, "loss (nat)  0.100 → 0.200"), (None, "loss (nat)  0.100 → no value: not measured")]
+)
+def test_a_loss_is_compared_beside_the_accuracy(tmp_path: Path, loss: float | None, told: str) -> None:
+    metrics: dict[str, tuple[str, Better]] = {
+        **dict.fromkeys(("quality/accuracy", "quality/top5", "compute/coverage"), ("ratio", "higher")),
+        **dict.fromkeys(("params/total", "compute/macs"), ("B", "lower")),
+        "quality/loss": ("nat", "lower"),
+    }
+    for name, value in (("before", 0.1), ("now", loss)):
+        values = {**dict.fromkeys(metrics, 1), "quality/loss": value}
+        given = {name: value for name, value in values.items() if value is not None}
+        made = dataclasses.replace(build([{"model": "a"}], metrics, [given]), sweep_id=name)
+        (tmp_path / f"{name}.json").write_text(json.dumps(made.to_dict()))
+    ran = compare(tmp_path, "before.json", "now.json", "--fail-on", "worse")
+    assert ran.code == 3, ran.out + ran.err
+    assert told in ran.out
 
 
 @pytest.mark.parametrize(
@@ -93,6 +186,7 @@ def test_a_threshold_for_all_replaces_those_of_single_metrics(
             "NEW: 'last' is the same sweep as BASE (adhoc/last), in which nothing can have changed",
         ),
         (("last", "last", "--fail-on", "wors"), "--fail-on: 'wors' is not a kind of change."),
+        (("last", "last", "--fail-on", ""), "--fail-on: '' is not a kind of change."),
         (("last", "last", "--metric", "latncy"), "Did you mean 'latency'?"),
         (("last", "last", "--threshold", "3"), "--threshold: '3' is not a fraction"),
         (("last", "--tag", "a/b"), "--tag: 'a/b' is not a tag"),

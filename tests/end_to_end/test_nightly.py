@@ -146,6 +146,16 @@ def test_mlflow_shows_the_trend_also_of_nights_that_are_gone(nights: Nights) -> 
     assert [run.data.tags.get("baseline.nightly") for run in sweeps] == [None, "true", None]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("thresholds", "code"), [("latency: 0.2, macs: 0.1", 0), ("macs: 0.1", 3)])
+def test_single_metrics_may_have_thresholds_of_their_own(tmp_path: Path, thresholds: str, code: int) -> None:
+    bench = new_bench(tmp_path)
+    for per_sample_s, expected in ((0, 0), (0.00001, code)):
+        bench.change_model(per_sample_s)
+        ran = bench.night(THRESHOLDS=thresholds)
+        assert ran.returncode == expected, ran.stdout + bench.log
+
+
 @pytest.mark.thorough
 def test_the_night_after_a_bad_one_is_compared_with_the_last_good_one(tmp_path: Path) -> None:
     bench = new_bench(tmp_path)

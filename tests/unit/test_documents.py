@@ -123,6 +123,7 @@ def test_the_code_of_the_page_on_python(tmp_path: Path, monkeypatch: pytest.Monk
     assert namespace["r"]["params/total"].value == 8 * 27 + 8 + 7200 * 10 + 10
     assert namespace["student"].compute("params/total").value == 3 * 32 * 32 * 10 + 10
     assert namespace["profiler"].is_done
+    assert namespace["times"].to_dict() == {1: pytest.approx(0.001), 8: pytest.approx(0.001)}
 
 
 @pytest.mark.usefixtures("_registrations_undone")

@@ -10,7 +10,7 @@ import shutil
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.report import lines as line_reports
@@ -40,6 +40,7 @@ from sweeprof.report.table import ReportTable, TableRow
 from sweeprof.report.table import tables as report_tables
 from sweeprof.report.tensors import sums_text, tensor_cells
 from sweeprof.report.terminal import text as terminal_text
+from sweeprof.report.tidy import measurements
 from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison, Row, compare_rows
@@ -53,6 +54,9 @@ from sweeprof.results.operators import OperatorRow, Operators, OperatorTotal
 from sweeprof.results.record import Record, Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.verdicts import Difference, Differences
+
+if TYPE_CHECKING:
+    import pandas
 
 TOP = 20
 """Rows of operators that are shown."""
@@ -655,3 +659,13 @@ _ROW_TABLES: dict[type, tuple[str, Callable[[Sequence[Any]], ViewTable]]] = {
     Row: ("row", _combinations),
 }
 """The noun and the table of rows, by their type."""
+
+
+def measurements_frame(comparison: Comparison) -> pandas.DataFrame:
+    """Return the tidy table of the measurements as a data frame whose whole numbers stay whole where values are missing."""
+    import pandas
+
+    kinds = {"text": "object", "whole": "Int64", "number": "float64", "truth": "boolean"}
+    table = measurements(comparison)
+    frame = pandas.DataFrame(list(table.rows), columns=list(table.columns), dtype="object")
+    return frame.astype({name: kinds[kind] for name, kind in table.columns.items()})

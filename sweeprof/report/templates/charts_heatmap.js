@@ -30,7 +30,7 @@ charts.add("heatmap", (choices, chosen, plot) => {
     if (other === row) return [1, null];
     if (other && valueOf(other, metric.value) === null) return [null, `its baseline has no value: ${charts.whyOf(other, metric.value)}`];
     const cell = window.sweeprof.cellOf(row, metric.value);
-    if (cell?.verdict === "not_comparable") return [null, "measured in another environment than its baseline"];
+    if (cell?.verdict === "not_comparable") return [null, "not comparable with its baseline"];
     if (cell && cell.ratio !== null) return [cell.ratio, null];
     return [null, other ? "not comparable with its baseline" : "no baseline for it"];
   };

@@ -78,3 +78,9 @@ def test_the_help_lists_every_key() -> None:
     text = "\n".join(help_lines())
     for name, key in KEYS.items():
         assert name.partition(".")[0] == "job" or f" {name.rpartition('.')[2]}" in text, key
+
+
+def test_values_of_the_page_are_not_cut_within_braces() -> None:
+    for line in page().splitlines():
+        values = line.rpartition(" | ")[2]
+        assert values.count("{") == values.count("}"), line

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -243,9 +244,30 @@ def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.Monkey
     lines = cast("io.StringIO", composer.live.file).getvalue().splitlines()
     counted = [found for line in lines if (found := re.fullmatch(r"planning: ([\d,]+) of 1,600 combinations", line))]
     assert len({found[1] for found in counted}) > 1, lines
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_line_of_planning_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.01)
+    out = io.StringIO()
+    with progress.PlanningDisplay(Console(file=out, width=200)) as display:
+        display.total = 1
+        display.advance()
+        time.sleep(0.1)
+    assert out.getvalue() == "planning: checking 1 combination\n"
 
 
 def test_the_command_line_overrides_what_a_sweep_file_gives_the_sweeper() -> None:
     params = "hydra.sweeper.params={batch_size: '1,2', backend.threads: 3}"
     plan = planned(params, "batch_size=4,8")
     assert [(c.axes["batch_size"], c.config["backend"]["threads"]) for c in plan.combinations] == [(4, 3), (8, 3)]
+
+
+def test_names_of_config_files_may_have_any_letters(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    steps = {"my-größtes-模型": 1, "my-2": 2, "my own": 3}
+    for name, step_s in steps.items():
+        text = f"fake: {{_target_: sweeprof.backends.fake.FakeModel, step_s: {step_s}}}\n"
+        (tmp_path / "model" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    plan = planning.planned(["backend=fake", "dataset=synthetic", "tracking=none", "model=glob(my*)"], configs=tmp_path)
+    assert {c.axes["model"]: c.config["model"]["fake"]["step_s"] for c in plan.combinations} == steps

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from support.drawn import drawn
+from support.odd import build
 from support.samples import comparison as sample
 from sweeprof.report.answer import Answer, answer
 from sweeprof.report.changes import changes_of, print_changes
@@ -26,7 +27,7 @@ from sweeprof.report.pull_request import pull_request
 from sweeprof.report.terminal import text as terminal
 from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.cross_sweep import set_against
-from sweeprof.results.measurement import Measurement, MetricInfo
+from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.record import Status, Warning
 from sweeprof.terminal import console
 
@@ -374,6 +375,71 @@ def test_results_that_are_gone_since_another_sweep() -> None:
         "Since 20 November: the latency has not changed. 2 combinations have no result any more (such as batch_size=8: oom). "
         f"1 combination is missing (batch_size=512). {SURE}"
     )
+
+
+def test_a_value_that_fell_to_zero_is_told() -> None:
+    def night(*accuracies: float) -> Comparison:
+        points = [{"batch_size": size} for size in range(1, len(accuracies) + 1)]
+        values = [{"quality/accuracy": value} for value in accuracies]
+        return build(points, {"quality/accuracy": ("ratio", "higher")}, values)
+
+    before = dataclasses.replace(night(0.97, 0.97), sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    assert answer(set_against(night(0.97, 0), before, "nightly")).finding == (
+        "Since 20 November: by accuracy, batch_size=2 is worse (0.9700 → 0)."
+    )
+    alone = dataclasses.replace(night(0.97), sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    assert answer(set_against(night(0), alone, "nightly")).finding == (
+        "Since 20 November: by accuracy, batch_size=1 is worse (0.9700 → 0)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("better", "now", "told"),
+    [
+        ("higher", 0.9, "10 % lower"),  # of 1, not 11 %
+        ("higher", 1.1, "10 % higher"),
+        ("lower", 0.9, "10 % lower"),
+        ("lower", 1.1, "10 % higher"),
+        ("higher", 0.5, "2.0× lower"),
+    ],
+)
+def test_percent_of_a_value_are_of_the_baselines(better: Better, now: float, told: str) -> None:
+    before = build([{"model": "a"}], {"mine/score": ("ratio", better)}, [{"mine/score": 1.0}])
+    before = dataclasses.replace(before, sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    after = build([{"model": "a"}], {"mine/score": ("ratio", better)}, [{"mine/score": now}])
+    assert answer(set_against(after, before, "nightly")).finding == (
+        f"Since 20 November: by mine/score, model=a is {told}."
+    )
+
+
+def test_a_sweep_of_throughput_alone_is_compared_by_it() -> None:
+    metrics: dict[str, tuple[str, Better]] = {"throughput/samples_per_s": ("samples/s", "higher")}
+    before, after = (build([{"model": "a"}], metrics, [dict.fromkeys(metrics, value)]) for value in (1000, 900))
+    compared = set_against(after, dataclasses.replace(before, sweep_id="s0"), "nightly")
+    assert "by throughput, model=a is 10 % lower." in answer(compared).finding
+    assert "1 worse" in pull_request(compared)
+
+
+def test_a_further_metric_that_is_not_comparable_is_told() -> None:
+    metrics: dict[str, tuple[str, Better]] = {"quality/accuracy": ("ratio", "higher"), "quality/loss": ("nat", "lower")}
+
+    def night(test_data: str) -> Comparison:
+        made = build([{"model": "a"}], metrics, [dict.fromkeys(metrics, 1)])
+        return dataclasses.replace(made, rows=(dataclasses.replace(made.rows[0], test_data=test_data),))
+
+    before = dataclasses.replace(night("360 samples"), sweep_id="s0", created="2026-11-20T03:00:00+00:00")
+    assert answer(set_against(night("400 samples"), before, "nightly")).finding == (
+        "Since 20 November: by accuracy, nothing is certain to have changed. Not comparable: loss (nat) in 1."
+    )
+
+
+def test_a_metric_that_is_no_longer_measured_is_told() -> None:
+    names = ("quality/accuracy", "params/total")
+    before = build([{"model": "a"}], dict.fromkeys(names, ("ratio", "higher")), [dict.fromkeys(names, 1)])
+    now = build([{"model": "a"}], {"params/total": ("ratio", "higher")}, [{"params/total": 1}])
+    before = dataclasses.replace(before, sweep_id="s0")
+    assert answer(set_against(now, before, "nightly")).finding.endswith("No longer measured: accuracy.")
+    assert "No longer" not in answer(set_against(before, now, "nightly")).finding
 
 
 def test_a_side_without_results_is_named() -> None:

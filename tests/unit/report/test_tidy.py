@@ -175,3 +175,16 @@ def test_nothing_measured_is_an_empty_table(tmp_path: Path) -> None:
     nothing = dataclasses.replace(comparison(), rows=(), excluded=())
     assert [len(read(table(nothing))) for table in (measurements, rounds, problems)] == [0, 0, 0]
     assert len(typed(measurements(nothing))) == 0
+
+
+def test_a_comparison_is_a_frame_of_its_measurements() -> None:
+    sample = comparison()
+    frame = sample.to_frame()
+    assert list(frame.columns) == list(measurements(sample).columns)
+    assert len(frame) == len(sample.rows) * len(sample.metrics)
+    timed = frame[frame["metric"] == "latency/forward"]
+    values = timed.dropna(subset="value").set_index("combination")["value"].to_dict()
+    cells = {row.combination_id: row.cells["latency/forward"].measurement.value for row in sample.rows}
+    assert values == {id: value for id, value in cells.items() if value is not None}
+    assert str(frame["batch_size"].dtype) == "Int64"
+    assert build([], {"x": ("s", "lower")}, []).to_frame().empty

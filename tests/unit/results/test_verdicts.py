@@ -94,6 +94,12 @@ def test_another_environment_is_not_comparable_but_hosts_of_one_kind_with_a_kern
     assert (cell.verdict_reason == "different_environment") == (verdict == "not_comparable")
 
 
+def test_values_in_different_units_are_not_comparable() -> None:
+    seconds, milliseconds = (Measurement("mine", unit, "lower", value) for unit, value in (("s", 0.001), ("ms", 1)))
+    cell = compare_cell(milliseconds, seconds, 0.05)
+    assert (cell.verdict, cell.verdict_reason, cell.ratio) == ("not_comparable", "different_unit", None)
+
+
 def test_what_is_counted_is_compared_on_any_host() -> None:
     own, base = (Measurement("params", "params", "lower", value) for value in (12, 10))
     assert compare_cell(own, base, 0.05, Pairing(False, ("processor",))).verdict == "worse"
@@ -103,6 +109,63 @@ def test_what_is_measured_once_is_not_called() -> None:
     own, base = (Measurement("rss", "B", "lower", value, estimator="high-water mark") for value in (310, 305))
     cell = compare_cell(own, base, 0.05)
     assert (cell.verdict, cell.verdict_reason) == ("unclear", "measured_once")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "value", "own", "expected"),
+    [
+        ("exact", 0.970, None, ("worse", "unequal")),
+        ("exact", 0.970, 0.02, ("same", "difference_within_threshold")),
+        ("exact", 0.990, 0.02, ("same", "difference_within_threshold")),
+        ("exact", 0.950, 0.02, ("worse", "difference_beyond_threshold")),
+        ("exact", 0.999, 0.01, ("better", "difference_beyond_threshold")),
+        ("exact", 0.980, 0.02, ("same", "equal")),
+        ("high-water mark", 0.970, 0.02, ("same", "difference_within_threshold")),
+        ("high-water mark", 0.500, 0.02, ("worse", "difference_beyond_threshold")),
+        ("high-water mark", 0.970, None, ("unclear", "measured_once")),
+        ("all rounds together", 0.500, 0.02, ("worse", "difference_beyond_threshold")),
+        ("lower bound", 0.500, 0.02, ("unclear", "incomplete_count")),
+    ],
+)
+def test_a_threshold_of_its_own_decides_a_metric_without_rounds(
+    estimator: str, value: float, own: float | None, expected: tuple[str, str]
+) -> None:
+    sides = [Measurement("m", "ratio", "higher", one, estimator=estimator) for one in (value, 0.98)]
+    cell = compare_cell(*sides, 0.5, own_threshold=own)
+    assert (cell.verdict, cell.verdict_reason) == expected
+    assert cell.used == ("exact" if estimator == "exact" else None)
+
+
+def test_what_is_measured_once_is_compared_in_one_environment_only() -> None:
+    sides = [Measurement("rss", "B", "lower", value, estimator="high-water mark") for value in (310, 200)]
+    cell = compare_cell(*sides, 0.05, Pairing(False, ("processor",)), 0.1)
+    assert (cell.verdict, cell.verdict_reason) == ("not_comparable", "different_environment")
+
+
+def test_a_value_that_was_zero_is_beyond_every_threshold() -> None:
+    errors, none = (Measurement("errors", "abs", "lower", value) for value in (3, 0))
+    assert compare_cell(errors, none, None, own_threshold=0.9).verdict == "worse"
+    assert compare_cell(none, none, None, own_threshold=0.9).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "base", "expected"),
+    [
+        ("quality/loss", 0.0871234567, 0.0871234561, "rounding"),  # of one model with one thread and with two
+        ("quality/loss", 0.08713, 0.08712, "unequal"),
+        ("quality/r2", -0.5000001, -0.5, "rounding"),
+        ("quality/accuracy", 48_999 / 50_000, 49_000 / 50_000, "unequal"),
+        ("params/total", 100_000_001, 100_000_000, "unequal"),
+        ("mine", 100_000_001.0, 100_000_000.0, "unequal"),
+        ("quality/agreement", 4e-6, 0, "rounding"),
+        ("quality/agreement", 3e-4, 1e-4, "rounding"),
+        ("quality/agreement", 2e-3, 1e-4, "unequal"),
+    ],
+)
+def test_rounding_is_no_difference(name: str, value: float, base: float, expected: str) -> None:
+    cell = compare_cell(*(Measurement(name, "abs", "lower", one) for one in (value, base)), 0.05)
+    assert cell.verdict_reason == expected
+    assert (cell.verdict == "same") == (expected == "rounding")
 
 
 def test_a_difference_in_no_direction_is_not_called() -> None:

@@ -116,6 +116,14 @@ def test_a_search_whose_conditions_nothing_fulfils(tmp_path: Path) -> None:
     )
 
 
+def test_a_search_in_which_everything_fails_says_why(tmp_path: Path) -> None:
+    plan = plan_of(3, arguments=lambda batch, step: {"on_step": "raise"})
+    _, comparison = searched(tmp_path / "sweep", plan)
+    finding = answer(comparison).finding
+    assert finding.startswith("The search found no combinations that have a result (0 of 28 combinations measured). ")
+    assert "The reason: timing: ValueError: the fake model was told to raise" in finding
+
+
 def test_a_goal_that_has_no_value_anywhere(tmp_path: Path) -> None:
     goals = (SearchGoal(MEMORY, "minimize"),)
     _, comparison = searched(tmp_path / "sweep", plan_of(3, goals, metrics=(MEMORY,)))

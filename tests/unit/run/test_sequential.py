@@ -183,8 +183,20 @@ def test_a_trial_that_is_run_again_opens_what_was_decided(tmp_path: Path) -> Non
     assert folder.rounds_that_decided("cbase") == 3
     plan = folder.read_plan()
     counted = count_trials(folder, plan, frozenset({"failed"}), move=True)
-    assert counted.again == {"failed": 3}
+    assert counted.again == {"failed": 1}
     assert folder.rounds_that_decided("cbase") is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "tries"), [("raise", "failed", 1), ("segfault", "crashed", 3), ("memory_error", "oom", 1)]
+)
+def test_what_raises_is_tried_once_and_what_crashes_again(
+    tmp_path: Path, outcome: str, status: str, tries: int
+) -> None:
+    plan = plan_of({"base": {"step_s": 0.01}, "other": {"on_step": outcome}}, isolation="fork")
+    folder, comparison = swept(tmp_path, plan)
+    assert {row.combination_id: row.status for row in comparison.rows}["cother"] == status
+    assert len(folder.records_of("cother", "timing")) == tries
 
 
 def against(tmp_path: Path, step_s: float, spread: float) -> Comparison:

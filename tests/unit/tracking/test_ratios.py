@@ -212,3 +212,11 @@ def test_without_a_baseline_there_is_no_ratio_and_the_verdict_is_the_reason() ->
     found = Ratios(dataclasses.replace(made, rows=rows))
     assert found.main_key(rows) == ""
     assert [(found.metrics(row), found.tags(row)) for row in rows] == [({}, {"verdict": "no_baseline"})] * 2
+
+
+def test_a_sweep_in_which_every_row_is_a_baseline_compares_nothing() -> None:
+    whole = decided()
+    assert Ratios(whole).main_key(whole.rows) == RATIO
+    baselines = tuple(row for row in whole.rows if row.is_baseline)
+    assert baselines
+    assert Ratios(whole).main_key(baselines) == ""
