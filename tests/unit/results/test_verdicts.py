@@ -130,15 +130,15 @@ def test_what_is_measured_once_is_not_called() -> None:
 def test_a_threshold_of_its_own_decides_a_metric_without_rounds(
     estimator: str, value: float, own: float | None, expected: tuple[str, str]
 ) -> None:
-    sides = [Measurement("m", "ratio", "higher", one, estimator=estimator) for one in (value, 0.98)]
-    cell = compare_cell(*sides, 0.5, own_threshold=own)
+    one, base = (Measurement("m", "ratio", "higher", number, estimator=estimator) for number in (value, 0.98))
+    cell = compare_cell(one, base, 0.5, own_threshold=own)
     assert (cell.verdict, cell.verdict_reason) == expected
     assert cell.used == ("exact" if estimator == "exact" else None)
 
 
 def test_what_is_measured_once_is_compared_in_one_environment_only() -> None:
-    sides = [Measurement("rss", "B", "lower", value, estimator="high-water mark") for value in (310, 200)]
-    cell = compare_cell(*sides, 0.05, Pairing(False, ("processor",)), 0.1)
+    own, base = (Measurement("rss", "B", "lower", value, estimator="high-water mark") for value in (310, 200))
+    cell = compare_cell(own, base, 0.05, Pairing(False, ("processor",)), 0.1)
     assert (cell.verdict, cell.verdict_reason) == ("not_comparable", "different_environment")
 
 
@@ -163,7 +163,7 @@ def test_a_value_that_was_zero_is_beyond_every_threshold() -> None:
     ],
 )
 def test_rounding_is_no_difference(name: str, value: float, base: float, expected: str) -> None:
-    cell = compare_cell(*(Measurement(name, "abs", "lower", one) for one in (value, base)), 0.05)
+    cell = compare_cell(Measurement(name, "abs", "lower", value), Measurement(name, "abs", "lower", base), 0.05)
     assert cell.verdict_reason == expected
     assert (cell.verdict == "same") == (expected == "rounding")
 

@@ -13,10 +13,11 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality
-from sweeprof.plan.comparing import OUTPUT_DIFFERENCE, QUALITY, compares_outputs, metrics_of_precisions
+from sweeprof.plan.comparing import QUALITY, compares_outputs, metrics_of_precisions
 from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.record import Record
+from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.output_difference import disagreement, tolerance_of, unjudged
 
