@@ -161,22 +161,24 @@ class Quality(Displayed):
         """The quality in a record's observations."""
         stored = validated(_StoredQuality, data)
         return cls(
-            stored.predictions,
-            stored.targets,
-            _unpacked(stored.outputs, "outputs"),
-            stored.ranks,
-            stored.loss_sum,
-            stored.seconds,
-            {name: _unpacked(one, f"further_outputs.{name}") for name, one in stored.further_outputs.items()},
-            stored.is_varying,
-            stored.is_labelled,
-            stored.rank_counts,
-            stored.confusion,
-            stored.numbers,
-            stored.left_out,
-            stored.scores,
-            stored.nan_samples,
-            stored.unknown_class,
+            predictions=stored.predictions,
+            targets=stored.targets,
+            outputs=_unpacked(stored.outputs, "outputs"),
+            ranks=stored.ranks,
+            loss_sum=stored.loss_sum,
+            seconds=stored.seconds,
+            further_outputs={
+                name: _unpacked(one, f"further_outputs.{name}") for name, one in stored.further_outputs.items()
+            },
+            is_varying=stored.is_varying,
+            is_labelled=stored.is_labelled,
+            rank_counts=stored.rank_counts,
+            confusion=stored.confusion,
+            numbers=stored.numbers,
+            left_out=stored.left_out,
+            scores=stored.scores,
+            nan_samples=stored.nan_samples,
+            unknown_class=stored.unknown_class,
         )
 
 
@@ -332,21 +334,25 @@ class _Tally:
         per_element = self._per_element if self._are_classes and self._per_element.rank_counts else None
         is_per_sample = self._ranks is not None
         loss_sum = self._per_sample.loss_sum if is_per_sample else per_element.loss_sum if per_element else None
-        confusion = None if per_element is None or per_element.confusion is None else per_element.confusion.tolist()
+        rank_counts = confusion = None
+        if per_element is not None:
+            rank_counts = {str(rank): number for rank, number in sorted(per_element.rank_counts.items())}
+            if per_element.confusion is not None:
+                correct, predicted, true = per_element.confusion.tolist()
+                confusion = tuple(correct), tuple(predicted), tuple(true)
         return Quality(
-            _tuple(self._predictions),
-            _tuple(self._targets),
-            main,
-            _tuple(self._ranks),
-            loss_sum,
-            None,
-            {name: array for name, array in outputs.items() if array is not main},
-            self._is_varying,
-            self._is_labelled,
-            None if per_element is None else {str(rank): n for rank, n in sorted(per_element.rank_counts.items())},
-            None if confusion is None else (tuple(confusion[0]), tuple(confusion[1]), tuple(confusion[2])),
-            None if self._are_classes else self._numbers,
-            tuple(self._left_out),
+            predictions=_tuple(self._predictions),
+            targets=_tuple(self._targets),
+            outputs=main,
+            ranks=_tuple(self._ranks),
+            loss_sum=loss_sum,
+            further_outputs={name: array for name, array in outputs.items() if array is not main},
+            is_varying=self._is_varying,
+            is_labelled=self._is_labelled,
+            rank_counts=rank_counts,
+            confusion=confusion,
+            numbers=None if self._are_classes else self._numbers,
+            left_out=tuple(self._left_out),
             nan_samples=self._nan_samples,
             unknown_class=self._unknown_class,
         )
