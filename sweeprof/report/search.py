@@ -85,7 +85,7 @@ def _best(comparison: Comparison, goal: _Goal, rows: list[Row], measured: str, c
     of = f" of those{condition}" if condition else ""
     yield (f"The {word} {title}{of} is that of {tell(best.axes)}: {_value_text(comparison, goal, best)} ({measured}).")
     threshold = comparison.threshold_of(goal.info.name)
-    cells = {row.combination_id: _compared(row, best, goal.info, threshold) for row in rows if row is not best}
+    cells = {row.combination_id: _compared(comparison, row, best, goal.info) for row in rows if row is not best}
     close = [row for row in rows if row is not best and _is_close(cells[row.combination_id], threshold or NOTICEABLE)]
     if close:
         close.sort(key=lambda row: value_of(row, goal.info.name) or 0.0, reverse=goal.is_largest)
@@ -101,11 +101,12 @@ def _best(comparison: Comparison, goal: _Goal, rows: list[Row], measured: str, c
         yield "It can be distinguished from all others."
 
 
-def _compared(row: Row, best: Row, metric: MetricInfo, threshold: float | None) -> Cell:
+def _compared(comparison: Comparison, row: Row, best: Row, metric: MetricInfo) -> Cell:
     """Return the value of a row beside that of the best."""
     measurements = {metric.name: row.cells[metric.name].measurement}
     theirs = {metric.name: best.cells[metric.name].measurement}
-    return compared_row(row, measurements, best, theirs, threshold, {}).cells[metric.name]
+    thresholds = comparison.thresholds
+    return compared_row(row, measurements, best, theirs, comparison.threshold, thresholds).cells[metric.name]
 
 
 def _is_certain(cell: Cell) -> bool:
@@ -117,11 +118,7 @@ def _is_close(cell: Cell, threshold: float) -> bool:
     """True if two values may be equal; with too few rounds to decide that, if their ratio is within the threshold."""
     if _is_certain(cell):
         return False
-    if cell.ratio is None or cell.verdict_reason in (
-        "interval_crosses_threshold",
-        "interval_within_threshold",
-        "equal",
-    ):
+    if cell.ratio is None or cell.verdict == "same" or cell.verdict_reason == "interval_crosses_threshold":
         return True
     return 1 / (1 + threshold) <= cell.ratio <= 1 + threshold
 

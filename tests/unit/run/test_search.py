@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from support.odd import build
 from support.plans import fake_plan, sweep_folder
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer
 from sweeprof.report.selection import sections
-from sweeprof.results.compare import Comparison, SearchGoal
+from sweeprof.results.compare import Comparison, SearchGoal, SearchSummary
 from sweeprof.run import locks
 from sweeprof.run.budget import Budget
 from sweeprof.run.comparison import comparison_of
@@ -23,6 +24,7 @@ from sweeprof.run.search import Assessment, Outcome, Search
 from sweeprof.run.shard import run_shard
 from sweeprof.storage.folder import Folder
 
+ACCURACY = "quality/accuracy"
 TIME, THROUGHPUT, MEMORY = "latency/forward", "throughput/samples_per_s", "memory/added_bytes"
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 LARGEST = SearchGoal(THROUGHPUT, "maximize")
@@ -114,6 +116,19 @@ def test_a_search_whose_conditions_nothing_fulfils(tmp_path: Path) -> None:
     assert answer(comparison).finding == (
         "The search found no combinations that fulfil latency < 1 us (3 of 28 combinations measured)."
     )
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "told"),
+    [({}, "It can be distinguished from all others."), ({ACCURACY: 0.01}, "Not distinguishable from it: width=8.")],
+)
+def test_a_goal_that_is_exact_may_have_a_threshold_of_its_own(thresholds: dict[str, float], told: str) -> None:
+    values = [{ACCURACY: 0.970}, {ACCURACY: 0.972}]
+    made = build([{"width": 8}, {"width": 16}], {ACCURACY: ("ratio", "higher")}, values, thresholds=thresholds)
+    search = SearchSummary((SearchGoal(ACCURACY, "maximize"),), trials=2, combinations=2)
+    finding = answer(dataclasses.replace(made, search=search)).finding
+    assert finding.startswith("The largest accuracy is that of width=16: accuracy 0.9720")
+    assert finding.endswith(told)
 
 
 def test_a_search_in_which_everything_fails_says_why(tmp_path: Path) -> None:
