@@ -102,7 +102,7 @@ def test_every_setting_is_explained() -> None:
     script = (RECIPES / "nightly.sh").read_text(encoding="utf-8")
     settings = set(re.findall(r"^([A-Z_]+)=\$\{\1:-", script, re.MULTILINE)) - {"PYTHON", "NAME", "OUTPUT", "SUMMARY"}
     page = (RECIPES.parent / "scheduling.md").read_text(encoding="utf-8")
-    assert settings == {"SWEEP", "SWEEP_OPTIONS", "BASELINE", "MOVE_TAG", "FAIL_ON", "KEEP", "NOTIFY"}
+    assert settings == {"SWEEP", "SWEEP_OPTIONS", "BASELINE", "MOVE_TAG", "FAIL_ON", "THRESHOLDS", "KEEP", "NOTIFY"}
     assert [name for name in settings if f"`{name}`" not in page] == []
 
 
