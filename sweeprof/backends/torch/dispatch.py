@@ -40,7 +40,7 @@ from sweeprof.backends.torch.private import (
     disable_current_modes,
     rule_in_mode,
 )
-from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, Shortcut
+from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, UNKNOWN_TO_TORCH, Shortcut
 from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
 
 
@@ -65,7 +65,7 @@ WEIGHT_ELEMENTS = 4096
 _META = torch.device("meta")
 _NUMBER: Any = torch.ops.aten.scalar_tensor.default
 """Makes a tensor of one number."""
-_SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT}
+_SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT, **UNKNOWN_TO_TORCH}
 _NO_FUNCTIONS = (type, OpOverload, OpOverloadPacket, HigherOrderOperator)
 """What can be called, and is none of the functions that an operator takes."""
 

@@ -541,6 +541,7 @@ _UNARY = (
 _VIEWS = "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as"
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
 
+
 SHORTCUTS: dict[str, Shortcut] = {
     **{f"aten::{name}": _same for name in f"{_UNARY} softplus".split()},
     **{f"aten::{name}_": _in_place for name in _UNARY.split()},
@@ -582,6 +583,31 @@ SHORTCUTS: dict[str, Shortcut] = {
     **{f"aten::{name}": _method(name.partition(".")[0]) for name in _VIEWS.split()},
 }
 """Shortcut by qualified name of the overload, e.g. ``aten::add.Tensor``; a default overload has no suffix."""
+
+
+def _ctc_loss(args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """``(logarithms (T, N, classes), targets, input_lengths, target_lengths, ...)``.
+
+    Returns a loss for each sample, and the scores of the T steps for all places of the longest target and between them.
+    """
+    given, lengths = args[0], args[3]
+    if not given.is_meta or (isinstance(lengths, torch.Tensor) and lengths.is_meta):
+        return None
+    steps, samples, _ = given.shape
+    longest = max(lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths)
+    return new((samples,), given.dtype), new((samples, steps, 2 * longest + 1), given.dtype)
+
+
+def _ctc_loss_backward(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """``(gradient, logarithms, ...)``."""
+    return new(args[1].shape, args[1].dtype) if args[1].is_meta else None
+
+
+UNKNOWN_TO_TORCH: dict[str, Shortcut] = {
+    **{f"aten::{name}": _ctc_loss for name in ("_ctc_loss", "_ctc_loss.Tensor")},
+    **{f"aten::{name}": _ctc_loss_backward for name in ("_ctc_loss_backward", "_ctc_loss_backward.Tensor")},
+}
+"""The same for operators that do not run on meta without it."""
 
 
 def _padded(args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from support.torch_modules import Functional, Twice
+from sweeprof.backends.torch.shapes import UNKNOWN_TO_TORCH
 from sweeprof.backends.torch.training import count_training
 from sweeprof.counting.formulas import Cost, Formulas
 from sweeprof.errors import Unsupported
@@ -473,6 +474,43 @@ def test_packed_sequences_go_back_too(batch: int) -> None:
     assert counted.estimated is None
     assert counted.forward_macs == batch * 10 * 6 * (4 + 6)
     assert counted.backward_macs == batch * (10 * 6 * 4 + 10 * 36 + 7 * 36)
+
+
+class Transcriber(nn.Module):
+    """Returns its loss: connectionist temporal classification, with targets of different lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(8, 16), nn.Linear(16, 6)
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        scores = self.head(self.first(x)).log_softmax(-1).transpose(0, 1)
+        return functional.ctc_loss(scores, ids, frames, lengths)
+
+
+def test_a_model_whose_loss_compares_sequences() -> None:
+    module = Transcriber()
+    lengths = torch.tensor([5, 3, 4])
+    given = (torch.randn(3, 20, 8), torch.randint(1, 6, (3, 9)), torch.full((3,), 20), lengths)
+    counted = count_training(module, Inputs(given))
+    assert counted.estimated is None
+    assert sorted(counted.uncovered) == ["_ctc_loss", "_ctc_loss_backward"]
+    forward = 3 * 20 * (8 * 16 + 16 * 6)
+    assert (counted.forward_macs, counted.backward_macs) == (forward, 2 * forward - 3 * 20 * 8 * 16)
+
+
+@pytest.mark.parametrize("overload", ["", ".Tensor"])
+def test_shapes_of_the_loss_of_sequences(overload: str) -> None:
+    scores, ids = torch.randn(20, 3, 6).log_softmax(-1), torch.randint(1, 6, (3, 9))
+    frames, lengths = torch.full((3,), 20), torch.tensor([5, 3, 4])
+    given = (ids, frames, lengths) if overload else (ids, frames.tolist(), lengths.tolist())
+    operator, name = (torch.ops.aten._ctc_loss, overload.removeprefix(".") or "default")
+    wanted = getattr(operator, name)(scores, *given)
+    found = UNKNOWN_TO_TORCH[f"aten::_ctc_loss{overload}"]((scores.to("meta"), *given), {})
+    assert [(made.shape, made.stride()) for made in found] == [(made.shape, made.stride()) for made in wanted]
+    gradient = getattr(torch.ops.aten._ctc_loss_backward, name)(torch.ones(3), scores, *given, *wanted, 0)
+    made = UNKNOWN_TO_TORCH[f"aten::_ctc_loss_backward{overload}"]((torch.ones(3), scores.to("meta"), *given), {})
+    assert (made.shape, made.stride(), made.is_meta) == (gradient.shape, gradient.stride(), True)
 
 
 def test_each_operand_of_a_bilinear_form_costs_as_much_as_the_forward() -> None:
