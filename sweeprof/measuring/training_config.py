@@ -12,7 +12,9 @@ from sweeprof.errors import UserError, choice_problem
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.results.layer_times import Mode
 
-OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "none")
+OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "none": 0}
+"""States of a parameter's size that an optimizer keeps for each parameter."""
+OPTIMIZERS = tuple(OPTIMIZER_STATES)
 """Names that every backend which trains knows; ``none`` leaves the parameters as they are."""
 LOSSES = ("mean", "cross_entropy", "mse", "own")
 """``mean`` of all outputs needs no targets; ``own`` is the loss that the model returns itself."""
@@ -48,6 +50,11 @@ class TrainingConfig:
                 problems.append(choice_problem(key, value, key, known))
         if problems:
             raise UserError(problems)
+
+    @property
+    def optimizer_states(self) -> int | None:
+        """States of a parameter's size that the optimizer keeps for each parameter; None: it is one of the user's own."""
+        return OPTIMIZER_STATES[self.optimizer] if isinstance(self.optimizer, str) else None
 
     @classmethod
     def from_config(cls, node: Mapping[str, object]) -> TrainingConfig:

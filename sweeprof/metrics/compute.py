@@ -190,12 +190,17 @@ def act_peak_live_train(training: Training) -> Result:
 
 
 @metric(name="memory/footprint_est_bytes_train", unit="B", better="lower")
-def footprint_train(layers: LayerTable, training: Training, optimizer_states: int = 0) -> Result:
+def footprint_train(layers: LayerTable, training: Training, optimizer_states: int | None = None) -> Result:
     """Parameters, buffers, the peak of activations and gradients, and an optimizer's states of the trainable ones' size.
 
-    ``optimizer_states`` is 0 for plain SGD, 1 with momentum, 2 for Adam.
+    ``optimizer_states`` is 0 for plain SGD, 1 with momentum, 2 for Adam; None: that of the training step's optimizer.
     """
-    resident = layers.params_bytes + layers.buffers_bytes + optimizer_states * layers.trainable_bytes
+    states = training.optimizer_states if optimizer_states is None else optimizer_states
+    if states is None:
+        return Missing(
+            "the states of an optimizer of your own are not known: optimizer_states says how many it keeps for each parameter"
+        )
+    resident = layers.params_bytes + layers.buffers_bytes + states * layers.trainable_bytes
     return _live_peak(training.liveness, training.estimated, resident)
 
 

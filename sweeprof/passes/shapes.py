@@ -73,7 +73,7 @@ def run_training(session: Session, backend: AnalyzesTraining) -> Training:
     with session.described() as (build, channel_axis), session.timed("measure"):
         step = backend.analyze_training(build, session.inputs(), channel_axis, session.formulas)
     session.check_counted(step.uncovered)
-    return step
+    return replace(step, optimizer_states=session.training_config.optimizer_states)
 
 
 def run_generation(session: Session, backend: AnalyzesGeneration) -> Generation:

@@ -185,6 +185,9 @@ class Training(Stored):
     estimated: str | None = None
     """Why the backward is twice the forward instead of counted; None when it was counted."""
     uncovered: Mapping[str, int] = field(default_factory=dict)
+    optimizer_states: int | None = 0
+    """States of a parameter's size that the step's optimizer keeps for each trainable parameter; None: it is one of the user's own.
+    0 in records of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -748,6 +748,25 @@ def test_options_of_a_training_footprint() -> None:
     assert made.compute("memory/footprint_est_bytes_train").value == params + peak
 
 
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("none", 0)])
+def test_a_training_footprint_has_the_states_of_its_optimizer(optimizer: str, states: int) -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 3))
+    made = sweeprof.Profiler(model, inputs=(2, 8), mode="training", optimizer=optimizer)
+    plain = made.compute("memory/footprint_est_bytes_train", optimizer_states=0).value
+    found = made.compute("memory/footprint_est_bytes_train").value
+    assert plain
+    assert found == plain + states * 4 * (8 * 4 + 4 + 4 * 3 + 3)
+
+
+def test_the_states_of_an_optimizer_of_ones_own_are_not_known() -> None:
+    model = nn.Linear(8, 4)
+    made = sweeprof.Profiler(model, inputs=(2, 8), mode="training", optimizer=torch.optim.Adagrad)
+    unknown = made.compute("memory/footprint_est_bytes_train")
+    assert unknown.value is None
+    assert "optimizer_states says how many" in str(unknown.reason)
+    assert made.compute("memory/footprint_est_bytes_train", optimizer_states=1).value
+
+
 def test_an_optimizer_has_no_states_of_frozen_parameters() -> None:
     """As where only adapters or heads are trained."""
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(4, 3))
