@@ -54,10 +54,9 @@ coverage: $(VENV)/.test-$(STAMP)
 	  -W ignore::pytest.PytestAssertRewriteWarning -W "ignore:Unable to activate:RuntimeWarning"
 	$(SLIPCOVER) --fail-under $(COVERAGE) --skip-covered --missing-width 40 --out .coverage.json --merge .coverage.json
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. They wait for processes and servers for a third
-# of their time, in which a third worker runs others.
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest --numprocesses=3 -m "slow and not thorough"
+	$(BIN)/python -m pytest -m "slow and not thorough"
 
 # What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)
