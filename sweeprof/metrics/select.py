@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import TypedDict
@@ -94,6 +95,14 @@ def _content(name: str) -> _MetricSet:
     return content
 
 
+def unknown_metric(key: str, name: str, known: Iterable[str]) -> Problem:
+    """Return the problem of no metric having this name; of the first or last part of names (``latency``) it lists those."""
+    names = list(known)
+    parts = [other for other in names if name in (other.partition("/")[0], other.rpartition("/")[2])]
+    problem = choice_problem(key, name, "metric", parts or names)
+    return replace(problem, nearest=parts[0] if len(parts) == 1 else None) if parts else problem
+
+
 def passes_of(selected: Sequence[Selected]) -> list[PassName]:
     """The passes that the metrics need together, in the order they are run."""
     needed = {name for entry in selected for name in entry.metric.passes}
@@ -112,7 +121,7 @@ def needs_trust(entries: Sequence[Entry]) -> bool:
 def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:
     known = builtin_metrics()
     if isinstance(entry, str):
-        return [Selected(known[entry])] if entry in known else choice_problem("metrics.select", entry, "metric", known)
+        return [Selected(known[entry])] if entry in known else unknown_metric("metrics.select", entry, known)
     target = str(entry.get("_target_", ""))
     if not trust and needs_trust([entry]):
         text = "is code outside sweeprof, which is not imported for a folder: add --trust if you trust whoever made it."

@@ -34,7 +34,7 @@ from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
 from sweeprof.metrics.output_scores import check_named, output_scores, score_metric, scores_of
-from sweeprof.metrics.select import Entry, metric_set, mode_of, select
+from sweeprof.metrics.select import Entry, metric_set, mode_of, select, unknown_metric
 from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.session import Session, Strict
 from sweeprof.profiling.mappings import ComputedMetrics, KnownMetrics
@@ -458,7 +458,7 @@ class Profiler(Displayed):
         if name not in known and whole.removeprefix("quality/") in self._quality:
             return Selected(score_metric(name.removeprefix("quality/")), {})  # one of several values
         if name not in known:
-            raise UserError([choice_problem("metrics", name, "metric", known)])
+            raise UserError([unknown_metric("metrics", name, known)])
         metric = known[name]
         problems = [option_problem(name, option, metric.options) for option in options if option not in metric.options]
         if problems:

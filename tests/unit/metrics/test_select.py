@@ -67,6 +67,16 @@ def test_an_unknown_metric_names_the_nearest() -> None:
     assert message.endswith(" more.")
 
 
+def test_a_part_of_a_name_names_the_metrics_that_have_it() -> None:
+    (part,) = problems("macs")
+    assert (part.nearest, part.allowed) == ("compute/macs", "is not a metric. Known: compute/macs.")
+    (family,) = problems("params")
+    assert family.nearest is None
+    own = sorted(name for name in builtin_metrics() if name.startswith("params/"))
+    assert len(own) > 3
+    assert family.allowed == f"is not a metric. Known: {', '.join(own)}."
+
+
 def test_all_problems_at_once() -> None:
     found = problems("params/totl", "quality/accuracy", "quality/accuracy", {"_target_": "nowhere.at_all"})
     assert [p.value for p in found] == ["params/totl", "quality/accuracy", "nowhere.at_all"]
