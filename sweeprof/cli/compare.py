@@ -165,7 +165,7 @@ def _share(text: str) -> float | None:
 def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, report: str) -> None:
     """Print the changes, and write them to the files that were asked for; ``report``: as a JUnit report."""
     title = f"{given.new} compared with {given.base}"
-    try:  # first, because whoever reads the output may close it, as `head` does
+    try:  # before anything is printed: a program that reads the output, such as `head`, may close it
         if given.json:
             words = {"headline": headline(changes), "answer": str(changes.answer)}
             data = {**compared.to_dict(), **dataclasses.asdict(changes), **words}
