@@ -79,7 +79,8 @@ endif
 	$(BIN)/python -m build --outdir dist
 
 # On a real Slurm and a real Ray of three nodes, started here for that: as root, after `make slurm ray`. There is one per machine, hence no workers.
-# CI leaves out what is marked `slow`: `make test-cluster CLUSTER="not slow"`.
+# CI leaves out what is marked `slow`: `make test-cluster CLUSTER="not slow"`. Which of them failed is kept apart from other tests, which CI
+# runs at the same time.
 CLUSTER := slow or not slow
 test-cluster: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest --numprocesses=0 -o cache_dir=.pytest_cache/cluster -m "$(CLUSTER)" tests/cluster

@@ -106,9 +106,8 @@ def _mapped_files() -> dict[str, int]:
     Files in memory (``/dev/shm``, ``memfd``) are not among them: their pages are not in ``RssFile`` either.
     """
     try:
-        text = (PROC / "smaps").read_text(
-            encoding="utf-8", errors="surrogateescape"
-        )  # the name of a file may be any bytes
+        # The name of a file may be any bytes.
+        text = (PROC / "smaps").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise Unsupported(f"this system has no {PROC}/smaps: {error}") from error
     sizes: dict[str, int] = {}

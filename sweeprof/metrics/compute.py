@@ -191,9 +191,10 @@ def act_peak_live_train(training: Training) -> Result:
 
 @metric(name="memory/footprint_est_bytes_train", unit="B", better="lower")
 def footprint_train(layers: LayerTable, training: Training, optimizer_states: int | None = None) -> Result:
-    """Parameters, buffers, the peak of activations and gradients, and an optimizer's states of the trainable ones' size.
+    """Parameters, buffers, the peak of activations and gradients, and the optimizer's states of the trainable parameters.
 
-    ``optimizer_states`` is 0 for plain SGD, 1 with momentum, 2 for Adam; None: that of the training step's optimizer.
+    ``optimizer_states``: states for each parameter, of its size: 0 for plain SGD, 1 with momentum, 2 for Adam; None: as many as the
+    optimizer of the training step has.
     """
     states = training.optimizer_states if optimizer_states is None else optimizer_states
     if states is None:

@@ -98,9 +98,10 @@ def _content(name: str) -> _MetricSet:
 def unknown_metric(key: str, name: str, known: Iterable[str]) -> Problem:
     """Return the problem of no metric having this name; of the first or last part of names (``latency``) it lists those."""
     names = list(known)
-    parts = [other for other in names if name in (other.partition("/")[0], other.rpartition("/")[2])]
-    problem = choice_problem(key, name, "metric", parts or names)
-    return replace(problem, nearest=parts[0] if len(parts) == 1 else None) if parts else problem
+    having = [other for other in names if name in (other.partition("/")[0], other.rpartition("/")[2])]
+    if not having:
+        return choice_problem(key, name, "metric", names)
+    return replace(choice_problem(key, name, "metric", having), nearest=having[0] if len(having) == 1 else None)
 
 
 def passes_of(selected: Sequence[Selected]) -> list[PassName]:

@@ -234,7 +234,7 @@ class LayerTable(Stored):
 
     @property
     def trainable_bytes(self) -> Bytes:
-        """Bytes of the trainable parameters; of a module with frozen ones too, as many per parameter as of all its own."""
+        """Bytes of the trainable parameters; in a module with frozen ones too, each has the mean size of all its parameters."""
         rows = [row for row in self._summed_weights if row.trainable]
         return sum(row.params_bytes * row.trainable // row.params for row in rows)
 

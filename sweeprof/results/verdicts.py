@@ -39,9 +39,11 @@ another version of a library or with another number of threads, differ by less."
 OUTPUT_DIFFERENCE = "quality/agreement"
 """The metric that is a difference from the baseline already: between frameworks the largest of many rounding errors."""
 OUTPUT_ROUNDING = 1e-5
-"""Differences of outputs up to this are the same …"""
+"""Two differences of outputs that are at most this are the same."""
+LARGEST_OUTPUT_ROUNDING = 1e-3
 OUTPUT_FACTOR = 10
-"""… and so are those that differ by less than this factor: the largest rounding error is another one with every version."""
+"""Two differences of outputs up to the one before are also the same if the larger is at most so many times the smaller: the largest
+rounding error changes with every version of a library. Larger ones, as of quantised models, are no rounding."""
 
 WITHOUT_ROUNDS = ("measured_once", "incomplete_count", "not_by_round")
 """Reason codes of values that have no rounds and are not exact."""
@@ -178,7 +180,7 @@ def _is_rounding(metric: str, value: Number, base: Number) -> bool:
     """True if two exact values that are not equal differ by rounding only; whole numbers never do."""
     if metric == OUTPUT_DIFFERENCE:
         smaller, larger = sorted((value, base))
-        return larger <= max(OUTPUT_ROUNDING, OUTPUT_FACTOR * smaller)
+        return larger <= max(OUTPUT_ROUNDING, min(OUTPUT_FACTOR * smaller, LARGEST_OUTPUT_ROUNDING))
     if float(value).is_integer() and float(base).is_integer():
         return False
     return abs(value - base) <= ROUNDING * max(abs(value), abs(base))

@@ -611,7 +611,7 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
-    mode = CountingMode(sites, live, formulas, on_shapes, protected, constants, skips_branches)
+    mode = CountingMode(sites, live, formulas, on_shapes, protected, constants=constants, skips_branches=skips_branches)
     mode.recorder = recorder
     restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=structure.tensors)
     with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, sites.reusing(live, mode):

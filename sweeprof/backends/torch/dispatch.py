@@ -109,15 +109,17 @@ class CountingMode(DispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(  # one argument for each way to treat what has no values
+    def __init__(  # noqa: PLR0913  # one argument for each way to treat what has no values
         self,
         sites: CallSites,
         live: LiveBytes,
         formulas: Formulas,
         on_shapes: bool,
         protected: Iterable[torch.Tensor] = (),
+        *,
         constants: int = CONSTANT_ELEMENTS,
         skips_branches: bool = False,
+        most_filled: int = MASK_ELEMENTS,
     ) -> None:
         """Args:
         on_shapes: compute on meta; else run every operator as it comes.
@@ -125,15 +127,14 @@ class CountingMode(DispatchMode):
         constants: compute tensors that depend on no floating-point input for real up to so many elements, so that the forward may
             ask for their values; 0: none.
         skips_branches: list control flow that depends on values as uncovered; else it raises :class:`NotOnShapes`.
+        most_filled: the same number for floating-point tensors that the forward makes on meta, such as masks.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.operator_calls = 0
         self.higher_order: set[str] = set()
         """Operators that take functions, which ran."""
         self._sites, self._live, self._formulas, self._on_shapes = sites, live, formulas, on_shapes
-        self._most, self._skips_branches = constants, skips_branches
-        self.most_filled = MASK_ELEMENTS
-        """Elements up to which floating-point numbers that the forward makes on meta have values."""
+        self._most, self._skips_branches, self._most_filled = constants, skips_branches, most_filled
         self.recorder: GraphRecorder | None = None
         """Notes every operator that is counted."""
         self._is_silent = False
@@ -342,7 +343,7 @@ class CountingMode(DispatchMode):
             return output
         wanted = kwargs.get("device")
         is_filled_later = wanted is not None and wanted.type == "meta" and output.is_floating_point()
-        most = self.most_filled if is_filled_later else self._most
+        most = self._most_filled if is_filled_later else self._most
         return func(*args, **_mapped(kwargs, self._off_meta)) if output.numel() <= most else output
 
     def _off_meta(self, item: object) -> object:

@@ -541,7 +541,6 @@ _UNARY = (
 _VIEWS = "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as"
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
 
-
 SHORTCUTS: dict[str, Shortcut] = {
     **{f"aten::{name}": _same for name in f"{_UNARY} softplus".split()},
     **{f"aten::{name}_": _in_place for name in _UNARY.split()},

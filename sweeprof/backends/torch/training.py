@@ -141,8 +141,7 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     sites = CallSites(paths_of(module), formulas)
     live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
     sites.remember_gradients()
-    mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants)
-    mode.most_filled = masks
+    mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants, most_filled=masks)
     with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), mode:
         outputs = inputs.call(module)
         if (

@@ -160,12 +160,14 @@ def test_a_value_that_was_zero_is_beyond_every_threshold() -> None:
         ("quality/agreement", 4e-6, 0, "rounding"),
         ("quality/agreement", 3e-4, 1e-4, "rounding"),
         ("quality/agreement", 2e-3, 1e-4, "unequal"),
+        ("quality/agreement", 0.09, 0.01, "unequal"),  # of a quantised model
+        ("quality/agreement", 0.01, 0.01, "equal"),
     ],
 )
 def test_rounding_is_no_difference(name: str, value: float, base: float, expected: str) -> None:
     cell = compare_cell(Measurement(name, "abs", "lower", value), Measurement(name, "abs", "lower", base), 0.05)
     assert cell.verdict_reason == expected
-    assert (cell.verdict == "same") == (expected == "rounding")
+    assert (cell.verdict == "same") == (expected in ("rounding", "equal"))
 
 
 def test_a_difference_in_no_direction_is_not_called() -> None:
