@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import hydra
+import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
@@ -79,6 +81,13 @@ def packaged_targets() -> frozenset[str]:
     """The targets that sweeprof's own configs name; the suite tests them, so a run need not."""
     files = conf_folder().rglob("*.yaml")
     return frozenset(t for file in files for t in re.findall(r"_target_: (\S+)", file.read_text(encoding="utf-8")))
+
+
+@cache
+def default_choices() -> dict[str, str]:
+    """The choices from config groups in the defaults list of ``conf/config.yaml``."""
+    entries = yaml.safe_load((conf_folder() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    return {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
 
 
 def source_folders(config: DictConfig) -> list[Path]:

@@ -1,8 +1,9 @@
-"""Overrides as text: in Hydra's grammar, as the user typed them, without secrets."""
+"""Overrides as text: in Hydra's grammar, as the user typed them, without secrets; and when two of their values are the same."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Iterable, Mapping
 
 from sweeprof.tracking.credentials import without_credentials
 
@@ -17,10 +18,26 @@ def spelled(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(spelled(v) for v in value)}]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{spelled(v)}" for key, v in value.items()) + "}"
+        return "{" + ",".join(f"{_spelled_key(key)}:{spelled(v)}" for key, v in value.items()) + "}"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     return quoted(value) if isinstance(value, str) and not _reads_as_itself(value) else str(value)
+
+
+def _spelled_key(key: object) -> str:
+    """Return the key of a mapping; the grammar has no quotes for it, and no text at all for the string ``'1'``."""
+    return key if isinstance(key, str) else spelled(key)
+
+
+def is_spellable(value: object) -> bool:
+    """True if Hydra's grammar can express a value: every string that is a key of a mapping must not read as something else."""
+    if isinstance(value, list):
+        return all(map(is_spellable, value))
+    if isinstance(value, dict):
+        return all(not isinstance(key, str) or _reads_as_itself(key) for key in value) and is_spellable(
+            list(value.values())
+        )
+    return True
 
 
 def _reads_as_itself(text: str) -> bool:
@@ -91,3 +108,18 @@ def doubled(text: str) -> list[int] | None:
 def redacted(command: str) -> str:
     """Return ``command`` without the credentials of addresses."""
     return without_credentials(command, instead="***@")
+
+
+def frozen(value: object) -> Hashable:
+    """A hashable stand-in for a value of a config; 1, 1.0 and true have different ones, and so have 0.0 and -0.0."""
+    if isinstance(value, Mapping):
+        return "mapping", frozenset((frozen(key), frozen(inner)) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return "list", tuple(map(frozen, value))
+    return type(value), repr(value)
+
+
+def is_among(value: object, others: Iterable[object]) -> bool:
+    """True if one of ``others`` is the same value of a config: 1 is neither 1.0 nor true."""
+    stand_in = frozen(value)
+    return any(frozen(other) == stand_in for other in others)

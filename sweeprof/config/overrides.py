@@ -33,6 +33,8 @@ class Arguments:
     """Swept keys, with the values as they would be composed."""
     fixed: dict[str, Override]
     """Keys with one value."""
+    ordered: tuple[tuple[str, Override], ...] = ()
+    """Every override with its key, in the order in which Hydra applies them."""
 
     @classmethod
     def parsed(cls, loader: ConfigLoader, arguments: Sequence[str], params: DictConfig | None) -> Arguments:
@@ -44,11 +46,16 @@ class Arguments:
         parser = OverridesParser.create(config_loader=loader)
         axes: dict[str, list[object]] = {}
         fixed: dict[str, Override] = {}
+        ordered: list[tuple[str, Override]] = []
         problems: list[Problem] = []
         for override in parser.parse_overrides([*_param_lines(params), *arguments]):
             spelt = override.get_key_element().lstrip("+~")
             key = spelt.removeprefix("axes.")
+            ordered.append((key, override))
             if override.is_sweep_override():
+                if any(isinstance(value, dict) for value in axes.get(key, [])):
+                    message = "is swept twice, and Hydra would merge the mappings; give its values once."
+                    problems.append(Problem(key, override.get_value_string(), message))
                 fixed.pop(key, None)
                 try:
                     axes[key] = _swept(parser, key, override)
@@ -62,7 +69,7 @@ class Arguments:
                 fixed[key] = override
         if problems:
             raise UserError(problems)
-        return cls(axes, fixed)
+        return cls(axes, fixed, tuple(ordered))
 
 
 class Expander:

@@ -10,6 +10,7 @@ from typing import Any
 from sweeprof.backends.lookup import HOMES
 from sweeprof.config import samplers
 from sweeprof.config.constraints import METRICS
+from sweeprof.config.override_syntax import is_among
 from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
@@ -283,7 +284,7 @@ def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Ite
     for key, value in baseline.items():
         if key not in axes:
             yield choice_problem("compare.baseline", key, "axis of this sweep", axes)
-        elif value not in axes[key]:
+        elif not is_among(value, axes[key]):
             yield choice_problem(f"compare.baseline.{key}", value, "value of that axis", [str(v) for v in axes[key]])
 
 
@@ -304,3 +305,15 @@ def mode_problems(axes: Mapping[str, list[object]], modes: Collection[str]) -> I
         if modes and part in ("training", "generation") and part not in modes and len(values) > 1:
             used = " and ".join(sorted(set(modes)))
             yield Problem(key, ",".join(map(str, values)), f"has no effect with mode={used}; add mode={part}.")
+
+
+def open_problems(name: str, node: object) -> Iterator[Problem]:
+    """Return the problems of keys that a config leaves open (``???``), and nothing gives a value."""
+    if node == "???":
+        yield Problem(name, "???", f"has no value; give it one: {name}=VALUE.")
+    elif isinstance(node, Mapping):
+        for key, inner in node.items():
+            yield from open_problems(f"{name}.{key}", inner)
+    elif isinstance(node, list):
+        for place, inner in enumerate(node):
+            yield from open_problems(f"{name}.{place}", inner)

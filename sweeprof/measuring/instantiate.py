@@ -1,7 +1,8 @@
-"""The one function that turns a config node into an object."""
+"""The one function that turns a config node into an object, and how a node is stored as JSON."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,44 @@ def instantiate(node: Mapping[str, object]) -> Any:
     """
     from hydra.utils import instantiate as hydra_instantiate
 
-    arguments = {key: value for key, value in node.items() if key not in NOT_ARGUMENTS}
+    # A node is called here, with whatever arguments are missing, so that `_partial_` changes nothing.
+    arguments = {key: restored(value) for key, value in node.items() if key not in (*NOT_ARGUMENTS, "_partial_")}
     return hydra_instantiate(arguments, _convert_="all")
+
+
+ITEMS, NUMBER = "_items_", "_number_"
+"""The only key of a mapping that stands for another mapping, whose keys are not text, and for a number that JSON does not have."""
+
+
+def storable(node: Any) -> Any:
+    """Return a config node as JSON has it; the same object if nothing changes.
+
+    A mapping such as ``{1: a}`` becomes ``{"_items_": [[1, "a"]]}``, and an infinite number ``{"_number_": "inf"}``.
+    """
+    if isinstance(node, float) and not math.isfinite(node):
+        return {NUMBER: str(node)}
+    if isinstance(node, Mapping):
+        if not all(isinstance(key, str) for key in node):
+            return {ITEMS: [[storable(key), storable(value)] for key, value in node.items()]}
+        changed = {key: storable(value) for key, value in node.items()}
+        return changed if any(changed[key] is not node[key] for key in node) else node
+    if isinstance(node, list):
+        elements = [storable(value) for value in node]
+        return elements if any(new is not old for new, old in zip(elements, node, strict=True)) else node
+    return node
+
+
+def restored(node: Any) -> Any:
+    """Return the node that :func:`storable` stored."""
+    if isinstance(node, Mapping):
+        if set(node) == {NUMBER}:
+            return float(node[NUMBER])
+        if set(node) == {ITEMS}:
+            return {restored(key): restored(value) for key, value in node[ITEMS]}
+        return {key: restored(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [restored(value) for value in node]
+    return node
 
 
 def builder(node: Mapping[str, object], framework: str | None = None) -> Callable[[], Any]:

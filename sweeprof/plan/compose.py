@@ -7,15 +7,16 @@ import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra.core.config_loader import ConfigLoader
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.text import Text
 
@@ -28,7 +29,7 @@ from sweeprof.config.groups import (
     packaged_targets,
     source_folders,
 )
-from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, redacted, spelled
+from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, is_among, redacted, spelled
 from sweeprof.config.overrides import Arguments
 from sweeprof.config.renames import rename_keys, without_earlier
 from sweeprof.config.schema import (
@@ -54,11 +55,10 @@ from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
-from sweeprof.plan.resolve import read_once
 from sweeprof.plan.search import goal_problems, has_goal, placement_problems, search_plan, with_conditions
 from sweeprof.plan.shape import distinct
 from sweeprof.plan.shards import BASIC, CLUSTER, Shards, asked_for, in_shards, in_tasks, parallel_jobs
-from sweeprof.plan.sweep_file import Section, plain_node
+from sweeprof.plan.sweep_file import Points, as_written, plain_node
 from sweeprof.results.compare import Excluded
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName
@@ -79,9 +79,10 @@ class Composer:
     """Finds the other sweep that ``compare.baseline`` names."""
     live: Console | None = None
     """Shows warnings, and the progress of planning if that takes long."""
+    axes: Axes = field(init=False, default_factory=dict)
+    """Values per axis, in the order of the table's columns; after planning, those that combinations have."""
 
     def __post_init__(self) -> None:
-        read_once(self.loader)
         given = {*self.arguments.fixed, *self.arguments.axes}
         warnings = rename_keys(self.config, given)
         if lacks_default_tracker(self._plain("tracking"), given):
@@ -127,36 +128,37 @@ class Composer:
         if SWEEP_GROUP in self.arguments.axes:
             named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
             raise UserError(
-                [Problem("sweep", named, f"names several sweeps; to run them together, write +sweep=[{named}].")]
+                [Problem("sweep", named, f"is several sweeps; run each on its own, or write +sweep=[{named}] if only one lists combinations.")]
             )
-        if problems := [*self._list_problems(), *self._part_problems()]:
+        if problems := [*self._list_problems(), *self._part_problems(), *self._file_problems()]:
             raise UserError([*problems, *self._key_problems()])
-        for section in self.sections:
-            section.targets = lambda: self._backend_targets
-        sizes = [size for section in self.sections for size in section.sizes()]
+        points = self.points
+        sizes = points.sizes()
         if problems := list(self._size_problems(sizes)):
             raise UserError([*problems, *self._key_problems()])
+        self.axes = points.axes
         display.total = sum(count for count, _ in sizes)
-        shape_problems = [problem for section in self.sections for problem in section.shape_problems()]
-        axis_problems = [problem for section in self.sections for problem in self._axis_problems(section)]
-        backend_problems = [problem for section in self.sections for problem in section.backend_problems()]
-        unknown = any(self._is_unknown(key) for section in self.sections for key in section.keys)
-        shape_problems += self._empty_problems()
-        problems = [*self._key_problems(), *shape_problems, *axis_problems, *backend_problems, *self._wide_problems()]
-        if shape_problems or backend_problems or unknown:
-            problems += [problem for key in IDENTITY for problem in part_problems(key, self._plain(key))]
-            problems += [problem for section in self.sections for problem in section.value_problems()]
-            raise UserError(problems)
-        found: list[Combination] = []
-        excluded: list[Excluded] = []
-        for section in self.sections:
-            some, left_out = section.combinations(list(self.axes), display.advance)
-            found += some
-            excluded += left_out
-            problems += [*section.problems, *mode_problems(section.keys, [c.config["mode"] for c in some])]
-            problems += loading_problems(c.config for c in some)
+        shape_problems = [*points.shape_problems(), *self._empty_problems()]
+        backend_problems = list(points.backend_problems())
+        problems = [
+            *self._key_problems(),
+            *shape_problems,
+            *self._axis_problems(),
+            *backend_problems,
+            *self._wide_problems(),
+        ]
+        if shape_problems or backend_problems or any(map(self._is_unknown, points.keys)):
+            for key in IDENTITY:
+                with suppress(OmegaConfBaseException):  # only combinations have a value for it
+                    problems += part_problems(key, self._plain(key))
+            raise UserError([*problems, *points.value_problems()])
+        found, excluded = points.combinations(display.advance)
+        problems += [*points.problems, *mode_problems(points.keys, [c.config["mode"] for c in found])]
+        problems += loading_problems(c.config for c in found)
         if not problems:
             found, problems = with_generated_inputs(found)
+        if found:
+            self.axes = {axis: distinct(c.axes[axis] for c in found) for axis in points.axes}
         baseline = chosen_baseline(
             self._baseline(), self._default_baseline(), found, self.axes, self.find_sweep, self.name()
         )
@@ -261,22 +263,11 @@ class Composer:
         )
 
     @cached_property
-    def sections(self) -> list[Section]:
-        """One, or one for each of several sweep files that have a shape."""
-        groups = _groups(self.loader, self.config, self.arguments)
-        named = self._files
-        shaped = [name for name in named if _has_shape(self._composed([name], bare=True))] if len(named) > 1 else []
-        if len(shaped) < 2 or self.config.single_combination is True:
-            return [Section(groups, self.config, self.arguments, self._program())]
-        made = []
-        for name in shaped:
-            own = [other for other in named if other == name or other not in shaped]
-            config = self._composed(own)
-            lines = [str(line) for line in config.hydra.overrides.task]
-            arguments = Arguments.parsed(self.loader, lines, OmegaConf.select(config, "hydra.sweeper.params"))
-            groups = _groups(self.loader, config, arguments)
-            made.append(Section(groups, config, arguments, self._program(), line=_sweep_line(own)))
-        return made
+    def points(self) -> Points:
+        """What the sweep files and the command line define."""
+        added = {key for key, override in self.arguments.fixed.items() if override.is_add()}
+        choices = {key: v for key, v in self.config.hydra.runtime.choices.items() if key not in added}
+        return Points(Groups(self.loader, choices), self.config, self.arguments, self._program())
 
     @cached_property
     def _files(self) -> list[str]:
@@ -285,44 +276,16 @@ class Composer:
         named = None if given is None else given.value()
         return [str(name) for name in (named if isinstance(named, list) else [named]) if name is not None]
 
-    def _composed(self, files: Sequence[str], bare: bool = False) -> DictConfig:
-        """The config with these of the sweep files; ``bare``, without what the command line says of the shape."""
-        lines = [line for line in self._task_overrides() if not _names_sweep(line)]
-        if bare:
-            lines = [line for line in lines if line.lstrip("+~").partition("=")[0].partition(".")[0] not in SHAPE_KEYS]
-        everywhere = [str(line) for line in self.config.hydra.overrides.hydra]
-        name = self.config.hydra.job.config_name
-        composed = self.loader.load_configuration(name, [*everywhere, _sweep_line(files), *lines], RunMode.MULTIRUN)
-        rename_keys(composed, {*self.arguments.fixed, *self.arguments.axes})
-        return composed
-
-    @cached_property
-    def axes(self) -> Axes:
-        """Values per axis over all sections; the headline axes first."""
-        found: Axes = {}
-        for section in self.sections:
-            for key, values in section.axes.items():
-                found.setdefault(key, []).extend(values)
-        return {key: distinct(values) for key, values in found.items()}
-
-    @cached_property
-    def _backend_targets(self) -> set[str]:
-        return {target for section in self.sections for target in section.backend_targets}
-
-    @cached_property
-    def _narrowed(self) -> set[str]:
-        """Return the axes that the command line sets."""
-        return {key for section in self.sections for key in section.narrowed}
-
     @cached_property
     def _groups(self) -> Groups:
-        return self.sections[0].groups
+        return self.points.groups
 
     def _plain(self, key: str) -> Any:
         return plain_node(self.config, key)
 
     def _task_overrides(self) -> list[str]:
-        return [str(line) for line in self.config.hydra.overrides.task]
+        lines: list[str] = OmegaConf.to_container(self.config.hydra.overrides.task)  # type: ignore[assignment]
+        return lines  # as they were given, with their interpolations
 
     def _baseline(self) -> object:
         # Hydra merges a mapping into the default one; a given baseline must replace it.
@@ -335,15 +298,15 @@ class Composer:
         if chosen is None:
             return self._default_baseline()
         # What a file names may have been narrowed away on the command line; the sweep then has no baseline.
-        gone = [key for key, value in chosen.items() if key in self.axes and value not in self.axes[key]]
-        return {} if any(key in self._narrowed for key in gone) else chosen
+        gone = [key for key, value in chosen.items() if key in self.axes and not is_among(value, self.axes[key])]
+        return {} if any(key in self.points.narrowed for key in gone) else chosen
 
     def _default_baseline(self) -> dict[str, object]:
         """The default's axes that the sweep has with the default's value; those that it varies, where it varies any.
 
         Of several backends without the default's, the first is the baseline.
         """
-        found = {key: value for key, value in DEFAULT_BASELINE.items() if value in self.axes.get(key, [])}
+        found = {key: value for key, value in DEFAULT_BASELINE.items() if is_among(value, self.axes.get(key, []))}
         backends = self.axes.get("backend", [])
         if "backend" not in found and len(backends) > 1:
             found = {"backend": backends[0], **found}
@@ -386,16 +349,16 @@ class Composer:
         known = {*TOP_LEVEL, "hydra", *self._groups.names()}
         for key in self.config:
             if key not in known and key != "hydra":
-                yield key_problem(str(key), self._plain(str(key)), known - {"hydra", "job"})
+                yield key_problem(str(key), as_written(self.config, str(key)), known - {"hydra", "job"})
         for part in CLOSED_PARTS:
-            names, given = keys_below(part), self._plain(part)
+            names, given = keys_below(part), as_written(self.config, part)
             for name, value in given.items() if isinstance(given, Mapping) else ():
                 if name not in names:
                     yield key_problem(f"{part}.{name}", value, {f"{part}.{one}" for one in names})
 
     def _empty_problems(self) -> list[Problem]:
         """Return the problems of sweep files with an empty shape, such as `axes: {}`."""
-        if self.config.single_combination is True or any(section.names_axes for section in self.sections):
+        if self.config.single_combination is True or self.points.names_axes:
             return []
         folders = source_folders(self.config)
         paths = [path for name in self._files if (path := config_file(folders, "sweep", name))]
@@ -404,6 +367,18 @@ class Composer:
         if given is not None and not self._plain("axes"):
             found.append(Problem("axes", given.value(), "is empty; it must be {axis: [values]}."))
         return found
+
+    def _file_problems(self) -> Iterator[Problem]:
+        """Return the problem of several sweep files that list combinations: Hydra would merge their axes into one product."""
+        if self.config.single_combination is True:
+            return
+        folders = source_folders(self.config)
+        shaped = [
+            name for name in self._files if (path := config_file(folders, "sweep", name)) and _lists_combinations(path)
+        ]
+        if len(shaped) > 1:
+            message = "list combinations; name one of them, and write several products as `grids` of one file."
+            yield Problem("sweep", ", ".join(shaped), message)
 
     def _list_problems(self) -> Iterator[Problem]:
         """Return the problems of choices that are lists: Hydra would merge the files, so that the last one counts."""
@@ -424,7 +399,7 @@ class Composer:
     def _part_problems(self) -> Iterator[Problem]:
         """Return the problems of parts of the config that are not mappings, such as ``tracking: none`` in a sweep file."""
         for key in sorted(PARTS):
-            value = self._plain(key)
+            value = as_written(self.config, key)
             if isinstance(value, Mapping):
                 continue
             if key not in GROUPS:
@@ -440,7 +415,9 @@ class Composer:
     def _wide_problems(self) -> Iterator[Problem]:
         """Return the problems of keys that apply to the whole sweep."""
         for key in self.config:
-            if key not in IDENTITY and key != "hydra":
+            if key in SHAPE_KEYS:
+                yield from part_problems(str(key), as_written(self.config, str(key)))
+            elif key not in IDENTITY and key != "hydra":
                 yield from part_problems(str(key), self._plain(str(key)))
         if has_goal(self._search):
             yield from placement_problems(self.config.shards)
@@ -473,8 +450,8 @@ class Composer:
         modes = [yaml.safe_load(file.read_text(encoding="utf-8")).get("mode") for file in files]
         return len(set(modes)) < len(modes)
 
-    def _axis_problems(self, section: Section) -> Iterator[Problem]:
-        for key, values in section.keys.items():
+    def _axis_problems(self) -> Iterator[Problem]:
+        for key, values in self.points.keys.items():
             if key.startswith("hydra/") or (
                 key.partition(".")[0] not in IDENTITY and key.partition(".")[0] in self.config
             ):
@@ -486,13 +463,13 @@ class Composer:
             if key == "metrics" and self._is_measured_twice(values):
                 message = f"cannot be an axis: every combination has the metrics of all sets. {_ONE_METRIC_SET}"
                 yield Problem("metrics", ",".join(map(str, values)), message)
-            if key in section.groups:
-                known = section.groups.options(key)
+            if key in self._groups:
+                known = self._groups.options(key)
                 shown = without_earlier(key, known)
                 yield from (choice_problem(key, v, NOUNS.get(key, key), shown) for v in values if v not in known)
             elif self._is_unknown(key):
                 known_keys = [k for k in leaf_keys(self.config) if k.partition(".")[0] not in SHAPE_KEYS]
-                yield key_problem(key, ",".join(map(str, values)), [*known_keys, *section.shape.variants])
+                yield key_problem(key, ",".join(map(str, values)), [*known_keys, *self.points.shape.variants])
 
     def _program(self) -> list[str]:
         sources = self.config.hydra.runtime.config_sources
@@ -504,20 +481,8 @@ _ONE_METRIC_SET = "metrics=full has all metrics, and metrics.select=[latency/for
 _ABSENT = object()
 
 
-def _groups(loader: ConfigLoader, config: DictConfig, arguments: Arguments) -> Groups:
-    added = {key for key, override in arguments.fixed.items() if override.is_add()}
-    return Groups(loader, {key: v for key, v in config.hydra.runtime.choices.items() if key not in added})
-
-
-def _sweep_line(files: Sequence[str]) -> str:
-    return f"+{SWEEP_GROUP}=[{','.join(map(spelled, files))}]"
-
-
-def _names_sweep(line: str) -> bool:
-    return line.lstrip("+").startswith(f"{SWEEP_GROUP}=")
-
-
-def _has_shape(config: DictConfig) -> bool:
-    """True if a sweep file lists combinations; a file that only excludes some has settings."""
+def _lists_combinations(path: Path) -> bool:
+    """True if a sweep file lists combinations; one that only excludes some has settings."""
+    config = OmegaConf.load(path)
     keys = [key for key in (*SHAPE_KEYS, "hydra.sweeper.params") if key != "exclude"]
-    return any(OmegaConf.select(config, key) for key in keys)
+    return any(OmegaConf.is_interpolation(config, key) or OmegaConf.select(config, key) for key in keys)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from sweeprof.config.validation import FRAMEWORK_EXTRAS
-from sweeprof.errors import Problem, choice_problem
+from sweeprof.errors import Problem, Unsupported, choice_problem
+from sweeprof.measuring.instantiate import chosen_builder
 from sweeprof.results.record import Json
 
 FRAMEWORKS = (*FRAMEWORK_EXTRAS, "fake")
@@ -14,7 +17,7 @@ NOT_BUILDERS = ("inputs", "names", "peft")
 
 
 def without_other_builders(model: Json, keys: Sequence[str]) -> Json:
-    """The model without what belongs to its group's: who names a builder by ``keys`` has another model, with its own arguments."""
+    """The default model without its own builders and arguments: who names a builder by ``keys`` has another model."""
     named = set(_builders_named(keys))
     if not named:
         return model
@@ -28,9 +31,12 @@ def without_other_builders(model: Json, keys: Sequence[str]) -> Json:
     return kept
 
 
-def custom_model(keys: Sequence[str], model: Json) -> str | None:
-    """The name of the user's own model, where ``keys`` give its builder: the last part of that."""
+def custom_model(keys: Sequence[str], backend: Mapping[str, Any], model: Json) -> str | None:
+    """The name of the user's own model, where ``keys`` give the builder that the backend runs: the last part of that."""
     named = _builders_named(keys)
+    with suppress(Unsupported):  # then the row has the name of the model that the backend does not run
+        builder, _ = chosen_builder(backend, model)
+        named = [builder] if builder in named else []
     return str(model[named[0]]["_target_"]).rpartition(".")[2] if named else None
 
 

@@ -6,12 +6,12 @@ axes × tied axes × variants of every grid ──▶ points ──exclude──
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from sweeprof.config.override_syntax import frozen, is_among
 from sweeprof.errors import Problem, choice_problem, nearest
 from sweeprof.plan.plan import Axes, Point
 from sweeprof.results.expression import Expression, parse
@@ -64,7 +64,7 @@ class Grid:
         factors = {**{key: len(values) for key, values in axes.items()}, **dict(zip(names, counts, strict=True))}
         included = 0
         for point in self.include:
-            if all(value in given.get(key, [value]) for key, value in point.items()):
+            if _agrees(point, given):
                 included += math.prod(len(values) for key, values in given.items() if key not in point)
         text = " × ".join(f"{count:,} {name}" for name, count in factors.items() if count != 1) or "1"
         return math.prod(factors.values()) + included, text + (f" + {included:,} of include" if included else "")
@@ -118,17 +118,18 @@ class Shape:
 
 def _chosen(entry: Mapping[str, Sequence[object]], given: Mapping[str, Sequence[object]]) -> Axes:
     """The rows of tied axes that have the values given for some of them."""
-    rows = [
-        row
-        for row in zip(*entry.values(), strict=True)
-        if all(value in given.get(key, [value]) for key, value in zip(entry, row, strict=True))
-    ]
+    rows = [row for row in zip(*entry.values(), strict=True) if _agrees(dict(zip(entry, row, strict=True)), given)]
     return {key: [row[place] for row in rows] for place, key in enumerate(entry)}
+
+
+def _agrees(point: Point, given: Mapping[str, Sequence[object]]) -> bool:
+    """True if a point has one of the values that are given for each of its axes."""
+    return all(key not in given or is_among(value, given[key]) for key, value in point.items())
 
 
 def _completed(point: Point, given: Mapping[str, Sequence[object]]) -> Iterator[Point]:
     """A point once for every combination of what is given beside it; never, where something else is given for its axes."""
-    if all(value in given.get(key, [value]) for key, value in point.items()):
+    if _agrees(point, given):
         beside = {key: values for key, values in given.items() if key not in point}
         for values in itertools.product(*beside.values()):
             yield {**point, **dict(zip(beside, values, strict=True))}
@@ -261,14 +262,9 @@ def _unknown_variants(shape: Shape) -> Iterator[Problem]:
             yield from (choice_problem(axis, v, f"name in variants.{axis}", names) for v in values if v not in names)
 
 
-def frozen(value: object) -> object:
-    """A hashable stand-in for a value of a config; 1, 1.0 and true have different ones."""
-    return json.dumps(value, sort_keys=True, default=str) if isinstance(value, Mapping | list) else (type(value), value)
-
-
 def distinct(values: Iterable[T]) -> list[T]:
     """The values without repeats, in their order."""
-    found: dict[object, T] = {}
+    found: dict[Hashable, T] = {}
     for value in values:
         found.setdefault(frozen(value), value)
     return list(found.values())
@@ -293,7 +289,7 @@ class Rule:
         if not all(name in point for name in self.names):
             return False
         if self.values is not None:
-            return all(point[key] in _several(value) for key, value in self.values.items())
+            return all(is_among(point[key], _several(value)) for key, value in self.values.items())
         assert self.condition is not None
         found = self.condition.value(point)
         if not isinstance(found, bool):
@@ -350,7 +346,7 @@ def _value_problems(
             yield choice_problem(given, key, "axis of this sweep", axes)
             continue
         for one in _several(value):
-            if one in axes[key] or key in narrowed:
+            if is_among(one, axes[key]) or key in narrowed:
                 continue
             known = [str(v) for v in axes[key]]
             if isinstance(one, str) and any(sign in one for sign in "<>=*"):

@@ -1,31 +1,30 @@
-"""A sweep file with the command line: its points, and their combinations.
-
-A run has one section, or one for each of several sweep files that have a shape of their own (``+sweep=[a,b]``).
-"""
+"""The points that the sweep files and the command line define, and the combination of each."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.config.backend_settings import Fitted, fitted, is_setting, unknown_setting
-from sweeprof.config.groups import Groups, config_file, plain_message, source_folders
-from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, spelled
+from sweeprof.config.groups import Groups, config_file, default_choices, plain_message, source_folders
+from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, frozen, is_spellable, spelled
 from sweeprof.config.overrides import Arguments, Expander
-from sweeprof.config.schema import COLUMNS, IDENTITY, NOT_REPEATED, SHAPE_KEYS, constraint_problems
+from sweeprof.config.schema import COLUMNS, GROUPS, IDENTITY, NOT_REPEATED, constraint_problems, is_merged
 from sweeprof.config.signatures import given_arguments
-from sweeprof.config.validation import builder_problem, part_problems
+from sweeprof.config.validation import builder_problem, open_problems, part_problems
 from sweeprof.errors import Problem, Unsupported
-from sweeprof.measuring.instantiate import builders_of, chosen_builder
+from sweeprof.measuring.instantiate import builders_of, chosen_builder, storable
 from sweeprof.plan.generated_inputs import NAME, is_pattern, matching_names
 from sweeprof.plan.models import (
     FRAMEWORKS,
@@ -35,29 +34,27 @@ from sweeprof.plan.models import (
     without_other_builders,
 )
 from sweeprof.plan.plan import Axes, Combination, Point, identity
-from sweeprof.plan.resolve import Items, Resolver
-from sweeprof.plan.shape import Rule, Shape, read_rules, read_shape
+from sweeprof.plan.resolve import Finish, Resolver, Setting
+from sweeprof.plan.shape import Grid, Rule, Shape, read_rules, read_shape
 from sweeprof.results.compare import Excluded
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 
 
 @dataclass
-class Section:
-    """The part of a run that one sweep file describes."""
+class Points:
+    """The points of a sweep, and their combinations."""
 
     groups: Groups
     config: DictConfig
     arguments: Arguments
     program: Sequence[str]
     """The command without its overrides."""
-    line: str | None = None
-    """The override that names only its file, if the command line names several."""
-    targets: Callable[[], Collection[str]] = frozenset
-    """Returns the targets of all backends of the run, other sections' too."""
     problems: list[Problem] = field(default_factory=list)
     """The problems of the parts of configs that were checked."""
     _judged: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _settings: dict[tuple[str, object], Setting] = field(default_factory=dict)
+    _given_keys: dict[tuple[object, ...], list[str]] = field(default_factory=dict)
     _matching: dict[str, list[str]] = field(default_factory=dict)
     """Names of models by the pattern that they match: asking a source for them takes seconds."""
 
@@ -65,13 +62,53 @@ class Section:
     def _read(self) -> tuple[Shape, list[Problem]]:
         if self.config.single_combination is True:
             return Shape(), []
-        plain = {key: plain_node(self.config, key) for key in SHAPE_KEYS}
+        plain = self._written_shape()
         # `axes` also contains axes.KEY of the command line; for a tied axis it selects values, and is not a conflict.
         parts = [plain, *(part for part in plain["grids"] or [] if isinstance(part, Mapping))]
         tied = {key for part in parts for entry in part.get("zip") or [] if isinstance(entry, Mapping) for key in entry}
         for key in tied & set(self.arguments.axes):
             plain["axes"].pop(key, None)
         return read_shape(plain, self._expanded)
+
+    def _written_shape(self) -> Json:
+        """Return the keys that list combinations, with the names of variants as they are written."""
+        swept = {*self.arguments.axes, *_keys_of_axes(self.config)}
+        shape = written_shape(self.config, swept)
+        variants = shape["variants"]
+        for axis, names in variants.items() if isinstance(variants, dict) else ():
+            if isinstance(names, dict):
+                variants[axis] = {self._variant_name(axis, name): settings for name, settings in names.items()}
+        grids = shape["grids"] if isinstance(shape["grids"], list) else []
+        for part in (shape, *(grid for grid in grids if isinstance(grid, dict))):
+            lists = [part.get(key) for key in ("zip", "include", "exclude")]
+            points = [part.get("axes"), *(point for entries in lists if isinstance(entries, list) for point in entries)]
+            for point in points:
+                for axis, given in point.items() if isinstance(point, dict) else ():
+                    if isinstance(given, list):
+                        point[axis] = [self._variant_name(axis, name) for name in given]
+                    else:
+                        point[axis] = self._variant_name(axis, given)
+        return shape
+
+    def _variant_name(self, axis: str, name: object) -> object:
+        """Return the name of a variant as its file has it, such as ``on``, which YAML reads as a boolean."""
+        return self._variant_names.get(axis, {}).get(frozen(name), name)
+
+    @cached_property
+    def _variant_names(self) -> dict[str, dict[object, str]]:
+        """Return the written names of variants, by axis and by what YAML or Hydra read them as."""
+        written: dict[str, dict[object, str]] = {}
+        for axis, names in (plain_node(self.config, "variants") or {}).items():
+            if isinstance(names, Mapping):
+                written[str(axis)] = {frozen(name): _text(name) for name in names}
+        for path in self._sweep_paths:
+            texts = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+            typed = OmegaConf.to_container(OmegaConf.load(path))
+            for axis, names in (typed.get("variants") or {}).items() if isinstance(typed, Mapping) else ():
+                if isinstance(names, Mapping) and str(axis) in written:
+                    found = zip(names, texts["variants"][_text(axis)], strict=True)
+                    written[str(axis)].update({frozen(name): text for name, text in found})
+        return written
 
     def _expanded(self, key: str, given: object) -> list[object]:
         """The values of an axis of a sweep file; see :class:`Expander`."""
@@ -104,8 +141,10 @@ class Section:
         for key, override in self.arguments.fixed.items():
             if key in known or (key == NAME and is_pattern(override.value())):
                 fixed[key] = [override.value()]
-        given = {**self.arguments.axes, **fixed}
-        return {key: self._names(values) if key == NAME else values for key, values in given.items()}
+        given: Axes = {}
+        for key, values in {**self.arguments.axes, **fixed}.items():
+            given[key] = self._names(values) if key == NAME else [self._variant_name(key, value) for value in values]
+        return given
 
     @property
     def names_axes(self) -> bool:
@@ -132,7 +171,7 @@ class Section:
     @cached_property
     def keys(self) -> Axes:
         """Values per config key that its points set: those of axes, and of variants."""
-        found = {key: values for key, values in self.axes.items() if key not in self.shape.variants}
+        found = {key: values for key, values in self.shape.values().items() if key not in self.shape.variants}
         for names in self.shape.variants.values():
             for settings in names.values():
                 for key, value in settings.items():
@@ -140,20 +179,46 @@ class Section:
         return found
 
     @cached_property
-    def _fixed(self) -> list[str]:
-        """The command line's overrides that set one value for all points."""
-        fixed = self.arguments.fixed.items()
-        lines = {k: o.input_line for k, o in fixed if k not in self.axes and k not in self.shape.variants}
-        return [line for line in lines.values() if line]
-
-    @cached_property
     def resolver(self) -> Resolver:
         """Composes the configs of its points."""
-        finish: dict[str, Callable[[Json, tuple[str, ...]], Json]]
-        finish = {"model": self._own_model, "dataset": self._own_dataset}
+        finish: dict[str, Finish] = {"model": self._own_model, "dataset": self._own_dataset}
         if self.config.budget is not None:
             finish["protocol"] = _within_budget
-        return Resolver(self.groups.loader, self.config, self._fixed, finish)
+        return Resolver(self.groups.loader, self.config, finish)
+
+    @cached_property
+    def _given_last(self) -> dict[str, int]:
+        """Return the position of the last override of the command line for each key."""
+        return {key: position for position, (key, _) in enumerate(self.arguments.ordered)}
+
+    def _overrides(self, settings: Point) -> list[Setting]:
+        """Return the overrides of a point in Hydra's order: what sweep files give its axes, then the command line."""
+        made = []
+        for key, value in settings.items():
+            if key not in self._given_last:
+                made.append(self._setting(key, value, "++" if is_merged(key) else ""))
+        for position, (key, override) in enumerate(self.arguments.ordered):
+            is_last = self._given_last[key] == position
+            if key in settings and is_last:
+                prefix = "++" if override.is_force_add() else "+" if override.is_add() else ""
+                made.append(self._setting(key, settings[key], prefix))
+            elif override.is_sweep_override() or key in self.shape.variants:
+                continue
+            elif is_last or key not in self.groups:
+                line = str(override.input_line)
+                made.append(Setting(key, line, is_choice=key in self.groups, is_fixed=True))
+        return made
+
+    def _setting(self, key: str, value: object, prefix: str) -> Setting:
+        """Return the override that gives a key a value; raises ``ValueError`` if Hydra's grammar has no text for it."""
+        known = (key, frozen(value))
+        if known not in self._settings:
+            if not is_spellable(value):
+                raise ValueError("is a mapping with a key that Hydra's grammar would not read as text")
+            is_choice = key in self.groups
+            line = f"{self.groups.key(key) if is_choice else prefix + key}={spelled(value)}"
+            self._settings[known] = Setting(key, line, value, is_choice)
+        return self._settings[known]
 
     def sizes(self) -> list[tuple[int, str]]:
         """Return the number of combinations of each grid before rules exclude any, and its factors by axis."""
@@ -183,10 +248,8 @@ class Section:
         for grid in self.shape.grids:
             yield from read_rules(grid.exclude, self.axes, self.shape.variant_keys(), self.narrowed)[1]
 
-    def combinations(
-        self, axes: Sequence[str], on_point: Callable[[], object] = lambda: None
-    ) -> tuple[list[Combination], list[Excluded]]:
-        """Its combinations, with a value for each of ``axes``, and the points that rules leave out.
+    def combinations(self, on_point: Callable[[], object] = lambda: None) -> tuple[list[Combination], list[Excluded]]:
+        """Its combinations, and the points that rules leave out.
 
         Args:
             on_point: is called after each point.
@@ -194,103 +257,125 @@ class Section:
         found: list[Combination] = []
         excluded: list[Excluded] = []
         for grid in self.shape.grids:
-            rules, problems = read_rules(grid.exclude, self.axes, self.shape.variant_keys(), self.narrowed)
+            rules, problems = self._rules(grid)
             self.problems += problems
             if problems:
                 continue
             for point in grid.product():
-                made = self._combination(self._completed(point), rules, axes)
+                made = self._combination(point, rules)
                 if isinstance(made, Combination):
                     found.append(made)
                 elif made is not None:
                     excluded.append(made)
                 on_point()
-            made_too = [self._combination(self._completed(point), (), axes) for point in grid.include]
+            made_too = [self._combination(point, ()) for point in grid.include]
             found += [one for one in made_too if isinstance(one, Combination)]
         return found, excluded
 
-    def _completed(self, point: Point) -> Point:
-        set_by = self.shape.settings(point)
-        return {**{key: value for key, value in self._always.items() if key not in set_by}, **point}
+    def _rules(self, grid: Grid) -> tuple[list[Rule], list[Problem]]:
+        """Return the rules of a grid, and their problems."""
+        others = self.shape.variant_keys()
+        if any(key not in GROUPS for key in self.keys if key in self.groups):
+            # A config of the user's own group may choose models and set batch sizes, which then are not known yet.
+            others |= {key for key in COLUMNS if key not in self.keys}
+        return read_rules(grid.exclude, self.axes, others, self.narrowed)
 
-    def _combination(self, point: Point, rules: Sequence[Rule], axes: Sequence[str]) -> Combination | Excluded | None:
+    def _combination(self, point: Point, rules: Sequence[Rule]) -> Combination | Excluded | None:
         """Return the combination of a point, or why it is excluded; None for a mistake, which is added to the problems."""
         settings = self.shape.settings(point)
-        chosen = {key: value for key, value in settings.items() if key in self.groups}
-        if any(value not in self.groups.options(key) for key, value in chosen.items()):
+        if any(value not in self.groups.options(key) for key, value in settings.items() if key in self.groups):
             return None  # already a problem of its axis
-        choices = tuple(f"{self.groups.key(key)}={spelled(value)}" for key, value in chosen.items())
-        values = tuple((key, value) for key, value in settings.items() if key not in chosen)
+        text = ", ".join(f"{key}={value}" for key, value in settings.items())
+        try:
+            overrides = self._overrides(settings)
+        except ValueError as error:
+            self.problems.append(Problem("combination", text, f"{error}."))
+            return None
+        known = _Known(self, point, overrides)
         try:
             for rule in rules:
-                if rule.matches(_Known(self, point, choices, values)):
-                    return Excluded(self._labelled(point, settings, choices, values), f"exclude: {rule.text}")
-            composed = self.resolver.resolved(choices, values)
+                if rule.matches(known):
+                    return Excluded(self._labelled(point, overrides), f"exclude: {rule.text}")
+            composed, choices = self.resolver.resolved(overrides)
         except (HydraException, OmegaConfBaseException) as error:
-            text = ", ".join(f"{key}={value}" for key, value in settings.items())
             self.problems.append(Problem("combination", text, f"cannot be composed: {plain_message(error)}"))
             return None
         except ValueError as error:  # of a condition
             self.problems.append(Problem("exclude", rule.text, f"{error}."))
             return None
-        return self._made(point, settings, choices, composed, axes)
+        return self._made(point, overrides, composed, choices)
 
-    def _labelled(
-        self,
-        point: Point,
-        settings: Point,
-        choices: tuple[str, ...],
-        values: tuple[tuple[str, object], ...],
-    ) -> Point:
-        """Return an excluded point with the name of the user's own model, as combinations have it."""
-        keys = self._model_keys(tuple(settings))
-        if not any(key.endswith("._target_") for key in keys):
-            return point
+    def _labelled(self, point: Point, overrides: Sequence[Setting]) -> Point:
+        """Return an excluded point with its model, as combinations have it."""
+        found = {**{key: value for key, value in self._always.items() if key not in point}, **point}
         with suppress(HydraException, OmegaConfBaseException):  # which may be why it is excluded
-            label = custom_model(keys, self.resolver.resolved(choices, values)["model"])
-            return {**point, "model": label} if label else point
-        return point
+            composed, choices = self.resolver.resolved(overrides)
+            keys = tuple(setting.key for setting in overrides)
+            found = {axis: self.label(axis, point, composed, choices) for axis in found}
+            label = custom_model(self._keys_below("model", keys, choices), composed["backend"], composed["model"])
+            return {**found, "model": label} if label else found
+        return found
 
     def _made(
-        self, point: Point, settings: Point, choices: tuple[str, ...], composed: Json, axes: Sequence[str]
+        self, point: Point, overrides: Sequence[Setting], composed: Json, choices: Mapping[str, object]
     ) -> Combination:
-        backend = self._fitted(composed["backend"], str(self.resolver.choice(choices, "backend")))
+        backend = self._fitted(composed["backend"], str(choices.get("backend")))
         config = {key: backend.node if key == "backend" else composed[key] for key in IDENTITY}
         for key, part in config.items():
             self._judge(key, part)
-        keys = self._model_keys(tuple(settings))
-        self._judge_frameworks(keys, builders_of(composed["backend"]), choices)
+        keys = self._keys_below("model", tuple(setting.key for setting in overrides), choices)
+        self._judge_frameworks(keys, builders_of(composed["backend"]), overrides)
         unsupported = self._without_builder(composed["backend"], composed["model"]) or backend.unsupported
-        row = {axis: point[axis] if axis in point else self._found(axis, choices, composed) for axis in axes}
-        label = custom_model(keys, composed["model"])
-        command = self._command(settings, backend.dropped)
+        config = {key: self._storable(part) for key, part in config.items()}
+        row = {axis: self.label(axis, point, composed, choices) for axis in self.axes}
+        label = custom_model(keys, composed["backend"], composed["model"])
+        command = self._command(overrides, backend.dropped)
         return Combination(identity(config), {**row, "model": label} if label else row, config, command, unsupported)
+
+    def label(self, axis: str, point: Point, composed: Json, choices: Mapping[str, object]) -> object:
+        """The value that a table shows for an axis: what the config of the row has; None where it has none."""
+        if axis in self.shape.variants:
+            return point.get(axis)
+        if axis in self.groups:
+            return choices.get(axis)
+        found: object = composed
+        for word in axis.split("."):
+            if isinstance(found, list) and word.isdecimal() and int(word) < len(found):
+                found = found[int(word)]
+            else:
+                found = found.get(word) if isinstance(found, Mapping) else None
+        # Hydra merges a mapping into the config's own: the table then shows what the axis gives.
+        value = point[axis] if axis in point and _contains(found, point[axis]) else found
+        return value if storable(value) is value else spelled(value)
 
     def _fitted(self, node: Json, name: str) -> Fitted:
         """The backend's node without the settings that it lacks, once for each different node."""
         key = (f"fitted {name}", id(node))
         if key not in self._judged:
-            found = fitted(node, name, self.targets)
+            found = fitted(node, name, lambda: self.targets)
             self._judged[key] = node, found
             self.problems += found.problems
         result: Fitted = self._judged[key][1]
         return result
 
     @cached_property
-    def backend_targets(self) -> set[str]:
+    def targets(self) -> set[str]:
         """The targets of the backends that its combinations choose."""
-        names = [name for name in self.keys.get("backend", []) if name in self.groups.options("backend")]
-        if names in ([], [self._always["backend"]]):
-            return {str(plain_node(self.config, "backend._target_"))}
+        choosing = {key: values for key, values in self.keys.items() if key in self.groups}
+        points: list[Point] = [] if "backend" in self.keys else [{}]
+        points += [
+            {key: v} for key, values in choosing.items() if key == "backend" or key not in GROUPS for v in values
+        ]
         found = set()
-        for choices in [(f"{self.groups.key('backend')}={spelled(name)}",) for name in names]:
+        for point in points:
             with suppress(HydraException, OmegaConfBaseException):  # reported with the combination
-                found.add(str(self.resolver.resolved(choices, ())["backend"].get("_target_")))
+                if all(value in self.groups.options(key) for key, value in point.items()):
+                    found.add(str(self.resolver.chosen(self._overrides(point))["backend"].get("_target_")))
         return found
 
     def backend_problems(self) -> Iterator[Problem]:
         """Settings of a backend, wherever they are given, that no backend of the run has."""
-        node = plain_node(self.config, "backend")
+        node = as_written(self.config, "backend")
         own = {
             name: v
             for name, v in given_arguments(node).items()
@@ -299,32 +384,32 @@ class Section:
         given: Axes = {f"backend.{name}": [value] for name, value in own.items()}
         given |= {key: [override.value()] for key, override in self.arguments.fixed.items()}
         for key, values in (given | self.keys).items():
-            if key.startswith("backend.") and not is_setting(key, self.targets()):
-                yield unknown_setting(key, ",".join(map(str, values)), self.targets())
-
-    def _found(self, axis: str, choices: tuple[str, ...], composed: Json) -> object:
-        """The value that an axis of other points has in this one; None where it has none."""
-        if axis in self.groups:
-            return self.resolver.choice(choices, axis)
-        node: object = composed
-        for part in axis.split("."):
-            node = node.get(part) if isinstance(node, Mapping) else None
-        return node
+            if key.startswith("backend.") and not is_setting(key, self.targets):
+                yield unknown_setting(key, ",".join(map(str, values)), self.targets)
 
     def _judge(self, name: str, part: object) -> None:
         """Look for problems once for each different part."""
         key = (name, id(part))
         if key not in self._judged:
             self._judged[key] = part  # kept, so that its id stays its own
-            self.problems += part_problems(name, part)
+            open_ones = list(open_problems(name, part))
+            self.problems += open_ones or part_problems(name, part)
 
-    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[object], choices: tuple[str, ...]) -> None:
-        judged = ("frameworks", hash((tuple(keys), tuple(builders), choices)))
+    def _storable(self, part: object) -> object:
+        """Return a part of a config as JSON has it; the same object for the same part."""
+        key = ("storable", id(part))
+        if key not in self._judged:
+            self._judged[key] = part, storable(part)
+        return self._judged[key][1]
+
+    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[object], overrides: Sequence[Setting]) -> None:
+        choices = tuple(setting for setting in overrides if setting.is_choice)
+        judged = ("frameworks", hash((tuple(keys), tuple(builders), tuple(setting.line for setting in choices))))
         if judged in self._judged:
             return
         self._judged[judged] = keys
         if any(key.split(".")[1] not in FRAMEWORKS for key in keys):
-            settings = source_settings(self._without_model_keys.resolved(choices, ())["model"])
+            settings = source_settings(self.resolver.chosen(choices)["model"])
             self.problems += framework_problems(keys, builders, settings)
 
     def _without_builder(self, backend: Mapping[str, object], model: Mapping[str, object]) -> str | None:
@@ -340,61 +425,97 @@ class Section:
                 self.problems.append(problem)
         return None
 
-    @cached_property
-    def _without_model_keys(self) -> Resolver:
-        """Composes configs with the models as their own files have them."""
-        fixed = [line for line in self._fixed if not line.lstrip("+~").startswith("model.")]
-        return Resolver(self.groups.loader, self.config, fixed, {})
+    def _keys_below(self, part: str, keys: tuple[str, ...], choices: Mapping[str, object]) -> list[str]:
+        """Return the keys below ``model`` or ``dataset`` that are given beside the choice from that config group.
 
-    def _model_keys(self, settings: Sequence[str]) -> list[str]:
-        return [key for key in (*self.arguments.fixed, *settings, *self._file_keys) if key.startswith("model.")]
+        The command line gives them, the point, sweep files, and configs of the user's own groups.
+        """
+        own = tuple((str(group), str(name)) for group, name in choices.items() if name and _is_own(str(group)))
+        known = (part, keys, own)
+        if known not in self._given_keys:
+            folders = source_folders(self.config)
+            members = [config_file(folders, group.partition("@")[0], name) for group, name in own]
+            in_files = [key for path in (*self._sweep_paths, *members) if path for key in _keys_of_file(path)]
+            self._given_keys[known] = [key for key in dict.fromkeys((*keys, *in_files)) if key.startswith(f"{part}.")]
+        return self._given_keys[known]
 
-    def _own_model(self, model: Json, settings: tuple[str, ...]) -> Json:
-        return without_other_builders(model, self._model_keys(settings))
+    def _own_model(self, model: Json, keys: tuple[str, ...], choices: Mapping[str, object]) -> Json:
+        return (
+            model
+            if self._is_chosen("model", choices)
+            else without_other_builders(model, self._keys_below("model", keys, choices))
+        )
 
-    def _own_dataset(self, dataset: Json, settings: tuple[str, ...]) -> Json:
+    def _own_dataset(self, dataset: Json, keys: tuple[str, ...], choices: Mapping[str, object]) -> Json:
         """The dataset without the keys of the default one: who names another class, and chooses no file, has another dataset."""
-        given = {key for key in (*self.arguments.fixed, *settings, *self._file_keys) if key.startswith("dataset.")}
-        if "dataset._target_" not in given or "dataset" in self.arguments.fixed or "dataset" in self.keys:
+        given = self._keys_below("dataset", keys, choices)
+        if "dataset._target_" not in given or self._is_chosen("dataset", choices):
             return dataset
         own = {key.split(".")[1] for key in given}
         return {key: value for key, value in dataset.items() if key in own}
 
+    def _is_chosen(self, group: str, choices: Mapping[str, object]) -> bool:
+        """True if the command line or a file chooses from a config group, and the default does not apply."""
+        return group in self.arguments.fixed or group in self.keys or choices.get(group) != default_choices()[group]
+
     @cached_property
-    def _file_keys(self) -> list[str]:
-        """Return the keys below ``model`` and ``dataset`` that the sweep files set."""
+    def _sweep_paths(self) -> list[Path]:
+        """Return the sweep files that the command line names."""
         named = self.arguments.fixed.get(SWEEP_GROUP)
         value = None if named is None else named.value()
-        found: list[str] = []
-        for name in value if isinstance(value, list) else [value]:
-            path = None if name is None else config_file(source_folders(self.config), "sweep", str(name))
-            content = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
-            if isinstance(content, Mapping):
-                found += [key for part in ("model", "dataset") for key in _keys_below(part, content.get(part))]
-        return list(dict.fromkeys(found))
+        folders = source_folders(self.config)
+        names = [str(name) for name in (value if isinstance(value, list) else [value]) if name is not None]
+        return [path for name in names if (path := config_file(folders, "sweep", name))]
 
-    @cached_property
-    def _fixed_words(self) -> dict[str, str]:
-        """Return the overrides that hold for all points, by key."""
-        words = {}
-        for key, override in self.arguments.fixed.items():
-            line = override.input_line
-            is_measured = key.split(".", maxsplit=1)[0].split("/", maxsplit=1)[0] not in NOT_REPEATED
-            if line and is_measured and key not in self.keys:
-                words[key] = as_typed(line)
-        return words
-
-    def _command(self, settings: Point, dropped: Collection[str]) -> str:
+    def _command(self, overrides: Sequence[Setting], dropped: Collection[str]) -> str:
         """The sweep's own command with every key of a point set to one value, without settings that its backend lacks."""
         without = {f"backend.{name}" for name in dropped}
-        fixed = [word for key, word in self._fixed_words.items() if key not in without]
-        alone = [] if self.shape.is_product and self.line is None else ["single_combination=true"]
-        pinned = [
-            f"{self.groups.key(key) if key in self.groups else key}={spelled(value)}"
-            for key, value in settings.items()
-            if key not in without
-        ]
-        return shlex.join([*self.program, *fixed, *alone, *pinned])
+        words = [] if self.shape.is_product else ["single_combination=true"]
+        for setting in overrides:
+            is_repeated = re.split(r"[./]", setting.key)[0] not in NOT_REPEATED
+            if setting.key not in without and (is_repeated or not setting.is_fixed):
+                words.append(as_typed(setting.line))
+        return shlex.join([*self.program, *words])
+
+
+def _keys_of_axes(config: DictConfig) -> set[str]:
+    """Return the names below which a config lists values of axes."""
+    keys = set()
+    for part in (config, *(config.get("grids") or ())):
+        if isinstance(part, DictConfig):
+            for points in (part.get("axes"), *(part.get("zip") or ()), *(part.get("include") or ())):
+                keys |= {str(key) for key in points} if isinstance(points, DictConfig) else set()
+    return keys
+
+
+def _is_own(group: str) -> bool:
+    """True for a config group that only the user has."""
+    return group not in (*GROUPS, SWEEP_GROUP, "sweep") and not group.startswith("hydra/")
+
+
+def _text(name: object) -> str:
+    """Return the name of an axis or a variant as text."""
+    return name if isinstance(name, str) else spelled(name)
+
+
+def _contains(found: object, given: object) -> bool:
+    """True if a value of a config is what an override gives, or a mapping that has it."""
+    if isinstance(given, Mapping):
+        return isinstance(found, Mapping) and all(key in found and _contains(found[key], v) for key, v in given.items())
+    return frozen(found) == frozen(given)
+
+
+def _keys_of_file(path: Path) -> list[str]:
+    """Return the keys below ``model`` and ``dataset`` that a config file sets, whatever its package."""
+    text = path.read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    package = re.search(r"^# *@package +([\w.]+)", text, re.MULTILINE)
+    if package and package[1] not in ("_global_", "_group_"):
+        for word in reversed(package[1].split(".")):
+            content = {word: content}
+    if not isinstance(content, Mapping):
+        return []
+    return [key for part in ("model", "dataset") if part in content for key in _keys_below(part, content[part])]
 
 
 def _keys_below(key: str, node: object) -> Iterator[str]:
@@ -409,13 +530,14 @@ def _keys_below(key: str, node: object) -> Iterator[str]:
 class _Known(Mapping[str, object]):
     """The values of a point that rules may use: its own values at once, others from its config, which only then is composed."""
 
-    def __init__(self, section: Section, point: Point, choices: tuple[str, ...], values: Items) -> None:
-        self._section, self._point, self._choices, self._values = section, point, choices, values
+    def __init__(self, points: Points, point: Point, overrides: Sequence[Setting]) -> None:
+        self._points, self._point, self._overrides = points, point, overrides
 
     def __getitem__(self, key: str) -> object:
-        if key in self._point:
+        if key in self._point and "${" not in str(self._point[key]):
             return self._point[key]
-        found = self._section._found(key, self._choices, self._section.resolver.resolved(self._choices, self._values))
+        composed, choices = self._points.resolver.resolved(self._overrides)
+        found = self._points.label(key, self._point, composed, choices)
         if found is None:
             raise KeyError(key)
         return found
@@ -433,8 +555,60 @@ def plain_node(config: DictConfig, key: str) -> Any:
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
-def _within_budget(protocol: Json, _: tuple[str, ...]) -> Json:
+def _within_budget(protocol: Json, *_: object) -> Json:
     """Return the protocol of a sweep with a budget: rounds until its comparisons are decided, or until the time is used up."""
     if protocol.get("decide") is not None:
         return protocol
     return {**protocol, "decide": "baseline", "rounds": MOST_SEQUENTIAL_ROUNDS}
+
+
+def as_written(config: DictConfig, key: str) -> Any:
+    """The value at a key as plain data, with its interpolations, which combinations may have different values for."""
+    return OmegaConf.to_container(config)[key]  # type: ignore[index, call-overload]
+
+
+_LEVELS = {"axes": 2, "zip": 3, "variants": 3, "include": 2}
+"""How many levels of each key lie above the values that its axes get: of ``zip``, the list, its entries, and their lists."""
+
+
+def written_shape(config: DictConfig, swept: Collection[str]) -> Json:
+    """The keys of a config that list combinations, as their files have them.
+
+    An interpolation in place of a value remains, because each combination has a value of its own for it. One in place of all values
+    of an axis, or of several axes, is replaced by these.
+
+    Args:
+        swept: the keys that each combination sets.
+    """
+    shape: Json = {key: _written(config, key, levels, swept) for key, levels in _LEVELS.items()}
+    shape["exclude"] = plain_node(config, "exclude")
+    shape["grids"] = _written(config, "grids", 1, swept)
+    for place, grid in enumerate(shape["grids"] if isinstance(shape["grids"], list) else ()):
+        node = config["grids"][place]
+        if isinstance(node, DictConfig):
+            shape["grids"][place] = {name: _written(node, name, _LEVELS.get(str(name), 0), swept) for name in node}
+            if "exclude" in grid:
+                shape["grids"][place]["exclude"] = plain_node(node, "exclude")
+    return shape
+
+
+def _written(node: DictConfig | ListConfig, key: Any, levels: int, swept: Collection[str]) -> Any:
+    """Return the value at a key, with the interpolations that lie below so many levels."""
+    if OmegaConf.is_interpolation(node, key):
+        text = OmegaConf.to_container(node)[key]  # type: ignore[index]
+        target = str(text)[2:-1]
+        follows = any(f"{target}.".startswith(f"{k}.") or f"{k}.".startswith(f"{target}.") for k in swept)
+        found = None
+        with suppress(OmegaConfBaseException):  # which only a combination has a value for
+            found = node[key]
+        if levels == 0 or follows or not OmegaConf.is_config(found):
+            return text
+    else:
+        found = "???" if OmegaConf.is_missing(node, key) else node[key]
+    if levels == 0:
+        return OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+    if isinstance(found, DictConfig):
+        return {name: _written(found, name, levels - 1, swept) for name in found}
+    if isinstance(found, ListConfig):
+        return [_written(found, place, levels - 1, swept) for place in range(len(found))]
+    return found

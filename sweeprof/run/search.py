@@ -14,13 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from sweeprof.config.override_syntax import frozen
 from sweeprof.config.samplers import make_sampler
 from sweeprof.metrics.by_unit import UNITS, by_unit, in_units
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.output_scores import parts_of, with_parts
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, Plan, SearchPlan, Trial, trial_groups
-from sweeprof.plan.shape import frozen
 from sweeprof.report.selection import Condition, conditions, metric_names
 from sweeprof.results.compare import Excluded, find_baselines
 from sweeprof.results.measurement import MetricInfo

@@ -134,13 +134,12 @@ CASES = {
             "speed/fast": "# @package backend\nslowdown: 1.0\n",
         },
     ),
-    "two sweeps at once": Case(
+    "a file of combinations and a file of settings": Case(
         {
-            "s": "axes: {batch_size: [1, 2]}\nexclude: [{batch_size: 2}]\nprotocol: {min_samples: 3}\n",
-            "t": f"axes: {{{THREADS}: [1, 2]}}\nprotocol: {{min_samples: 4}}\n",
-            "settings": "seed: {weights: 7}\nname: both\n",
+            "s": "axes: {batch_size: [1, 2]}\n",
+            "settings": "seed: {weights: 7}\nname: both\nexclude: [{batch_size: 2}]\n",
         },
-        rows(f"batch_size {THREADS}", (1, 1), (1, 1), (1, 2)),
+        rows("batch_size", (1,)),
         left_out=("batch_size=2",),
     ),
     "duplicates": Case(
@@ -173,7 +172,7 @@ def written(folder: Path, case: Case) -> list[str]:
     return ["--config-dir", "mine", f"+sweep={named}", *case.arguments]
 
 
-FIRST = ("axes", "zip", "variants", "two sweeps at once")
+FIRST = ("axes", "zip", "variants", "a file of combinations and a file of settings")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FIRST else pytest.mark.slow) for n in CASES])

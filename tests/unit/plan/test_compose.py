@@ -128,7 +128,7 @@ def test_a_model_of_a_sweep_file_is_the_users_own(tmp_path: Path) -> None:
 def test_a_plan_with_the_name_of_its_sweep_files_can_be_read(tmp_path: Path, named: str, name: str) -> None:
     (tmp_path / "sweep" / "team").mkdir(parents=True)
     for number, file in enumerate(("one", "two", "team/three", "größe"), 1):
-        (tmp_path / "sweep" / f"{file}.yaml").write_text(f"axes: {{batch_size: [{number}]}}\n")
+        (tmp_path / "sweep" / f"{file}.yaml").write_text(f"seed: {{weights: {number}}}\n")
     plan = planning.planned([f"+sweep={named}", "tracking=none"], tmp_path)
     assert plan.name == name
     assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))).name == name
@@ -191,7 +191,6 @@ OF_GRIDS = "120,000 = 400 batch_size × 300 backend.threads; 2 = 2 batch_size"
         (MILLION, 1_000_000, OF_MILLION),
         (["+sweep=whole", MILLION[0]], 1_000_000, "100 batch_size"),
         (["+sweep=grids"], 120_002, f"120,002: {OF_GRIDS}"),
-        (["+sweep=[whole,grids]"], 130_002, "130,002: 120,000 = 400 batch_size × 300 backend.threads; 10,000 = "),
         # The first included point is there once for every point of the axes, the second one for every one with its batch size.
         (["+sweep=included", *MILLION], 2_010_000, "100 model.fake.seed + 1,010,000 of include"),
     ],

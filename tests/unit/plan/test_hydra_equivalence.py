@@ -1,0 +1,307 @@
+"""Every row of a sweep is measured with the config that plain Hydra composes from its overrides, given as single values.
+
+Sweeps are generated: axes over values, elements of lists, mappings, config groups, packages and whole experiments, with
+interpolations between them, on the command line and in sweep files. The reference is ``hydra.compose`` in a process of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import pickle
+import random
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.command import run_command
+from support.planning import planned
+from sweeprof.config.override_syntax import frozen
+from sweeprof.errors import UserError
+from sweeprof.measuring.instantiate import restored
+from sweeprof.paths import conf_folder
+from sweeprof.plan.plan import Combination
+
+BASE = ["dataset=synthetic", "tracking=none", "metrics=latency", "mode=training"]
+GROUPS = ("model", "backend", "exp", "speed", "opt@model.fake.opt")
+MEASURED = ("model", "backend", "dataset", "protocol", "batch_size", "mode", "training", "device")
+
+REFERENCE = """
+import pickle, sys
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+conf, own, given, result = sys.argv[1:]
+found = []
+for lines in pickle.load(open(given, "rb")):
+    try:
+        with initialize_config_dir(conf, version_base="1.3"):
+            config = compose("config", overrides=[f"hydra.searchpath=[file://{own}]", *lines], return_hydra_config=True)
+        parts = {}
+        for key in MEASURED:
+            node = config[key]
+            parts[key] = OmegaConf.to_container(node, resolve=True, throw_on_missing=True) if OmegaConf.is_config(node) else node
+    except (HydraException, OmegaConfBaseException) as error:
+        found.append(f'{lines}: {error}')
+    else:
+        found.append((parts, dict(config.hydra.runtime.choices)))
+pickle.dump(found, open(result, "wb"))
+"""
+
+CHOICES = "defaults: [{override /model: m0}, {override /backend: b0}]"
+FILES = {
+    "model/m0": "fake: {_target_: builtins.dict, a: 1, b: {x: 1, y: [1, 2, {z: 3}]}, c: '${.a}', e: '${batch_size}', l: [0, 1]}\n",
+    "model/m1": "defaults: [m0]\nfake: {a: two, f: '${model.fake.a}-${batch_size}', b: {y: [4]}}\n",
+    "model/m2": "fake: {_target_: builtins.dict, a: null, b: {}, open: '???', twice: '${.open}', l: [[0]]}\n",
+    "backend/b0": "defaults: [fake]\nslowdown: 2.0\n",
+    "backend/b1": "defaults: [fake]\nslowdown: 3.0\nthreads: ${batch_size}\n",
+    "exp/e0": "# @package _global_\ndefaults: [{override /model: m1}, {override /backend: b1}]\nbatch_size: 5\n",
+    "exp/e1": f"# @package _global_\n{CHOICES}\nbatch_size: 6\nmodel: {{fake: {{a: 66}}}}\n",
+    "exp/e2": f"# @package _global_\n{CHOICES}\nprotocol: {{min_samples: 9}}\n",
+    "speed/s0": "# @package backend\nslowdown: 8.0\n",
+    "speed/s1": "# @package backend\nslowdown: ${batch_size}\n",
+    "opt/o0": "{lr: 0.1, kind: sgd}\n",
+    "opt/o1": "{lr: '${model.fake.a}', kind: adam}\n",
+}
+
+AXES: dict[str, list[Any]] = {
+    "model": ["m0", "m1", "m2"],
+    "backend": ["b0", "b1"],
+    "exp": ["e0", "e1", "e2"],
+    "speed": ["s0", "s1"],
+    "opt@model.fake.opt": ["o0", "o1"],
+    "batch_size": [2, 4],
+    "model.fake.a": [1, True, 1.0],
+    "model.fake.zero": [0, 0.0, -0.0, False],
+    "model.fake.b": [{"x": 5}, {"y": 6, "v": 7}],
+    "model.fake.b.x": [7, "seven"],
+    "model.fake.b.y": [[1], [2, 3]],
+    "model.fake.l.0": [10, 11],
+    "model.fake.new": [[1, 2], [{"k": 3}], None],
+    "model.fake.m": [{1: "a"}, {2: "b", True: "c"}],
+    "model.fake.g": ["${batch_size}", "x${model.fake.a}", "${oc.select:model.fake.b.x,none}"],
+    "model.fake.open": [1, None],
+    "model.fake.limit": [math.inf, 1.5, math.nan],
+    "model.fake.text": ["it's", "a,b", "true", "1", " ", "ü", "a\\b", "a=b", "{x}"],
+    "dataset.samples": ["${batch_size}", 32],
+    "protocol.min_samples": [3, 5],
+    "training.optimizer": ["sgd", {"_target_": "torch.optim.SGD", "lr": 0.1}],
+}
+"""Values of axes, as YAML and Python have them."""
+FIXED: dict[str, Any] = {
+    "model.fake.b.w": 9,
+    "model.fake.b.x": "${batch_size}",
+    "model.fake.h": "${model.fake.b}",
+    "model.fake.new": "${model.fake.a}",
+    "model.fake.opt.lr": 3,
+    "protocol.rounds": "${batch_size}",
+    "backend.slowdown": 4.0,
+    "model.fake.b": {"u": 1},
+    "batch_size": 3,
+    "model.fake.open": 5,
+}
+
+
+def text(value: Any) -> str:
+    """A value in the grammar of overrides; written here again, so that the product's own function is tested too."""
+    if isinstance(value, dict):
+        return (
+            "{" + ",".join(f"{text(key) if key is True else key}:{text(inner)}" for key, inner in value.items()) + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ",".join(map(text, value)) + "]"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "\\'") + "'"
+    return (
+        {True: "true", False: "false", None: "null"}[value] if value is None or isinstance(value, bool) else repr(value)
+    )
+
+
+def line(key: str, value: Any) -> str:
+    """An override as plain Hydra wants it; a key that the config may lack is added."""
+    if key in GROUPS:
+        return f"{'' if key in ('model', 'backend') else '+'}{key}={value}"
+    return f"++{key}={text(value)}"
+
+
+@dataclass
+class Sweep:
+    """A generated sweep: its command line, its files, and the overrides of every point that it declares."""
+
+    arguments: list[str]
+    files: dict[str, str]
+    points: list[list[str]]
+    axes: list[str] = field(default_factory=list)
+
+
+def generated(seed: int) -> Sweep:
+    """A sweep with two to four axes, some of them in a file, and values that are the same for all points."""
+    chance = random.Random(seed)
+    keys = chance.sample(list(AXES), chance.randint(2, 4))
+    axes = {key: chance.sample(AXES[key], min(len(AXES[key]), chance.randint(2, 3))) for key in keys}
+    in_file = [key for key in keys if chance.random() < 0.5 and key != "model.fake.limit"]
+    typed = [key for key in keys if key not in in_file]
+    fixed = [key for key in chance.sample(list(FIXED), chance.randint(0, 3)) if key not in keys]
+    if "m2" in axes.get("model", ()) and "model.fake.open" not in (*keys, *fixed) and chance.random() < 0.8:
+        fixed.append("model.fake.open")  # which m2 leaves open; else planning has to say so
+    given = typed + fixed
+    chance.shuffle(given)
+    begin = ["model=m0"] * ("model" not in keys) + ["backend=b0"] * ("backend" not in keys)
+    if "exp" in keys:
+        begin = []  # so that the experiment chooses
+    words = [
+        f"{key}={','.join(text(v) if key not in GROUPS else v for v in axes[key])}" for key in given if key in axes
+    ]
+    arguments = [*BASE, *begin]
+    order = [*BASE, *begin]
+    for key in given:
+        arguments.append(words.pop(0) if key in axes else f"{key}={text(FIXED[key])}")
+        if key in axes and key in ("exp", "speed", "opt@model.fake.opt"):
+            arguments[-1] = f"+{arguments[-1]}"
+    files = dict(FILES)
+    file: dict[str, Any] = {}
+    rows: list[list[tuple[str, Any]]] = [[]]
+    tied: list[str] = []
+    if len(in_file) > 1 and chance.random() < 0.5:
+        tied = in_file[:2]
+        size = min(len(axes[key]) for key in tied)
+        axes.update({key: axes[key][:size] for key in tied})
+        file["zip"] = [{key: axes[key] for key in tied}]
+        rows = [list(zip(tied, values, strict=True)) for values in zip(*(axes[key] for key in tied), strict=True)]
+    single = [key for key in in_file if key not in tied]
+    if single and chance.random() < 0.3:
+        (key, *single) = single
+        file["variants"] = {"kind": {f"v{place}": {key: value} for place, value in enumerate(axes[key])}}
+        rows = [[*row, (key, value)] for row in rows for value in axes[key]]
+    for key in single:
+        file.setdefault("axes", {})[key] = axes[key]
+        rows = [[*row, (key, value)] for row in rows for value in axes[key]]
+    if file:
+        files["sweep/s"] = yaml.safe_dump(file, sort_keys=False)
+        arguments = ["+sweep=s", *arguments]
+    points = []
+    for row in rows:
+        for values in itertools.product(*(axes[key] for key in given if key in axes)):
+            own = iter(values)
+            late = [line(key, next(own) if key in axes else FIXED[key]) for key in given]
+            # Hydra applies what a file gives the axes before what the command line says.
+            points.append(
+                [
+                    *order[: len(BASE) + len(begin)],
+                    *(line(k, v) for k, v in row),
+                    *order[len(BASE) + len(begin) :],
+                    *late,
+                ]
+            )
+    return Sweep(arguments, files, points, keys)
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = folder / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    return folder
+
+
+def composed_by_hydra(folder: Path, points: list[list[str]]) -> list[Any]:
+    """What Hydra composes in a process of its own: the parts that are measured and the choices from groups, or an error."""
+    given, result = folder / "given.pickle", folder / "result.pickle"
+    given.write_bytes(pickle.dumps(points))
+    program = REFERENCE.replace("MEASURED", repr(MEASURED))
+    command = [sys.executable, "-c", program, str(conf_folder()), str(folder), str(given), str(result)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found: list[Any] = pickle.loads(result.read_bytes())
+    return found
+
+
+def measured(combination: Combination) -> dict[str, Any]:
+    found: dict[str, Any] = restored({key: combination.config[key] for key in MEASURED})
+    return found
+
+
+def value_at(config: Any, key: str) -> Any:
+    for word in key.split("."):
+        config = config[int(word)] if isinstance(config, list) else config[word]
+    return config
+
+
+def is_labelled(combination: Combination, axes: list[str], parts: dict[str, Any], choices: dict[str, Any]) -> bool:
+    """True if the row's labels are what its config has; mappings are labelled by what the axis adds to them."""
+    for axis, label in combination.axes.items():
+        if axis in GROUPS:
+            if label != choices[axis]:
+                return False
+        elif axis in (*axes, "batch_size") and not isinstance(label, dict | str):
+            found = value_at(parts, axis)
+            if frozen(label) != frozen(found) and not isinstance(found, dict):
+                return False
+    return True
+
+
+SEEDS = range(30)
+FIRST = 4
+
+
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=[pytest.mark.slow] if s >= FIRST else []) for s in SEEDS])
+def test_every_row_is_what_hydra_composes_from_its_overrides(tmp_path: Path, seed: int) -> None:
+    sweep = generated(seed)
+    folder = write(tmp_path, sweep.files)
+    expected = composed_by_hydra(folder, sweep.points)
+    if any(isinstance(one, str) for one in expected):
+        with pytest.raises(UserError):
+            planned(sweep.arguments, folder)
+        return
+    plan = planned(sweep.arguments, folder)
+    assert len(plan.combinations) + len(plan.excluded) == len(sweep.points), sweep.arguments
+    assert all(one.reason.startswith("the same as ") for one in plan.excluded)
+    assert {frozen(measured(c)) for c in plan.combinations} == {frozen(parts) for parts, _ in expected}, sweep.arguments
+    for combination in plan.combinations:
+        alike = [(parts, choices) for parts, choices in expected if frozen(parts) == frozen(measured(combination))]
+        assert any(is_labelled(combination, sweep.axes, parts, choices) for parts, choices in alike), combination.axes
+    json.dumps(plan.to_dict(), allow_nan=False)
+    for combination in random.Random(seed).sample(plan.combinations, min(2, len(plan.combinations))):
+        (again,) = planned(shlex.split(combination.command)[5:], folder).combinations
+        assert again.id == combination.id, combination.command
+
+
+RECORDER = """
+import json
+from sweeprof.backends.fake import FakeModel
+from sweeprof.measuring.instantiate import storable
+def make(**given):
+    with open("got.jsonl", "a") as file:
+        file.write(json.dumps(storable(given)) + "\\n")
+    return FakeModel()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1000, 1001, 1002])
+def test_a_model_gets_what_hydra_composes(tmp_path: Path, seed: int) -> None:
+    sweep = generated(seed)
+    swap = {"builtins.dict": "recorder.make"}
+    for old, new in swap.items():
+        sweep.files = {name: content.replace(old, new) for name, content in sweep.files.items()}
+        sweep.arguments = [word.replace(old, new) for word in sweep.arguments]
+        sweep.points = [[word.replace(old, new) for word in lines] for lines in sweep.points]
+    write(tmp_path / "conf", sweep.files)
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    expected = composed_by_hydra(tmp_path / "conf", sweep.points)
+    wanted = set()
+    for parts, _ in expected:
+        node = {key: value for key, value in parts["model"]["fake"].items() if key != "_target_"}
+        wanted.add(frozen(node))
+    ran = run_command(tmp_path, "--config-dir", "conf", *sweep.arguments)
+    assert ran.code == 0, ran.err
+    got = [restored(json.loads(text)) for text in (tmp_path / "got.jsonl").read_text().splitlines()]
+    assert {frozen(node) for node in got} == wanted
