@@ -27,9 +27,10 @@ from sweeprof.plan.plan import Plan
 from sweeprof.processes import die_with
 from sweeprof.run.interrupts import terminable
 from sweeprof.run.tracking_file import read_tracking, stored_tracker
+from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder
 from sweeprof.tracking import MLFLOW
-from sweeprof.tracking.credentials import logins, same_address, without_credentials
+from sweeprof.tracking.credentials import logins, without_credentials
 from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.rest import LOCAL, PORT, ServerUnreachable, is_healthy
 
@@ -117,7 +118,8 @@ def _store(folder: Folder, uri: str | None) -> tuple[str, bool]:
     if stored["config"].get("_target_") != MLFLOW:
         raise UserError([Problem("DIR", str(folder.path), f"was not sent to MLflow; {_how_to_send(folder)}")])
     if _is_server(address):  # its pages can be shown without the password, which is not stored
-        return shown, same_address(address, os.environ.get("MLFLOW_TRACKING_URI") or "")
+        how = "give it with --uri, or set MLFLOW_TRACKING_URI"
+        return shown, check_address(folder, "--uri", shown, [os.environ.get("MLFLOW_TRACKING_URI")], how)
     if not stored["complete"]:
         message = "is the sweep's store, whose password is not stored; give the complete address."
         raise UserError([Problem("--uri", shown, message)])

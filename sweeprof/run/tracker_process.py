@@ -29,11 +29,20 @@ from typing import Any, TextIO, cast
 from sweeprof.errors import SweeprofError, UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
-from sweeprof.processes import Child, Connection, NoAnswer, collect_again, die_with, end_process, inherited_connection
+from sweeprof.processes import (
+    NO_WORKING_DIRECTORY,
+    Child,
+    Connection,
+    NoAnswer,
+    collect_again,
+    die_with,
+    end_process,
+    inherited_connection,
+)
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.locks import host_lock, sending_lock
+from sweeprof.run.locks import HostLock, host_lock, sending_lock
 from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import log_as_a_program
@@ -189,6 +198,8 @@ class TrackerProcess:
                 module = import_module(self._config["_target_"].rpartition(".")[0])
         inherited = without_logins(os.environ) if self._confined else os.environ
         variables = {**inherited, **getattr(module, "ENVIRONMENT", {})}
+        if not self._trust:  # which runs no code of the user's own
+            variables |= NO_WORKING_DIRECTORY
         log = self._folder.logs / "tracker.log"
         self._child = Child("sweeprof.run.tracker_process", [str(os.getpid())], variables, log)
 
@@ -304,8 +315,7 @@ def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object])
         try:
             if config["_target_"] in KNOWN:
                 with suppress(SweeprofError, OSError):
-                    plan = Folder(Path(message["folder"])).read_plan()
-                    lock.enter_context(host_lock(plan).taken(False))
+                    lock.enter_context(_host_lock(Folder(Path(message["folder"])), message["trust"]).taken(False))
                 import_module(config["_target_"].rpartition(".")[0]).import_library()
             import scipy.special  # noqa: F401 – for the intervals of a comparison, which are sent after the last measurement
         finally:
@@ -313,6 +323,14 @@ def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object])
         if is_server:
             lock.close()
         do(message)
+
+
+def _host_lock(folder: Folder, trust: bool) -> HostLock:
+    """Return the lock of this host for a sweep; a folder of somebody else names no place for lock files."""
+    plan = folder.read_plan()
+    if folder.foreign() is not None and not trust:
+        plan = dataclasses.replace(plan, limits=dataclasses.replace(plan.limits, locks=None))
+    return host_lock(plan)
 
 
 def _at_low_priority(step: Callable[[], None]) -> None:

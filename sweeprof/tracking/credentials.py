@@ -54,8 +54,9 @@ def logins() -> list[str]:
 
 
 def without_logins(variables: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables without those that hold a user's credentials."""
-    return {key: value for key, value in variables.items() if key not in LOGINS and not key.startswith(CLOUD)}
+    """Environment variables without those that hold a user's credentials, and with an empty ``.netrc`` for ``requests``."""
+    kept = {key: value for key, value in variables.items() if key not in LOGINS and not key.startswith(CLOUD)}
+    return {**kept, "NETRC": os.devnull}
 
 
 def same_address(one: str, other: str) -> bool:
