@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from sweeprof.cli.common import print_error
 from sweeprof.cli.folder import add_output, sweep_folder
 from sweeprof.config.schema import constraint_problems
+from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError
 from sweeprof.paths import cache_folder
 from sweeprof.plan.plan import Plan
@@ -37,7 +38,7 @@ from sweeprof.run.tracking_file import read_tracking, stored_tracker
 from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder, foreign
 from sweeprof.tracking import MLFLOW
-from sweeprof.tracking.credentials import logins, without_credentials
+from sweeprof.tracking.credentials import logins
 from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.rest import LOCAL, PORT, ServerUnreachable, is_healthy
 from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, with_token
@@ -123,7 +124,7 @@ def _store(folder: Folder, uri: str | None) -> tuple[str, bool]:
         message = f"has a tracking.json that cannot be read: {error}; give --uri."
         raise UserError([Problem("DIR", str(folder.path), message)]) from None
     address: str = stored["config"].get("uri") or ""
-    shown = without_credentials(address)
+    shown = redacted_address(address, "")
     if stored["config"].get("_target_") != MLFLOW:
         raise UserError([Problem("DIR", str(folder.path), f"was not sent to MLflow; {_how_to_send(folder)}")])
     if _is_server(address):  # its pages can be shown without the password, which is not stored
@@ -268,7 +269,7 @@ def _open_page(page: str) -> None:
 
 def _check_store(store: str) -> None:
     """Raise a :class:`UserError` if MLflow cannot use the database; MLflow itself would try for 100 seconds."""
-    shown = without_credentials(store)
+    shown = redacted_address(store, "")
     scheme, _, rest = store.partition("://")
     needed = {"mlflow": "mlflow", **({"psycopg": "postgresql"} if scheme in POSTGRESQL else {})}
     for package, extra in needed.items():
@@ -285,7 +286,7 @@ def _check_store(store: str) -> None:
         try:
             psycopg.connect(f"postgresql://{rest}", connect_timeout=CONNECT_S).close()
         except psycopg.Error as error:
-            message = f"refuses the connection: {without_credentials(' '.join(str(error).split()))}"
+            message = f"refuses the connection: {redacted_message(' '.join(str(error).split()))}"
             raise UserError([Problem("--uri", shown, message)]) from None
 
 
@@ -357,5 +358,5 @@ def _server(
 
 def _ended(how: str, log: IO[str]) -> ServerEnded:
     log.seek(0)
-    lines = without_credentials(log.read()).splitlines()[-LINES_KEPT:]
+    lines = redacted_message(log.read()).splitlines()[-LINES_KEPT:]
     return ServerEnded("\n".join([f"the server {how}", *lines]))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from sweeprof.tracking.credentials import without_credentials
-
 CONFIG_DIR = ("--config-dir", "-cd")
 """The flags that name a folder of the user's configs."""
 SWEEP_GROUP = "sweep@_global_"
@@ -86,8 +84,3 @@ def doubled(text: str) -> list[int] | None:
         values.append(value)
         value *= 2
     return values
-
-
-def redacted(command: str) -> str:
-    """Return ``command`` without the credentials of addresses."""
-    return without_credentials(command, instead="***@")

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
+from sweeprof.credentials import redacted_message, remember
 from sweeprof.errors import SweeprofError, UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
@@ -58,7 +59,7 @@ from sweeprof.tracking import (
     SweepOutcome,
     Tracker,
 )
-from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
+from sweeprof.tracking.credentials import LOGIN, without_logins
 
 OPEN_S = 120.0
 """For making a schema on a slow disk."""
@@ -244,7 +245,7 @@ class _Discreet:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(without_credentials(text))
+        return self._stream.write(redacted_message(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -254,7 +255,7 @@ def trouble_of(error: Exception) -> str:
     """Return the error of a tracker, and what to do about it, without passwords."""
     status = getattr(error, "get_http_status_code", lambda: None)()
     refused = status == HTTPStatus.UNAUTHORIZED or "error code 401" in str(error)
-    return without_credentials(f"{type(error).__name__}: {error}{f' - {LOGIN}' if refused else ''}")
+    return redacted_message(f"{type(error).__name__}: {error}{f' - {LOGIN}' if refused else ''}")
 
 
 def _serve() -> None:
@@ -355,6 +356,7 @@ def _made(message: Mapping[str, Any]) -> Tracker:
     """Return the tracker of a config; one that is not sweeprof's only with ``trust``."""
     config: Mapping[str, Any] = message["config"]
     target = config["_target_"]
+    remember(*(value for value in config.values() if isinstance(value, str)))
     if target not in KNOWN:
         if not message["trust"]:
             raise UserError(f"{target!r} is not a tracker of sweeprof")

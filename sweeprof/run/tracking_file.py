@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from sweeprof.config.override_syntax import redacted
+from sweeprof.credentials import redacted_address
 from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
@@ -23,7 +23,7 @@ from sweeprof.run.locks import has_driver
 from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder, foreign, sweeps
 from sweeprof.tracking import KNOWN, Links, SweepOutcome
-from sweeprof.tracking.credentials import knows_login, logins, same_address, without_credentials
+from sweeprof.tracking.credentials import knows_login, logins, same_address
 
 HIDDEN = "***"
 """Stands for the user and password of an address, which are not stored."""
@@ -39,7 +39,7 @@ def keep_config(folder: Folder, tracking: Json) -> None:
         with suppress(Damaged):
             write_json(folder.tracking, {**read_tracking(folder), **_NOTHING_YET})
             return
-    config = {key: redacted(value) if isinstance(value, str) else value for key, value in tracking.items()}
+    config = {key: redacted_address(value) if isinstance(value, str) else value for key, value in tracking.items()}
     write_json(folder.tracking, {"config": config, "complete": config == tracking, **_NOTHING_YET})
 
 
@@ -172,7 +172,7 @@ def reachable(stored: Stored) -> Json | None:
     config: Json = dict(stored["config"])
     if stored["complete"]:
         return config
-    address = without_credentials(str(config.get("uri")))
+    address = redacted_address(str(config.get("uri")), "")
     return {**config, "uri": address} if knows_login(address) else None
 
 
@@ -238,5 +238,5 @@ def viewing_command(folder: Folder, uri: str | None = None) -> str:
     with suppress(OSError, ValueError, KeyError):
         stored = read_tracking(folder)
         if uri or not stored["complete"] or _is_foreign_database(folder, stored["config"]["uri"]):
-            words += ["--uri", redacted(uri or stored["config"]["uri"])]
+            words += ["--uri", redacted_address(uri or stored["config"]["uri"])]
     return shlex.join(words)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, UserError
 from sweeprof.storage.folder import Folder
-from sweeprof.tracking.credentials import same_address, without_credentials
+from sweeprof.tracking.credentials import same_address
 
 
 def check_address(
@@ -36,4 +37,4 @@ def check_address(
         f"is named by a folder that {why}, and by nothing of your own: {how}, or add --trust (resume: trust=true) "
         "if you trust whoever made the folder."
     )
-    raise UserError([Problem(key, without_credentials(address), message)])
+    raise UserError([Problem(key, redacted_address(address), message)])

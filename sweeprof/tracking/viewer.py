@@ -35,8 +35,8 @@ def app() -> App:
     from sweeprof.tracking.process import confine_artifacts
 
     if ARTIFACTS in os.environ:
-        confine_artifacts(Path(os.environ.pop(ARTIFACTS)))
-    return TokenGuard(mlflow_app, os.environ.pop(TOKEN))
+        confine_artifacts(Path(os.environ[ARTIFACTS]))
+    return TokenGuard(mlflow_app, os.environ[TOKEN])
 
 
 def with_token(page: str, token: str) -> str:

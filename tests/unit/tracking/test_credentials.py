@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweeprof.tracking.credentials import without_credentials
+from sweeprof.credentials import without_credentials
 
 
 @pytest.mark.parametrize(
