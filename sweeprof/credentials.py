@@ -35,11 +35,9 @@ _QUERY = re.compile(
     r"([?&](?:[\w.-]*password|passwd|pwd|[\w.-]*token|[\w.-]*secret|api_?key)=)([^&#\\]+)", re.IGNORECASE
 )
 _LEAST_PART = 3
-"""Characters of a part of a password that is hidden: errors of parsers quote parts."""
+"""Characters of a part of a password that is hidden, also within a word: errors of parsers quote parts, in any escapes."""
 _LEAST_TOKEN = 8
 """Characters of a user without a password that is taken for a token."""
-_LEAST_WITHIN_WORD = 4
-"""Characters of a secret that is hidden also within a word."""
 
 _users: set[str] = set()
 """What stands before the @ of an address."""
@@ -56,7 +54,7 @@ def remember(*words: str) -> None:
             _users.update(_forms(found[2]))
             if colon or len(user) >= _LEAST_TOKEN:
                 _secrets.update(_forms(password if colon else user))
-            parts = re.split(r"\W+", password)
+            parts = re.split(r"[^A-Za-z0-9]+", password)
             _secrets.update(part for part in parts if len(part) >= _LEAST_PART)
         if "://" in word:
             for _, secret in _QUERY.findall(word):
@@ -113,7 +111,7 @@ def redacted_message(text: str, instead: str = "") -> str:
     for secret in sorted(_secrets, key=len, reverse=True):
         if secret not in text:
             continue
-        if len(secret) >= _LEAST_WITHIN_WORD:
+        if len(secret) >= _LEAST_PART:
             text = text.replace(secret, "***")
         else:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)

@@ -18,7 +18,7 @@ from support.command import Command, Ran, call_command, run_command
 from support.plans import fake_plan, sweep_folder
 from sweeprof.config.schema import RESOURCES
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.record import Record
+from sweeprof.results.record import Json, Record
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs, Note
 from sweeprof.tracking import MLFLOW
@@ -103,8 +103,8 @@ def write_folder(home: Path, kind: str, listener: Listener) -> Folder:
     path = home / "outputs" / "test" / "2026-11-22_10-00-00Z"
     folder = sweep_folder(path, fake_plan({"a": {}}, ["analysis"], limits={"locks": str(home.with_name("locks"))}))
     Record("s1", "ca", "analysis", "ok").write(folder.records)
-    resources = {**dict.fromkeys(RESOURCES), "cpus": 1, "options": {}}
-    settings = {
+    resources: Json = {**dict.fromkeys(RESOURCES), "cpus": 1, "options": {}}
+    settings: Json = {
         **dict.fromkeys(RESOURCES),
         "scheduler": "ray" if kind == "ray" else "kubernetes",
         "address": listener.address,
