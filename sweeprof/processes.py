@@ -42,6 +42,10 @@ THREADS = (
 )
 """Environment variables that joblib, and some of which Ray, sets for its workers."""
 
+NO_WORKING_DIRECTORY = {"PYTHONSAFEPATH": "1"}
+"""Environment of a process that imports no code of the user's own: ``python -m`` would import files of the working directory
+first, which may be a folder of somebody else."""
+
 
 class Connection:
     """Messages in JSON, one per line, over a socket."""

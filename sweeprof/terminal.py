@@ -13,6 +13,7 @@ from typing import IO, Any, TextIO, cast
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from sweeprof.credentials import redacted_message
 from sweeprof.text import limited, printable
 
 LONGEST_LINE = 10_000
@@ -20,7 +21,7 @@ LONGEST_LINE = 10_000
 
 
 class _Printable:
-    """A stream that writes only printable text."""
+    """A stream that writes only printable text, and of errors and warnings no secrets."""
 
     def __init__(self, stream: TextIO, longest: int | None) -> None:
         self.rich_proxied_file = stream  # where a console of rich writes, whose own control codes are meant
@@ -29,6 +30,8 @@ class _Printable:
     def write(self, text: str) -> int:
         if self._longest is not None and len(text) > self._longest:
             text = "".join(limited(line, self._longest) for line in text.splitlines(keepends=True))
+        if self._longest is not None:
+            text = redacted_message(text, "***@")
         self.rich_proxied_file.write(printable(text))
         return len(text)
 
@@ -64,7 +67,7 @@ class _PrintableRecord(logging.LogRecord):
     """A log message that is printable, also in the files to which Hydra writes the log."""
 
     def getMessage(self) -> str:  # noqa: N802 – the name that logging calls
-        return limited(printable(super().getMessage()), LONGEST_LINE)
+        return limited(printable(redacted_message(super().getMessage(), "***@")), LONGEST_LINE)
 
 
 def log_as_a_program() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from sweeprof.credentials import redacted_message
+
 CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 """For a character class of a regular expression: control characters, line separators, direction marks and overrides, surrogates."""
 LONGEST_MESSAGE = 2_000
@@ -32,5 +34,5 @@ def limited(text: str, limit: int) -> str:
 
 
 def stored(text: str, limit: int = LONGEST_MESSAGE) -> str:
-    """``text`` as a record keeps it: limited and printable."""
-    return printable(limited(text, limit))
+    """``text`` as a record keeps it: without secrets, limited and printable."""
+    return printable(limited(redacted_message(text), limit))

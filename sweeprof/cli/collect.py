@@ -58,7 +58,7 @@ def _collect(folder: Folder, wait: bool, trust: bool) -> int:
             )
 
         def launch(folder: Folder, _plan: Plan, _shards: Sequence[int]) -> None:
-            follow(folder.path, wait)
+            follow(folder.path, wait, trust)
 
         tracker = stored_tracker(folder, "tracking.uri", trust=trust)
         outcome = driver.measure_missing(folder, plan, tracker, launch, out, live, trust)

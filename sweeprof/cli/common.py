@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from sweeprof.config.override_syntax import redacted
+from sweeprof.credentials import redacted_message
 from sweeprof.errors import ExitCode, SweeprofError, UserError
 from sweeprof.processes import collect_again
 
@@ -73,5 +73,5 @@ def print_error(error: SweeprofError | OSError | str) -> ExitCode:
     elif isinstance(error, OSError) and error.filename is not None:
         lines = [f"{error.filename}: cannot be read or written: {error.strerror}"]
     for line in lines:
-        print(f"error: {redacted(line)}", file=sys.stderr)
+        print(f"error: {redacted_message(line, '***@')}", file=sys.stderr)
     return ExitCode.ERROR

@@ -21,7 +21,8 @@ from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcomman
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, doubled, with_quotes
 from sweeprof.config.reference import help_lines
 from sweeprof.config.renames import with_present_name, without_earlier
-from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
+from sweeprof.config.schema import GROUPS, TOP_LEVEL, constraint_problems, is_merged
+from sweeprof.credentials import remember
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
 from sweeprof.paths import conf_folder
 from sweeprof.terminal import error_console, guard_output
@@ -92,6 +93,7 @@ Exit codes
 def run_command(arguments: Sequence[str]) -> int:
     """Run ``sweeprof ARGUMENTS``; return the exit code."""
     guard_output()
+    remember(*arguments)
     is_subcommand = bool(arguments) and arguments[0] in COMMANDS
     try:
         if is_subcommand:
@@ -129,6 +131,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
     problems = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
         flag = argument.partition("=")[0]
+        if flag.lstrip("+") == "tracking.uri" and "@" in argument:  # before Hydra, whose errors quote parts of a value
+            problems += constraint_problems({"tracking": {"uri": argument.partition("=")[2].strip("'\" ")}})
         if argument.startswith("-") and flag not in FLAGS:
             problems.append(choice_problem("command line", flag, "flag", FLAGS))
         elif argument.startswith(("-", "~")) or "=" in argument or before in VALUED_FLAGS:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import errno
+import fcntl
+import glob
+import html
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,28 +19,35 @@ import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from sweeprof.cli.common import print_error
 from sweeprof.cli.folder import add_output, sweep_folder
 from sweeprof.config.schema import constraint_problems
+from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError
+from sweeprof.paths import cache_folder
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import die_with
 from sweeprof.run.interrupts import terminable
 from sweeprof.run.tracking_file import read_tracking, stored_tracker
-from sweeprof.storage.folder import Folder
+from sweeprof.storage.addresses import check_address
+from sweeprof.storage.folder import Folder, foreign
 from sweeprof.tracking import MLFLOW
-from sweeprof.tracking.credentials import logins, same_address, without_credentials
+from sweeprof.tracking.credentials import logins
 from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.rest import LOCAL, PORT, ServerUnreachable, is_healthy
+from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, with_token
 
 EPILOG = """\
 Starts MLflow's interface on the store of the sweep, prints the addresses of the sweep's pages, opens the table in your browser if
-there is a graphical session, and runs until Ctrl-C. If a server with the sweep already listens on the port, it is used. For a sweep
-on a server, no other is started, and nothing is opened unless you give the address (--uri, or MLFLOW_TRACKING_URI).
+there is a graphical session, and runs until Ctrl-C. Only who has the token in these addresses can use the server. If another
+`sweeprof ui` of yours already shows the sweep on the port, it is used. For a sweep on a server, no other is started, and nothing is
+opened unless you give the address (--uri, or MLFLOW_TRACKING_URI).
 """
 SQLITE = "sqlite:///"
 POSTGRESQL = ("postgresql", "postgresql+psycopg")
@@ -83,10 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
     folder = sweep_folder(options.folder, options.output)
-    store, login = _store(folder, options.uri)
+    store, named = _store(folder, options.uri)
     try:
         with terminable():
-            return _show(folder, store, login, options.port, not options.no_browser)
+            return _show(folder, store, named, options.port, not options.no_browser)
     except KeyboardInterrupt:
         return ExitCode.OK
     except (ServerEnded, ServerUnreachable) as error:
@@ -95,9 +106,9 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _store(folder: Folder, uri: str | None) -> tuple[str, bool]:
-    """Return the address of the server or database that has the sweep, and whether a server there may get the user's login.
+    """Return the address of the server or database that has the sweep, and whether the user names it, not only the folder.
 
-    A server that only the sweep's folder names does not get it.
+    A server that only the sweep's folder names does not get the user's login, and a database names no artifacts elsewhere.
 
     Raises:
         UserError: the sweep was not sent, or its address is not stored completely.
@@ -113,15 +124,17 @@ def _store(folder: Folder, uri: str | None) -> tuple[str, bool]:
         message = f"has a tracking.json that cannot be read: {error}; give --uri."
         raise UserError([Problem("DIR", str(folder.path), message)]) from None
     address: str = stored["config"].get("uri") or ""
-    shown = without_credentials(address)
+    shown = redacted_address(address, "")
     if stored["config"].get("_target_") != MLFLOW:
         raise UserError([Problem("DIR", str(folder.path), f"was not sent to MLflow; {_how_to_send(folder)}")])
     if _is_server(address):  # its pages can be shown without the password, which is not stored
-        return shown, same_address(address, os.environ.get("MLFLOW_TRACKING_URI") or "")
+        how = "give it with --uri, or set MLFLOW_TRACKING_URI"
+        return shown, check_address(folder, "--uri", shown, [os.environ.get("MLFLOW_TRACKING_URI")], how)
     if not stored["complete"]:
         message = "is the sweep's store, whose password is not stored; give the complete address."
         raise UserError([Problem("--uri", shown, message)])
-    return _absolute(stored_tracker(folder, "--uri").config["uri"], folder), True
+    tracker = stored_tracker(folder, "--uri")
+    return _absolute(tracker.config["uri"], folder), not tracker.confined
 
 
 def _absolute(uri: str | None, folder: Folder) -> str:
@@ -142,29 +155,80 @@ def _how_to_send(folder: Folder) -> str:
     return f"to send it: sweeprof sync {folder.path}"
 
 
-def _show(folder: Folder, store: str, login: bool, port: int, browse: bool) -> ExitCode:
+def _show(folder: Folder, store: str, named: bool, port: int, browse: bool) -> ExitCode:
     plan = folder.read_plan()
     if _is_server(store):
         # A page that only the sweep's folder names is not opened unasked.
-        return _print_pages(folder, _pages(store, plan, login), browse and login)
+        return _print_pages(folder, _pages(store, plan, login=named), browse and named)
     database = Path(store.removeprefix(SQLITE).partition("?")[0]) if store.startswith(SQLITE) else None
     if database and not database.is_file():
         raise UserError([Problem("--uri", store, f"does not exist; {_how_to_send(folder)}")])
-    address = f"http://{LOCAL[0]}:{port}"
-    with suppress(ServerUnreachable):  # another user's program may listen there: it gets no password
-        pages = pages_of(address, plan.name, plan.sweep_id, login=False) if port and is_healthy(address) else {}
-        if pages:
-            return _print_pages(folder, pages, browse)
+    running = _token_of(port)  # of a server that this user started, and not any program that listens there
+    if running is not None:
+        with suppress(ServerUnreachable):
+            pages = _own_pages(port, running, plan)
+            if pages:
+                return _print_pages(folder, pages, browse)
     _check_store(store)
-    address = f"http://{LOCAL[0]}:{_free_port(port)}"
-    artifacts = (database.parent if database else folder.output) / "mlflow-artifacts"
-    with tempfile.TemporaryFile("w+", errors="replace") as log, _server(store, artifacts, address, log) as server:
-        code = _print_pages(folder, pages_of(address, plan.name, plan.sweep_id, login=False), browse)
+    port, token = _free_port(port), secrets.token_hex(32)
+    artifacts = (database.parent if database and named else folder.output) / "mlflow-artifacts"
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as log,
+        _announced(port, token),
+        _server(store, artifacts, not named, port, token, log) as server,
+    ):
+        code = _print_pages(folder, _own_pages(port, token, plan), browse)
         if code == ExitCode.OK:
             print("Ctrl-C ends the server.", flush=True)
             server.wait()
             raise _ended(f"ended with code {server.returncode}", log)
         return code
+
+
+def _own_pages(port: int, token: str, plan: Plan) -> dict[str, str]:
+    """Return the pages on a server of :func:`_server`, each with the token."""
+    pages = pages_of(f"http://{token}@{LOCAL[0]}:{port}", plan.name, plan.sweep_id, login=False)
+    return {name: with_token(page, token) for name, page in pages.items()}
+
+
+def _private_folder() -> Path:
+    """Return this user's folder for the tokens of running servers."""
+    folder = cache_folder("ui") or Path(tempfile.gettempdir()) / f"sweeprof-ui-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if why := foreign(folder):
+        raise UserError(f"{folder}, which has the tokens of running servers, {why}: remove it.")
+    folder.chmod(0o700)
+    return folder
+
+
+def _token_file(port: int) -> Path:
+    return _private_folder() / f"{socket.gethostname()}-{port}"  # several hosts may share a home
+
+
+@contextmanager
+def _announced(port: int, token: str) -> Iterator[None]:
+    """Let later commands of this user find the token of the server on a port, while this process runs."""
+    path = _token_file(port)
+    path.unlink(missing_ok=True)  # of a process that was killed
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(token)
+        file.flush()
+        try:
+            yield
+        finally:
+            for left in (path, *path.parent.glob(f"{glob.escape(path.name)}-*.html")):
+                left.unlink(missing_ok=True)
+
+
+def _token_of(port: int) -> str | None:
+    """Return the token of the server that another command of this user runs on a port; None if there is none."""
+    with suppress(FileNotFoundError), _token_file(port).open(encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read()
+    return None
 
 
 def _pages(store: str, plan: Plan, login: bool) -> dict[str, str]:
@@ -187,26 +251,42 @@ def _print_pages(folder: Folder, pages: Mapping[str, str], browse: bool) -> Exit
         print(f"{name:<11}{page}")
     sys.stdout.flush()
     if browse and (sys.platform == "darwin" or any(os.environ.get(name) for name in SESSION)):
-        webbrowser.open(next(iter(pages.values())))
+        _open_page(next(iter(pages.values())))
     return ExitCode.OK
+
+
+def _open_page(page: str) -> None:
+    """Open a page in the user's browser; one with a token through a file, as all users can read the arguments of a command."""
+    if "?token=" not in page:
+        webbrowser.open(page)
+        return
+    place = _token_file(urlsplit(page).port or 0)
+    descriptor, name = tempfile.mkstemp(".html", f"{place.name}-", place.parent)  # which only this user can read
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f'<!DOCTYPE html><meta http-equiv="refresh" content="0;url={html.escape(page)}">\n')
+    webbrowser.open(Path(name).as_uri())
 
 
 def _check_store(store: str) -> None:
     """Raise a :class:`UserError` if MLflow cannot use the database; MLflow itself would try for 100 seconds."""
-    shown = without_credentials(store)
+    shown = redacted_address(store, "")
     scheme, _, rest = store.partition("://")
     needed = {"mlflow": "mlflow", **({"psycopg": "postgresql"} if scheme in POSTGRESQL else {})}
     for package, extra in needed.items():
         if find_spec(package) is None:
             message = f"needs {package}, which is not installed: pip install 'sweeprof[{extra}]'."
             raise UserError([Problem("--uri", shown, message)])
+    if not entry_points(group="mlflow.app", name=NAME):
+        raise UserError(
+            "this installation of sweeprof is older than its code: install it again, as with pip install -e ."
+        )
     if scheme in POSTGRESQL:
         import psycopg
 
         try:
             psycopg.connect(f"postgresql://{rest}", connect_timeout=CONNECT_S).close()
         except psycopg.Error as error:
-            message = f"refuses the connection: {without_credentials(' '.join(str(error).split()))}"
+            message = f"refuses the connection: {redacted_message(' '.join(str(error).split()))}"
             raise UserError([Problem("--uri", shown, message)]) from None
 
 
@@ -229,20 +309,30 @@ def _free_port(port: int) -> int:
 
 
 @contextmanager
-def _server(store: str, artifacts: Path, address: str, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run MLflow's server until the context is left, and wait until it answers.
+def _server(
+    store: str, artifacts: Path, confined: bool, port: int, token: str, log: IO[str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run MLflow's server, for those who have the token, until the context is left, and wait until it answers.
+
+    Args:
+        confined: whether it shows only what is below ``artifacts``, whatever places the store names.
 
     Raises:
         ServerEnded: it did not start.
     """
-    command = [sys.executable, "-m", "mlflow", "server", "--host", LOCAL[0], "--port", address.rpartition(":")[2]]
+    address = f"http://{LOCAL[0]}:{port}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", LOCAL[0], "--port", str(port), "--app-name", NAME]
     # Several workers add 44 ms to every request.
     command += ["--workers", "1", "--uvicorn-opts", "--log-level warning", "--serve-artifacts"]
     command += ["--default-artifact-root", "mlflow-artifacts:/", "--artifacts-destination", str(artifacts)]
+    own = {"MLFLOW_BACKEND_STORE_URI": store, TOKEN: token}
+    if confined:
+        own[ARTIFACTS] = str(artifacts)
     server = subprocess.Popen(
         command,
-        # The store by the environment: it may have a password, and every user can read the arguments of a command.
-        env={**os.environ, **SERVER_ENVIRONMENT, "MLFLOW_BACKEND_STORE_URI": store},
+        # By the environment what is secret: every user can read the arguments of a command.
+        env={**os.environ, **SERVER_ENVIRONMENT, **own},
+        cwd=_private_folder(),  # from which it would import modules, and not from a folder of somebody else
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -268,5 +358,5 @@ def _server(store: str, artifacts: Path, address: str, log: IO[str]) -> Iterator
 
 def _ended(how: str, log: IO[str]) -> ServerEnded:
     log.seek(0)
-    lines = without_credentials(log.read()).splitlines()[-LINES_KEPT:]
+    lines = redacted_message(log.read()).splitlines()[-LINES_KEPT:]
     return ServerEnded("\n".join([f"the server {how}", *lines]))

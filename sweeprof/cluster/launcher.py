@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from sweeprof.cluster.job_tracker import JobTracker
 from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.cluster.scheduler import ClusterError
 from sweeprof.errors import SweeprofError
+from sweeprof.plan.plan import Plan
+from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
 
@@ -27,7 +31,7 @@ def launch(path: Path | str, wait: bool) -> None:
         ClusterError: the scheduler refused.
         UserError: this host lacks what submits to it.
     """
-    tracker = job_tracker(Folder(Path(path)))
+    tracker = job_tracker(Folder(Path(path)), trust=True)  # the user starts or resumes the sweep
     tracker.scheduler.check_installed()
     try:
         tracker.update()
@@ -49,12 +53,12 @@ def launch(path: Path | str, wait: bool) -> None:
         raise
 
 
-def follow(path: Path | str, wait: bool) -> None:
-    """Follow the tasks of a sweep without submitting any; raises like :func:`launch`."""
+def follow(path: Path | str, wait: bool, trust: bool = False) -> None:
+    """Follow the tasks of a sweep without submitting any; raises like :func:`launch` and :func:`job_tracker`."""
     folder = Folder(Path(path))
     if not _need_scheduler(folder):
         return
-    tracker = job_tracker(folder)
+    tracker = job_tracker(folder, trust=trust)
     tracker.scheduler.check_installed()
     try:
         if wait:
@@ -68,21 +72,45 @@ def follow(path: Path | str, wait: bool) -> None:
         raise Detached(tracker.jobs.queue())
 
 
-def job_tracker(folder: Folder) -> JobTracker:
-    """Return the tracker of a sweep's jobs."""
-    return JobTracker(folder, folder.read_plan())
+def job_tracker(folder: Folder, named: Sequence[str | None] = (), trust: bool = False) -> JobTracker:
+    """Return the tracker of a sweep's jobs.
+
+    Args:
+        named: addresses of Ray that the user's command line or config names; ``RAY_ADDRESS`` counts as well.
+        trust: whether the folder may name any address.
+
+    Raises:
+        UserError: the folder names an address that may not be used.
+    """
+    plan = folder.read_plan()
+    _check_ray(folder, plan, named, trust)
+    return JobTracker(folder, plan)
 
 
-def live_jobs(folder: Folder) -> list[str]:
-    """Return the jobs of a sweep that its scheduler has not finished with.
+def _check_ray(folder: Folder, plan: Plan, named: Sequence[str | None], trust: bool) -> None:
+    """Check the address of Ray, whose client runs code that the server sends.
+
+    Slurm's commands and the notes of Kubernetes' pods need no check: a folder names no server to them.
+    """
+    settings = plan.cluster["settings"]
+    if settings["scheduler"] != "ray":
+        return
+    own = os.environ.get("RAY_ADDRESS")
+    # Without an address Ray would also join the cluster that any user has started on this host.
+    address = settings["address"] or own or "auto"
+    check_address(folder, "cluster.address", str(address), [*named, own], f"set RAY_ADDRESS={address}", trust)
+
+
+def live_jobs(folder: Folder, named: Sequence[str | None] = (), trust: bool = False) -> list[str]:
+    """Return the jobs of a sweep that its scheduler has not finished with; for the arguments see :func:`job_tracker`.
 
     Raises:
         ClusterError: it does not answer.
-        UserError: this host cannot ask it, and not every task has written its end.
+        UserError: this host cannot ask it, or may not, and not every task has written its end.
     """
     if not _need_scheduler(folder):
         return []
-    tracker = job_tracker(folder)
+    tracker = job_tracker(folder, named, trust)
     tracker.scheduler.check_installed()
     tracker.update()
     return tracker.numbers()

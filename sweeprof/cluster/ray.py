@@ -16,7 +16,7 @@ from typing import Any
 from sweeprof.cluster.scheduler import ClusterError, Scheduler, States, TaskState
 from sweeprof.config.units import parse_size
 from sweeprof.errors import UserError, WorkerError
-from sweeprof.processes import Child
+from sweeprof.processes import NO_WORKING_DIRECTORY, Child
 from sweeprof.results.record import Json
 from sweeprof.storage.jobs import Jobs, Submission
 
@@ -86,7 +86,9 @@ class Ray(Scheduler):
         try:
             if self._child is None or not self._child.alive:
                 log = self._jobs.logs / "ray.log"
-                self._child = Child("sweeprof.cluster.ray_process", [self._address or ""], os.environ, log)
+                self._child = Child(
+                    "sweeprof.cluster.ray_process", [self._address or ""], {**os.environ, **NO_WORKING_DIRECTORY}, log
+                )
             answer = self._child.ask(message, ANSWER_S)
         except WorkerError as error:
             self._child = None

@@ -137,8 +137,10 @@ FOLDER_NAME = Constraint(
     "is not a name: letters, digits, '.', '_', '-', '+' and spaces, in quotes if it looks like a number.",
 )
 TRACKING_URI = matching(
-    r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://",
-    "is not an address of MLflow: http://…, https://…, sqlite:///…, another database.",
+    # Of any other user or password parsers disagree where it ends.
+    r"sqlite(\+\w+)?://|(https?|postgresql|mysql|mssql)(\+\w+)?://([\w.~!$&()*+,;=:%-]*@)?[^@]*\Z",
+    "is not an address of MLflow: http://…, https://…, sqlite:///…, another database; a user and a password have letters, digits "
+    "and -._~!$&()*+,;=:% only, anything else is percent-encoded, such as %40 for @.",
 )
 JOB_TIME = Constraint(lambda value: parse_minutes(value) is not None, "is not a time limit, such as 30min, 2h or 1d.")
 # Slurm would read a plain number as megabytes; sweeprof reads it as bytes.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping
 
-from sweeprof.tracking.credentials import without_credentials
-
 CONFIG_DIR = ("--config-dir", "-cd")
 """The flags that name a folder of the user's configs."""
 SWEEP_GROUP = "sweep@_global_"
@@ -103,11 +101,6 @@ def doubled(text: str) -> list[int] | None:
         values.append(value)
         value *= 2
     return values
-
-
-def redacted(command: str) -> str:
-    """Return ``command`` without the credentials of addresses."""
-    return without_credentials(command, instead="***@")
 
 
 def frozen(value: object) -> Hashable:

@@ -20,6 +20,7 @@ from sweeprof.backends import Compiler
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import Constraint
+from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, nearest
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
 from sweeprof.model_sources.generate_arguments import NEW_TOKENS
@@ -808,5 +809,6 @@ def constraint_problems(config: Mapping[str, object]) -> list[Problem]:
             is_given, value = value_at(config, key.name)
             if is_given and not key.constraint.accepts(value):
                 close = nearest(str(value), key.constraint.choices) if key.constraint.choices else None
-                problems.append(Problem(key.name, value, key.constraint.message, close))
+                shown = redacted_address(value) if isinstance(value, str) else value
+                problems.append(Problem(key.name, shown, key.constraint.message, close))
     return problems

@@ -21,14 +21,13 @@ from typing import TypedDict
 
 import yaml
 
-from sweeprof.config.override_syntax import redacted
 from sweeprof.config.validation import FRAMEWORK_EXTRAS, Extra
+from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import conf_folder
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import child_environment, end_process
-from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.rest import within
 
 PROBE_S = 120.0
@@ -181,7 +180,10 @@ def tracking(uri: str | None) -> Iterator[Finding]:
     if uri is None:
         yield known("Tracking", "MLflow server", None, "none was named: --uri http://…")
     elif uri.startswith(("http://", "https://")):
-        shown, asked = redacted(uri), without_credentials(uri)  # which nobody needs to ask for a server's health
+        shown, asked = (
+            redacted_address(uri),
+            redacted_address(uri, ""),
+        )  # which nobody needs to ask for a server's health
         try:
             url = f"{asked.rstrip('/')}/health"
             answer = within(HEALTH_S, lambda: urllib.request.urlopen(url, timeout=HEALTH_S))
@@ -189,9 +191,15 @@ def tracking(uri: str | None) -> Iterator[Finding]:
             yield known("Tracking", shown, f"answers: {answer.status}")
         except (OSError, ValueError, HTTPException) as error:
             advice = Advice("start it, or measure now and send later", f"sweeprof sync DIR uri={shown}")
-            yield Finding("Tracking", shown, None, f"does not answer: {getattr(error, 'reason', error)}", advice)
+            yield Finding(
+                "Tracking",
+                shown,
+                None,
+                f"does not answer: {redacted_message(str(getattr(error, 'reason', error)))}",
+                advice,
+            )
     else:
-        yield known("Tracking", redacted(uri), None, "only servers (http://, https://) are asked")
+        yield known("Tracking", redacted_address(uri), None, "only servers (http://, https://) are asked")
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from sweeprof.config.groups import (
     packaged_targets,
     source_folders,
 )
-from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, is_among, redacted, spelled
+from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, is_among, spelled
 from sweeprof.config.overrides import Arguments
 from sweeprof.config.renames import rename_keys, without_earlier
 from sweeprof.config.schema import (
@@ -45,6 +45,7 @@ from sweeprof.config.schema import (
     keys_below,
 )
 from sweeprof.config.validation import lacks_default_tracker, loading_problems, mode_problems, part_problems
+from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
@@ -232,7 +233,9 @@ class Composer:
             sweep_id=f"s{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}",
             name=self.name(),
             created=now.isoformat(timespec="seconds"),
-            command=shlex.join(redacted(word) for word in [*self._program(), *map(as_typed, self._task_overrides())]),
+            command=shlex.join(
+                redacted_address(word) for word in [*self._program(), *map(as_typed, self._task_overrides())]
+            ),
             axes={axis: distinct(c.axes[axis] for c in combinations) for axis in self.axes},
             baseline=baseline.axes,
             combinations=combinations,

@@ -14,11 +14,13 @@ from typing import TypedDict
 from sweeprof.errors import Damaged, Problem, UserError, nearest
 from sweeprof.plan.baseline import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
+from sweeprof.processes import NO_WORKING_DIRECTORY
 from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
 from sweeprof.run.comparison import comparison_of
+from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder, last_sweep, sweeps
 from sweeprof.tracking.process import ENVIRONMENT
 
@@ -194,7 +196,7 @@ def _asked(place: Place, *words: str) -> str | None:
     # An address may hold a password, which a command line would show to everyone.
     # Its requests may be repeated, unlike those of a tracker.
     own = {"MLFLOW_TRACKING_URI": str(place.address), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
-    variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own}
+    variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own, **NO_WORKING_DIRECTORY}
     command = [sys.executable, "-m", "sweeprof.tracking.baselines", *words]
     try:
         done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=FETCH_S, check=False)
@@ -213,9 +215,15 @@ def _nearest(reference: str, place: Place) -> str | None:
 
 
 def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
-    """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already."""
+    """Copy the other sweep's comparison, where there is one, into the folder, unless it is there already.
+
+    Raises:
+        UserError: it cannot be read, or the folder names a file that it may not.
+    """
     against = plan.compare.against
     if against and not folder.baseline.exists():
+        how = f"copy the comparison.json of that sweep to {folder.baseline}"
+        check_address(folder, BASELINE_KEY, against.file, [], how, trust)
         other = read_sweep(Path(against.file), against.label, BASELINE_KEY, trust)
         write_json(folder.baseline, other.to_dict())
 

@@ -313,7 +313,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
         folder.check_owner("resume")
     try:
         stored_plan(folder)  # reports a plan that cannot be read
-        jobs = _jobs(folder)
+        jobs = _jobs(folder, composer)
         with driver_lock(folder.path, allow_jobs=bool(jobs)):
             old = stored_plan(folder)
             if deciding:
@@ -351,10 +351,11 @@ def _counts(folder: Folder, old: Plan, plan: Plan, retry: frozenset[Status], mov
     return dataclasses.replace(counts, to_choose=min(plan.size, others))
 
 
-def _jobs(folder: Folder) -> list[str]:
+def _jobs(folder: Folder, composer: Composer) -> list[str]:
     """Return the jobs that still measure the sweep; raises :class:`UserError` if their scheduler does not answer."""
+    address = OmegaConf.select(composer.config, "cluster.address")
     try:
-        return live_jobs(folder)
+        return live_jobs(folder, [address], bool(composer.config.trust))
     except ClusterError as error:
         message = f"was measured by jobs of a cluster that does not answer whether they still run: {error}"
         raise UserError([Problem("resume", str(folder.path), message)]) from None

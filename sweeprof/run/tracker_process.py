@@ -26,14 +26,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
+from sweeprof.credentials import redacted_message, remember
 from sweeprof.errors import SweeprofError, UserError, WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.plan.plan import Plan
-from sweeprof.processes import Child, Connection, NoAnswer, collect_again, die_with, end_process, inherited_connection
+from sweeprof.processes import (
+    NO_WORKING_DIRECTORY,
+    Child,
+    Connection,
+    NoAnswer,
+    collect_again,
+    die_with,
+    end_process,
+    inherited_connection,
+)
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.locks import host_lock, sending_lock
+from sweeprof.run.locks import HostLock, host_lock, sending_lock
 from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import log_as_a_program
@@ -49,7 +59,7 @@ from sweeprof.tracking import (
     SweepOutcome,
     Tracker,
 )
-from sweeprof.tracking.credentials import LOGIN, without_credentials, without_logins
+from sweeprof.tracking.credentials import LOGIN, without_logins
 
 OPEN_S = 120.0
 """For making a schema on a slow disk."""
@@ -189,6 +199,8 @@ class TrackerProcess:
                 module = import_module(self._config["_target_"].rpartition(".")[0])
         inherited = without_logins(os.environ) if self._confined else os.environ
         variables = {**inherited, **getattr(module, "ENVIRONMENT", {})}
+        if not self._trust:  # which runs no code of the user's own
+            variables |= NO_WORKING_DIRECTORY
         log = self._folder.logs / "tracker.log"
         self._child = Child("sweeprof.run.tracker_process", [str(os.getpid())], variables, log)
 
@@ -233,7 +245,7 @@ class _Discreet:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(without_credentials(text))
+        return self._stream.write(redacted_message(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -243,7 +255,7 @@ def trouble_of(error: Exception) -> str:
     """Return the error of a tracker, and what to do about it, without passwords."""
     status = getattr(error, "get_http_status_code", lambda: None)()
     refused = status == HTTPStatus.UNAUTHORIZED or "error code 401" in str(error)
-    return without_credentials(f"{type(error).__name__}: {error}{f' - {LOGIN}' if refused else ''}")
+    return redacted_message(f"{type(error).__name__}: {error}{f' - {LOGIN}' if refused else ''}")
 
 
 def _serve() -> None:
@@ -304,8 +316,7 @@ def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object])
         try:
             if config["_target_"] in KNOWN:
                 with suppress(SweeprofError, OSError):
-                    plan = Folder(Path(message["folder"])).read_plan()
-                    lock.enter_context(host_lock(plan).taken(False))
+                    lock.enter_context(_host_lock(Folder(Path(message["folder"])), message["trust"]).taken(False))
                 import_module(config["_target_"].rpartition(".")[0]).import_library()
             import scipy.special  # noqa: F401 – for the intervals of a comparison, which are sent after the last measurement
         finally:
@@ -313,6 +324,14 @@ def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object])
         if is_server:
             lock.close()
         do(message)
+
+
+def _host_lock(folder: Folder, trust: bool) -> HostLock:
+    """Return the lock of this host for a sweep; a folder of somebody else names no place for lock files."""
+    plan = folder.read_plan()
+    if folder.foreign() is not None and not trust:
+        plan = dataclasses.replace(plan, limits=dataclasses.replace(plan.limits, locks=None))
+    return host_lock(plan)
 
 
 def _at_low_priority(step: Callable[[], None]) -> None:
@@ -337,6 +356,7 @@ def _made(message: Mapping[str, Any]) -> Tracker:
     """Return the tracker of a config; one that is not sweeprof's only with ``trust``."""
     config: Mapping[str, Any] = message["config"]
     target = config["_target_"]
+    remember(*(value for value in config.values() if isinstance(value, str)))
     if target not in KNOWN:
         if not message["trust"]:
             raise UserError(f"{target!r} is not a tracker of sweeprof")

@@ -14,15 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from sweeprof.config.override_syntax import redacted
+from sweeprof.credentials import redacted_address
 from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
 from sweeprof.results.validation import damaged, validated
 from sweeprof.run.locks import has_driver
-from sweeprof.storage.folder import Folder, sweeps
+from sweeprof.storage.addresses import check_address
+from sweeprof.storage.folder import Folder, foreign, sweeps
 from sweeprof.tracking import KNOWN, Links, SweepOutcome
-from sweeprof.tracking.credentials import knows_login, logins, same_address, without_credentials
+from sweeprof.tracking.credentials import knows_login, logins, same_address
 
 HIDDEN = "***"
 """Stands for the user and password of an address, which are not stored."""
@@ -38,7 +39,7 @@ def keep_config(folder: Folder, tracking: Json) -> None:
         with suppress(Damaged):
             write_json(folder.tracking, {**read_tracking(folder), **_NOTHING_YET})
             return
-    config = {key: redacted(value) if isinstance(value, str) else value for key, value in tracking.items()}
+    config = {key: redacted_address(value) if isinstance(value, str) else value for key, value in tracking.items()}
     write_json(folder.tracking, {"config": config, "complete": config == tracking, **_NOTHING_YET})
 
 
@@ -76,15 +77,14 @@ class StoredTracker:
 
     config: Json
     confined: bool
-    """Whether only the folder names this address: it gets no credentials, and names no other place for
-    artifacts."""
+    """Whether only the folder names this address: it gets no logins, and names no other place for artifacts."""
 
 
 def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: bool = False) -> StoredTracker:
     """Return the tracker of ``tracking.json``.
 
-    A folder may come from anybody. So it can only name a tracker of :data:`sweeprof.tracking.KNOWN`, and the user's
-    credentials are sent to its address only if the user gives that address, too.
+    A folder may come from anybody. So it can only name a tracker of :data:`sweeprof.tracking.KNOWN`, and an address that
+    :func:`sweeprof.storage.addresses.check_address` allows.
 
     Args:
         key: by which the user would give the address, as ``uri`` or ``tracking.uri``.
@@ -116,6 +116,9 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
             f"had a password, which is not stored; set MLFLOW_TRACKING_URI, or send it with: {sending_command(folder)}"
         )
         raise UserError([Problem(key, address, message)])
+    database = address or f"sqlite:///{folder.output / 'mlflow.db'}"
+    if not (_is_beside(folder, database) and foreign(folder.output) is None):
+        check_address(folder, key, database, mine, f"give {key}=…, or set MLFLOW_TRACKING_URI")
     if address is None or _is_beside(folder, address):
         return StoredTracker(config, confined=True)
     if _is_foreign_database(folder, address):
@@ -169,7 +172,7 @@ def reachable(stored: Stored) -> Json | None:
     config: Json = dict(stored["config"])
     if stored["complete"]:
         return config
-    address = without_credentials(str(config.get("uri")))
+    address = redacted_address(str(config.get("uri")), "")
     return {**config, "uri": address} if knows_login(address) else None
 
 
@@ -235,5 +238,5 @@ def viewing_command(folder: Folder, uri: str | None = None) -> str:
     with suppress(OSError, ValueError, KeyError):
         stored = read_tracking(folder)
         if uri or not stored["complete"] or _is_foreign_database(folder, stored["config"]["uri"]):
-            words += ["--uri", redacted(uri or stored["config"]["uri"])]
+            words += ["--uri", redacted_address(uri or stored["config"]["uri"])]
     return shlex.join(words)

@@ -177,13 +177,16 @@ class Folder:
 
     def check_owner(self, key: str) -> None:
         """Raise :class:`UserError` if another user can change the plan: whoever resumes a sweep runs the code that it names."""
-        for path in (self.path, self.plan):
-            found = path.stat()
-            other = found.st_uid != os.geteuid()
-            if other or found.st_mode & stat.S_IWOTH:
-                why = "belongs to another user" if other else "can be written by every user"
-                message = f"{why}, and resuming runs the code that its plan names: add trust=true if you trust whoever made it."
-                raise UserError([Problem(key, str(path), message)])
+        why = self.foreign()
+        if why is not None:
+            message = (
+                f"{why}, and resuming runs the code that its plan names: add trust=true if you trust whoever made it."
+            )
+            raise UserError([Problem(key, str(self.path), message)])
+
+    def foreign(self) -> str | None:
+        """Return why another user may have written what the folder names; None if only this user can have."""
+        return foreign(self.path, self.plan, self.tracking, self.path / "jobs")
 
     def record_path(self, trial: Trial) -> Path:
         """Return the path of a trial's record."""
@@ -316,6 +319,20 @@ class Folder:
     def stop_because(self, reason: str) -> None:
         """Stop every shard after the trial that it runs."""
         write_atomically(self.stop, reason)
+
+
+def foreign(*paths: Path) -> str | None:
+    """Return why another user may have written to one of these files and folders; None if only this user can have."""
+    for path in paths:
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        if found.st_uid != os.geteuid():
+            return "belongs to another user"
+        if found.st_mode & stat.S_IWOTH:
+            return "can be written by every user"
+    return None
 
 
 def sweeps(output: Path, name: str | None = None) -> Iterator[Folder]:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeprof.credentials import without_credentials
 from sweeprof.report.layers.text import tree
 from sweeprof.results.compare import Comparison
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Record
 from sweeprof.tracking import tables
-from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.inputs import Input, log_inputs
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweeprof.credentials import redacted_message
 from sweeprof.terminal import log_as_a_program
-from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
 from sweeprof.tracking.rest import limit_requests
 from sweeprof.tracking.views import NOTE
@@ -98,7 +98,7 @@ def main(words: list[str]) -> int:
         else:
             set_tag(client, words[1], words[2])
     except (MlflowException, LookupError, OSError) as error:
-        print(without_credentials(" ".join(str(error).split())), file=sys.stderr)
+        print(redacted_message(" ".join(str(error).split())), file=sys.stderr)
         return 1
     return 0
 

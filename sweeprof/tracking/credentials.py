@@ -1,36 +1,12 @@
-"""Passwords in addresses: what is shown, stored or sent to others is without them."""
+"""The logins of the user, with which MLflow's client and other libraries would log in at any address."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
-_ADDRESS = re.compile(r"://[^\s\"'<>`]+")
-_USER = re.compile(
-    r"""://
-    (?:[^/?#@:\[]*:(?!\d*[/?#])[^@\\]*@   # user:password@, whatever is in a password: unless it is a port
-    |[^/?#\\]*@                           # user@
-    )+""",
-    re.VERBOSE,
-)
-_QUERY = re.compile(r"([?&](?:[\w.-]*password|passwd|pwd|[\w.-]*token|[\w.-]*secret|api_?key)=)[^&#\\]+", re.IGNORECASE)
-
-
-def without_credentials(text: str, instead: str = "") -> str:
-    """``text`` without the user and password of every address, nor what its query calls a password, token or secret.
-
-    Args:
-        text: anything that may hold addresses.
-        instead: what stands where a user was, e.g. ``***@``.
-    """
-
-    def shown(address: re.Match[str]) -> str:
-        return _QUERY.sub(r"\1***", _USER.sub(f"://{instead}", address[0]))
-
-    return _ADDRESS.sub(shown, text)
-
+from sweeprof.credentials import redacted_address
 
 LOGINS = (
     *("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_AUTH"),
@@ -54,13 +30,14 @@ def logins() -> list[str]:
 
 
 def without_logins(variables: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables without those that hold a user's credentials."""
-    return {key: value for key, value in variables.items() if key not in LOGINS and not key.startswith(CLOUD)}
+    """Environment variables without those that hold a user's credentials, and with an empty ``.netrc`` for ``requests``."""
+    kept = {key: value for key, value in variables.items() if key not in LOGINS and not key.startswith(CLOUD)}
+    return {**kept, "NETRC": os.devnull}
 
 
 def same_address(one: str, other: str) -> bool:
     """True if two addresses are equal apart from their credentials."""
-    return without_credentials(one).rstrip("/") == without_credentials(other).rstrip("/")
+    return redacted_address(one, "").rstrip("/") == redacted_address(other, "").rstrip("/")
 
 
 def knows_login(address: str) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from sweeprof.credentials import without_credentials
 from sweeprof.report.cells import one_line, ratio_text, shortened, value_of, value_text
 from sweeprof.report.markdown import escaped
 from sweeprof.results.compare import Row
 from sweeprof.text import printable
-from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.views import run_address
 
 TAG_LIMIT = 8000

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sweeprof.credentials import without_credentials
 from sweeprof.report.cells import one_line, shortened
-from sweeprof.tracking.credentials import without_credentials
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import SweeprofError
 from sweeprof.report.cells import one_line, shortened
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
 from sweeprof.tracking import Links, SweepInfo, SweepOutcome
 from sweeprof.tracking.artifacts import add_extras, stage_combination, stage_sweep
-from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.process import ENVIRONMENT
 from sweeprof.tracking.rest import VIEWER
@@ -213,11 +213,11 @@ class MlflowTracker:
             if not is_foreign(error):
                 raise
             # Not chained: MLflow's messages quote the address, password included.
-            message = shortened(one_line(without_credentials(str(error))), SAID_LIMIT)
-            raise TrackingError(f"MLflow at {without_credentials(self._uri)}: {message}{more()}") from None
+            message = shortened(one_line(redacted_message(str(error))), SAID_LIMIT)
+            raise TrackingError(f"MLflow at {redacted_address(self._uri, '')}: {message}{more()}") from None
 
     def _links(self, experiment: str, sweep_id: str) -> Links:
-        base = without_credentials(self._uri) if self._is_server else VIEWER
+        base = redacted_address(self._uri, "") if self._is_server else VIEWER
         return Links(not self._is_server, view_address(base, experiment, sweep_id, "table"))
 
     def _experiment(self, client: MlflowClient, sweep_name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeprof.tracking.credentials import without_credentials
+from sweeprof.credentials import redacted_address
 from sweeprof.tracking.rest import found_experiment, run_id
 from sweeprof.tracking.sweeps import experiment_name
 from sweeprof.tracking.views import addresses, run_address
@@ -22,7 +22,7 @@ def pages_of(address: str, sweep_name: str, sweep_id: str, login: bool = True) -
     sweep = run_id(address, experiment, condition, login) if experiment else None
     if experiment is None or sweep is None:
         return {}
-    shown = without_credentials(address)
+    shown = redacted_address(address, "")
     return {
         **{kind.capitalize(): page for kind, page in addresses(shown, experiment, sweep_id, sweep, tags).items()},
         "Sweep": run_address(shown, experiment, sweep),

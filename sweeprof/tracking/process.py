@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sweeprof.errors import UserError
 
@@ -29,13 +31,13 @@ GIVE_UP_S = 45.0
 
 
 def confine_artifacts(output: Path | None) -> None:
-    """Let MLflow's client, in this process, send artifacts through a tracking server only.
+    """Let MLflow, in this process, read and write artifacts only below a folder, or through its tracking server.
 
-    For sweeps whose folder alone names the tracker: a server, and a database, say where the artifacts of their runs belong, which
-    may be any folder of this machine, so that a folder prepared by somebody else would have its files written there.
+    For stores that only a sweep's folder names: a server, and a database, say where the artifacts of runs, models and traces are,
+    which may be any folder of this machine or any server, so that whoever prepared the store would choose what is read or written.
 
     Args:
-        output: of a database, the folder of all sweeps: artifacts may then be written below it.
+        output: of a database, the folder to which artifacts are confined; None: only the tracking server has artifacts.
     """
     from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
     from mlflow.utils.file_utils import local_file_uri_to_path
@@ -49,15 +51,30 @@ def confine_artifacts(output: Path | None) -> None:
 
     def local(kind: Callable[..., Any]) -> Callable[..., Any]:
         def made(artifact_uri: str, *words: object, **named: object) -> Any:
+            root = output.resolve() if output else None
             path = Path(local_file_uri_to_path(artifact_uri)).resolve()  # type: ignore[no-untyped-call]
-            if output is None or not path.is_relative_to(output.resolve()):
+            if root is None or not path.is_relative_to(root) or (path != root and _has_links(path)):
                 return refused(artifact_uri)
             return kind(artifact_uri, *words, **named)
+
+        return made
+
+    def through_the_server(kind: Callable[..., Any]) -> Callable[..., Any]:
+        def made(artifact_uri: str, *words: object, **named: object) -> Any:
+            return refused(artifact_uri) if urlsplit(artifact_uri).netloc else kind(artifact_uri, *words, **named)
 
         return made
 
     for scheme, kind in kinds.items():
         if scheme in ("", "file"):
             kinds[scheme] = local(kind)
-        elif scheme != "mlflow-artifacts":
+        elif scheme == "mlflow-artifacts":
+            kinds[scheme] = through_the_server(kind)  # of the store itself, not one that the artifacts name
+        else:
             kinds[scheme] = refused
+
+
+def _has_links(folder: Path) -> bool:
+    """True if something below a folder is a link: what is read or written there would be elsewhere."""
+    below = (Path(path, name) for path, folders, files in os.walk(folder) for name in (*folders, *files))
+    return any(path.is_symlink() for path in below)

@@ -21,8 +21,9 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.error import HTTPError
 
+from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import SweeprofError
-from sweeprof.tracking.credentials import LOGIN, without_credentials
+from sweeprof.tracking.credentials import LOGIN
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response, Session
@@ -183,7 +184,8 @@ def _post(address: str, path: str, question: Mapping[str, Any], login: bool) -> 
         found: dict[str, Any] = json.loads(_answer(request, ANSWER_S))
         return found
     except (OSError, ValueError, HTTPException) as error:
-        raise ServerUnreachable(without_credentials(f"MLflow at {address} gave no answer: {_reason(error)}")) from None
+        shown, reason = redacted_address(address, ""), redacted_message(_reason(error))
+        raise ServerUnreachable(f"MLflow at {shown} gave no answer: {reason}") from None
 
 
 def _reason(error: Exception) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweeprof.credentials import without_credentials
 from sweeprof.report.answer import answer
 from sweeprof.report.cells import axis_text, one_line, shortened
 from sweeprof.report.columns import baseline_text
@@ -15,7 +16,6 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.environment import user_name
 from sweeprof.results.record import Record
 from sweeprof.tracking import SweepInfo, SweepOutcome
-from sweeprof.tracking.credentials import without_credentials
 from sweeprof.tracking.descriptions import baseline_names, capped, description
 from sweeprof.tracking.inputs import dataset_inputs
 from sweeprof.tracking.ratios import RATIOS, Ratios
