@@ -37,7 +37,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.nested import named_leaves
 from sweeprof.paths import cache_folder
-from sweeprof.processes import end_process
+from sweeprof.processes import end_process, module_command
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.files import read_json, write_json
 from sweeprof.targets import source_file
@@ -244,7 +244,7 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
-        [sys.executable, "-m", module],
+        module_command(module),
         input=json.dumps(request),
         env={**os.environ, **variables, "PYTHONPATH": paths},
         capture_output=True,

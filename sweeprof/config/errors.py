@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.config.backend_settings import is_setting, unknown_setting
 from sweeprof.config.groups import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
-from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
+from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, long_number
 from sweeprof.config.renames import without_earlier
 from sweeprof.config.schema import is_merged, is_open
 from sweeprof.config.validation import config_problems, lacks_default_tracker
@@ -76,6 +76,15 @@ def encoding_problem(path: Path) -> Problem | None:
         line = content.count(b"\n", 0, error.start) + 1
         message = "is not UTF-8, the encoding of config files; save the file as UTF-8."
         return Problem("file", content[error.start : error.end], message, source=f"{shown(path)}:{line}")
+    return None
+
+
+def digits_problem(path: Path) -> Problem | None:
+    """Return the problem of a file with a whole number of so many digits that Python does not convert it."""
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        if value := long_number(line):
+            key = line.partition(":")[0].strip() if ":" in line else "file"
+            return Problem(key, value, TOO_MANY_DIGITS, source=f"{shown(path)}:{number}")
     return None
 
 

@@ -63,6 +63,16 @@ def as_typed(override: str) -> str:
     return re.sub(r"^(name|compare\.baseline)='([\w.\-~]+)'$", r"\1=\2", plain)
 
 
+TOO_MANY_DIGITS = "is too large: a whole number must have at most 38 digits."
+_LONG_NUMBER = re.compile(r"(?<![\w.])[+-]?\d[\d_]{1000,}(?![\w.])")
+
+
+def long_number(text: str) -> str | None:
+    """Return the first whole number in a text with more digits than Python converts; None if there is none."""
+    found = _LONG_NUMBER.search(text)
+    return found[0] if found else None
+
+
 _DOUBLING = re.compile(r"\s*doubling\s*\((.*)\)\s*", re.DOTALL)
 
 

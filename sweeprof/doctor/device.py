@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from sweeprof.backends import DeviceCheck
 from sweeprof.backends.lookup import backend_named
 from sweeprof.doctor.host import Advice, Finding, known
-from sweeprof.processes import child_environment, end_process
+from sweeprof.processes import child_environment, end_process, module_command
 
 PROBE_S = 120.0
 SUITE_S = 600.0
@@ -61,7 +61,7 @@ def conformance(name: str) -> Iterator[Finding]:
 
 def _answer(module: str, name: str, limit_s: float) -> dict[str, Any] | str:
     """Return what a process of its own prints about a device, or why it printed nothing."""
-    command = [sys.executable, "-m", module, name]
+    command = [*module_command(module), name]
     try:
         done = subprocess.run(
             command, env=child_environment({}), capture_output=True, text=True, timeout=limit_s, check=False

@@ -40,6 +40,7 @@ from sweeprof.config.schema import (
     SHAPE_KEYS,
     TOP_LEVEL,
     LimitSettings,
+    constraint_problems,
     is_open,
     keys_below,
 )
@@ -49,7 +50,7 @@ from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import DEFAULT_BASELINE, Chosen, FindSweep, chosen_baseline, compare_problems
-from sweeprof.plan.comparing import compares_outputs, metrics_of_precisions
+from sweeprof.plan.comparing import compares_outputs, metrics_of_precisions, round_problems
 from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
@@ -161,6 +162,8 @@ class Composer:
             self._baseline(), self._default_baseline(), found, self.axes, self.find_sweep, self.name()
         )
         problems += [*baseline.problems, *self._comparing_problems(found)]
+        if not problems:
+            problems += round_problems(found)
         if not found and not problems:
             problems.append(Problem("exclude", self._plain("exclude"), "excludes every combination."))
         if not problems:
@@ -442,6 +445,8 @@ class Composer:
         for key in self.config:
             if key not in IDENTITY and key != "hydra":
                 yield from part_problems(str(key), self._plain(str(key)))
+        if self.config.name is None:
+            yield from constraint_problems({"name": self.name()})
         if has_goal(self._search):
             yield from placement_problems(self.config.shards)
         yield from self._launcher_problems()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TypedDict
 from sweeprof.errors import Damaged, Problem, UserError, nearest
 from sweeprof.plan.baseline import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
+from sweeprof.processes import module_command
 from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import read_json, write_json
@@ -195,7 +195,7 @@ def _asked(place: Place, *words: str) -> str | None:
     # Its requests may be repeated, unlike those of a tracker.
     own = {"MLFLOW_TRACKING_URI": str(place.address), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
     variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own}
-    command = [sys.executable, "-m", "sweeprof.tracking.baselines", *words]
+    command = [*module_command("sweeprof.tracking.baselines"), *words]
     try:
         done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=FETCH_S, check=False)
     except subprocess.TimeoutExpired:

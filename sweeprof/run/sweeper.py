@@ -15,6 +15,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.config.override_syntax import quoted
 from sweeprof.config.overrides import Arguments
+from sweeprof.config.schema import unstorable_values
+from sweeprof.errors import UserError
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Plan
 from sweeprof.plan.shards import CLUSTER
@@ -44,6 +46,10 @@ def sweep(
     collect_again()
     out = console(PIPED_WIDTH)
     live = error_console()
+    plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    unstorable = [problem for key in plain if key != "hydra" for problem in unstorable_values(key, plain[key])]
+    if unstorable:  # before anything computes with them
+        raise UserError(unstorable)
     output = Path(str(config.output)).absolute()
     find_sweep = partial(find_baseline, output, OmegaConf.select(config, "tracking.uri"))
     parsed = Arguments.parsed(context.config_loader, arguments, params)

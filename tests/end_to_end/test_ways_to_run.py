@@ -236,3 +236,66 @@ def test_sigterm_ends_a_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
     noted = json.loads((folder / "tracking.json").read_text())
     assert (noted["ending"], noted["missing"]) == ("interrupted", "interrupted before it was measured")
+
+
+OWN_CODE = """
+import numpy as np
+from sweeprof import metric
+from sweeprof.backends.fake import FakeModel
+from sweeprof.datasets import Split
+
+class Data:
+    sample_shape, channel_axis = (2, 3), None
+
+    def split(self, name):
+        return Split(np.zeros((8, 2, 3), np.float32), None)
+
+def build():
+    return FakeModel()
+
+@metric(name="own/samples", unit="", better="higher")
+def samples(batch_size) -> float:
+    return batch_size
+"""
+OWN = (
+    *("model=fake", "backend=fake", "tracking=none", "metrics.select=[latency/forward,{_target_: own_code.samples}]"),
+    *("model.fake._target_=own_code.build", "dataset=own"),
+)
+
+
+def _script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The installed command ``sweeprof``, which Python starts without the working directory in its search path."""
+    command = [str(Path(sys.executable).with_name("sweeprof")), *arguments, f"limits.locks={folder}/locks"]
+    variables = {key: value for key, value in environment(folder).items() if key != "PYTHONPATH"}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_the_command_finds_modules_of_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "own_code.py").write_text(OWN_CODE)
+    for name in ("random.py", "yaml.py"):  # they must replace neither Python's nor a package's
+        (tmp_path / name).write_text("raise SystemExit('a module of the user was imported instead')\n")
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("raise SystemExit('a package of the user was imported instead')\n")
+    (tmp_path / "configs" / "dataset").mkdir(parents=True)
+    (tmp_path / "configs" / "dataset" / "own.yaml").write_text("_target_: own_code.Data\n")
+    done = _script(tmp_path, "--config-dir", "configs", *OWN)
+    assert done.returncode == 0, done.stderr
+    (table,) = tmp_path.glob("outputs/adhoc/*/comparison.csv")
+    assert list(pd.read_csv(table)["own/samples"]) == [1]
+    done = _script(tmp_path, "model=fake", "backend=fake", "tracking=none", "model.fake._target_=own_cod.build")
+    assert "model.fake._target_: 'own_cod.build'" in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["report", "last"], ["prune", "adhoc", "--keep", "1"], list(UNTRACKED)])
+def test_a_working_directory_that_was_removed_is_one_error(tmp_path: Path, words: list[str]) -> None:
+    for number, command in enumerate(
+        (f"{sys.executable} -m sweeprof", str(Path(sys.executable).with_name("sweeprof")))
+    ):
+        gone = tmp_path / f"gone-{number}"
+        gone.mkdir()
+        script = f"cd {gone} && rmdir {gone} && {command} {shlex.join(words)}"
+        variables = environment(tmp_path)
+        done = subprocess.run(["sh", "-c", script], env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == "error: the working directory was removed; change to one that exists\n"
