@@ -6,10 +6,12 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from sweeprof.config.override_syntax import redacted
 from sweeprof.errors import ExitCode, SweeprofError, UserError
+from sweeprof.paths import user_path
 from sweeprof.processes import collect_again
 
 COMMANDS = {
@@ -25,6 +27,14 @@ COMMANDS = {
 """Names and descriptions. Each is a module of this package with ``add_arguments`` and ``run``, imported when it is used."""
 PIPED_WIDTH = 120
 """Columns of the output where it is not a terminal."""
+
+
+def path(text: str) -> Path:
+    """Return the path that an argument names, with ``~`` and variables replaced."""
+    try:
+        return user_path(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error).removesuffix(".")) from None
 
 
 class Parser(argparse.ArgumentParser):

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeprof.cli.common import PIPED_WIDTH
+from sweeprof.cli.common import PIPED_WIDTH, path
 from sweeprof.cli.folder import add_output
 from sweeprof.config.composed import composed_group
 from sweeprof.doctor import device as devices
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cluster=NAME and cluster.KEY=VALUE: submit a probe instead, and report what a task gets, such as cluster=slurm "
         "cluster.partition=gpu",
     )
-    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder with a cluster/NAME.yaml of your own")
+    parser.add_argument("--config-dir", type=path, metavar="DIR", help="a folder with a cluster/NAME.yaml of your own")
     parser.add_argument(
         "--wait",
         type=float,
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
     parser.add_argument(
         "--locks",
-        type=Path,
+        type=path,
         metavar="PATH",
         help="the folder with the locks between sweeps of this host, as limits.locks",
     )

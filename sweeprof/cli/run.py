@@ -23,7 +23,7 @@ from sweeprof.config.reference import help_lines
 from sweeprof.config.renames import with_present_name, without_earlier
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, is_merged
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
-from sweeprof.paths import conf_folder
+from sweeprof.paths import conf_folder, expanded
 from sweeprof.terminal import error_console, guard_output
 
 if TYPE_CHECKING:
@@ -149,8 +149,15 @@ def hydra_arguments(arguments: Sequence[str]) -> list[str]:
     flags: list[str] = [] if HYDRA_MODES & set(arguments) else ["--multirun"]
     overrides: list[str] = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
-        is_flag = argument.startswith("-") or (before in VALUED_FLAGS and "=" not in argument)
-        (flags if is_flag else overrides).append(argument)
+        if argument.startswith("-"):
+            flag, equals, value = argument.partition("=")
+            flags.append(f"{flag}={expanded(value, flag)}" if equals and flag in CONFIG_DIR else argument)
+        elif before in CONFIG_DIR:
+            flags.append(expanded(argument, before))
+        elif before in VALUED_FLAGS and "=" not in argument:
+            flags.append(argument)
+        else:
+            overrides.append(argument)
     known = _known_keys(flags)
     return [*flags, *(_for_hydra(_with_present_name(argument), known) for argument in overrides)]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeGuard
 
 from sweeprof.config.units import MOST_GPUS, is_gpus, parse_minutes, parse_seconds, parse_size
+from sweeprof.errors import UserError
+from sweeprof.paths import user_path
 from sweeprof.results.protocol import LONGEST_S
 
 
@@ -117,7 +118,13 @@ def is_folder_name(value: object) -> bool:
 
 
 def _is_folder(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("/") and (Path(value).is_dir() or not Path(value).exists())
+    if not isinstance(value, str):
+        return False
+    try:
+        path = user_path(value)
+    except UserError:
+        return False
+    return path.is_absolute() and (path.is_dir() or not path.exists())
 
 
 def boolean_or(noun: str, choices: Sequence[str]) -> Constraint:

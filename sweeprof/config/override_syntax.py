@@ -41,7 +41,8 @@ _MAPPING_KEY = re.compile(r"\s*[\w.@/]+\s*:\s*")
 def with_quotes(value: str) -> str:
     """Return the value of an override with quotes around words that Hydra's grammar does not allow without them.
 
-    These have letters outside of ASCII, or begin with ``~/``. A value with a backslash or an interpolation stays as it is.
+    These have letters outside of ASCII, or a ``~`` that is not within a word. A value with a backslash or an interpolation stays as
+    it is.
     """
     if "\\" in value or "${" in value:
         return value
@@ -51,7 +52,7 @@ def with_quotes(value: str) -> str:
         key = _MAPPING_KEY.match(words) if value.startswith(("{", "[")) else None
         begin = key[0] if key else ""
         text = words.removeprefix(begin).strip()
-        is_allowed = text.isascii() and not text.startswith("~/")
+        is_allowed = text.isascii() and not re.search(r"(?<!\w)~", text)
         return words if words[0] in "'\"" or is_allowed else begin + quoted(text)
 
     return _QUOTED_OR_WORDS.sub(replacement, value)

@@ -684,7 +684,11 @@ class Config:
         'Folder below `output` and MLflow experiment; null: the name of the sweep file, or "adhoc" without one.',
         c.optional(c.FOLDER_NAME),
     )
-    output: str = _key("outputs", "The folder of all results, relative to the working directory.")
+    output: str = _key(
+        "outputs",
+        "The folder of all results, relative to the working directory. In this and all other paths, ~ is the home folder and "
+        "$NAME an environment variable.",
+    )
     dry_run: bool = _key(False, "true: print the plan and measure nothing.", c.BOOLEAN)
     resume: str | None = _key(
         None,

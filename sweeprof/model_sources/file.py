@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
 from sweeprof.errors import Problem, UserError
 from sweeprof.model_sources import check_sizes, package, size
+from sweeprof.paths import user_path
 
 if TYPE_CHECKING:
     import keras
@@ -31,7 +32,7 @@ class _Array:
 
 
 def _existing(path: str) -> Path:
-    found = Path(path).expanduser()
+    found = user_path(path)
     if found.suffix not in SUFFIXES:
         allowed = f"is not a model file that is known here: {', '.join(SUFFIXES)}."
         raise UserError([Problem("model.path", path, allowed)])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from sweeprof.errors import Damaged, Problem, UserError, nearest
+from sweeprof.paths import user_path
 from sweeprof.plan.baseline import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import module_command
@@ -75,7 +76,7 @@ def located(reference: str, place: Place, key: str) -> Path:
         return _tagged(rest, place, key)
     if kind == "mlflow":
         return _downloaded(rest, place, Problem(key, reference, ""))
-    path = Path(reference).expanduser().absolute()
+    path = user_path(reference).absolute()
     if (path / "plan.json").is_file() or (path / "comparison.json").is_file() or path.is_file():
         return path
     raise UserError([Problem(key, reference, KNOWN, _nearest(reference, place))])

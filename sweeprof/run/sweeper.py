@@ -17,6 +17,7 @@ from sweeprof.config.override_syntax import quoted
 from sweeprof.config.overrides import Arguments
 from sweeprof.config.schema import unstorable_values
 from sweeprof.errors import UserError
+from sweeprof.paths import expanded, expanded_address
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Plan
 from sweeprof.plan.shards import CLUSTER
@@ -50,6 +51,11 @@ def sweep(
     unstorable = [problem for key in plain if key != "hydra" for problem in unstorable_values(key, plain[key])]
     if unstorable:  # before anything computes with them
         raise UserError(unstorable)
+    for key in ("output", "resume", "cluster.python"):
+        if isinstance(OmegaConf.select(config, key), str):
+            OmegaConf.update(config, key, expanded(OmegaConf.select(config, key), key))
+    if isinstance(OmegaConf.select(config, "tracking.uri"), str):
+        config.tracking.uri = expanded_address(config.tracking.uri)
     output = Path(str(config.output)).absolute()
     find_sweep = partial(find_baseline, output, OmegaConf.select(config, "tracking.uri"))
     parsed = Arguments.parsed(context.config_loader, arguments, params)

@@ -118,7 +118,10 @@ CASES = {
         ["compare.baseline.backend: 'trch' is not a value of that axis"],
     ),
     "several sweeps as a list of values": (["+sweep=quickstart,quickstart"], ["+sweep=[quickstart,quickstart]"]),
-    "size": (["limits.memory=lots"], ["limits.memory: 'lots' is not a size of at most 1024 TiB, such as 2GiB, or null."]),
+    "size": (
+        ["limits.memory=lots"],
+        ["limits.memory: 'lots' is not a size of at most 1024 TiB, such as 2GiB, or null."],
+    ),
     "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),
     "an axis that changes nothing": (
         ["isolation=fork,spawn"],

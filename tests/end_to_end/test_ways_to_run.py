@@ -299,3 +299,44 @@ def test_a_working_directory_that_was_removed_is_one_error(tmp_path: Path, words
         done = subprocess.run(["sh", "-c", script], env=variables, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr == "error: the working directory was removed; change to one that exists\n"
+
+
+def test_paths_with_a_home_folder_or_a_variable(
+    called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA", str(tmp_path / "data"))  # HOME is tmp_path
+    (tmp_path / "configs" / "sweep").mkdir(parents=True)
+    (tmp_path / "configs" / "sweep" / "small.yaml").write_text("output: $DATA/out\n")
+    ran = called(
+        "--config-dir=~/configs", "+sweep=small", *FAKE, "tracking.uri=sqlite:///~/store.db", "limits.locks=~/locks"
+    )
+    assert ran.code == 0, ran.err
+    assert len(list(tmp_path.glob("data/out/small/*/report.html"))) == 1
+    assert (tmp_path / "locks").is_dir()
+    assert (tmp_path / "store.db").is_file()
+    assert not list(tmp_path.glob("~*")) + list(tmp_path.glob("$*"))
+    assert called("report", "last", "--output=~/data/out").code == 0
+    (folder,) = tmp_path.glob("data/out/small/*")
+    compared = called("compare", f"~/data/out/small/{folder.name}", "last", "--output=$DATA/out", "--tag", "night")
+    assert "is the same sweep as BASE" in compared.err  # both were found
+    assert called(*UNTRACKED, "resume=~/nothing").err.startswith(
+        f"error: resume: '{tmp_path}/nothing' is not the folder"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["output=$NO_SUCH/out"], "output: '$NO_SUCH/out' has an environment variable that is not set: $NO_SUCH."),
+        (["output=~nobody-here/out"], "output: '~nobody-here/out' begins with ~nobody-here, which is no user"),
+        (["--config-dir=$NO_SUCH"], "--config-dir: '$NO_SUCH' has an environment variable"),
+        (["limits.locks=~nobody-here/locks"], "limits.locks: '~nobody-here/locks' is not the full path of a folder"),
+    ],
+)
+def test_a_path_whose_home_folder_or_variable_is_unknown(
+    called: Command, tmp_path: Path, words: list[str], error: str
+) -> None:
+    ran = called(*UNTRACKED, *words)
+    assert ran.code == 1
+    assert f"error: {error}" in ran.err
+    assert list(tmp_path.iterdir()) == []
