@@ -21,7 +21,7 @@ from sweeprof.doctor import device as devices
 from sweeprof.doctor import host, noise, software
 from sweeprof.doctor.host import Finding
 from sweeprof.doctor.task import task
-from sweeprof.errors import ExitCode, Problem, UserError
+from sweeprof.errors import ExitCode, Problem, UserError, nearest
 from sweeprof.run.locks import Holder, HostLock, this_process
 from sweeprof.terminal import console
 
@@ -98,7 +98,8 @@ def _settings(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
             of_cluster.append(argument)
         else:
             message = "is not an argument: device=NAME, such as device=cuda, cluster=NAME, or cluster.KEY=VALUE."
-            raise UserError([Problem("doctor", argument, message)])
+            close = nearest(key, ["device", "cluster"])
+            raise UserError([Problem("doctor", argument, message, f"{close}={value}" if close and value else None)])
     if device and of_cluster:
         raise UserError([Problem("doctor", f"device={device}", "cannot be combined with cluster=NAME.")])
     return device, of_cluster
