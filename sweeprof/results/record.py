@@ -81,6 +81,8 @@ class Environment(TypedDict, total=False):
     git: Json | None
     scheduler: Json | None
     session: str | None
+    settings: Json
+    """Of the backend, as it reports them."""
 
 
 @dataclass(frozen=True, slots=True)
