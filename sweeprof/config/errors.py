@@ -23,7 +23,7 @@ from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DI
 from sweeprof.config.renames import without_earlier
 from sweeprof.config.schema import is_merged, is_open
 from sweeprof.config.validation import config_problems, lacks_default_tracker
-from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest, shown_value
 from sweeprof.paths import conf_folder
 
 
@@ -108,11 +108,13 @@ def _located(problem: Problem, files: Sequence[tuple[Path, list[_Entry]]], given
     plain = key.removeprefix("axes.")
     if any(plain == one or re.match(rf"{re.escape(one)}[.\[]", plain) for one in given):
         return problem
-    if any(f"{one}.".startswith(f"{plain}.{problem.value}.") for one in given):  # a wrong name below the key
+    # Of a number shown_value() is the same as str(), which cannot convert every one.
+    text = shown_value(problem.value) if isinstance(problem.value, int) else str(problem.value)
+    if any(f"{one}.".startswith(f"{plain}.{text}.") for one in given):  # a wrong name below the key
         return problem
-    value = _plain(str(problem.value))
+    value = _plain(text)
     # A key may stand below `axes`, `zip`, `variants` …; what is wrong may be a name below it.
-    for wanted in (f"{key}.{problem.value}", key, f"axes.{key}"):
+    for wanted in (f"{key}.{text}", key, f"axes.{key}"):
         for path, entries in files:
             found = [entry for entry in entries if entry.key == wanted]
             found = found or [entry for entry in entries if entry.key.endswith(f".{wanted}")]

@@ -104,7 +104,11 @@ class Composer:
             if not error.problems:
                 raise
             distinct_ones = list({str(problem): problem for problem in error.problems}.values())
-            raise UserError(located(distinct_ones, self._config_files(), self._given())) from None
+            raise UserError(self.located(distinct_ones)) from None
+
+    def located(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Return the problems, each with the line of the file that has it."""
+        return located(problems, self._config_files(), self._given())
 
     def _config_files(self) -> list[ConfigFile]:
         """The sweep files, and the members that are chosen of config groups."""

@@ -76,6 +76,15 @@ CASES = {
         ["name=mlflow.db", "dry_run=true"],
         ["name: 'mlflow.db' is not a name: "],
     ),
+    "folders of Hydra": (
+        ["hydra.sweep.dir=mine", "hydra.run.dir=mine", "hydra.sweep.subdir=x", "hydra.output_subdir=y"],
+        [
+            "hydra.sweep.dir: 'mine' has no effect in sweeprof, which has its own folders; use output=PATH.",
+            "hydra.run.dir: 'mine' has no effect",
+            "hydra.sweep.subdir: 'x' has no effect in sweeprof, which has its own folders; use name=NAME.",
+            "hydra.output_subdir: 'y' has no effect",
+        ],
+    ),
     "a name that is too long": (["name=" + "n" * 300], ["name: 'nnn", "at most 255 bytes"]),
     "batch size -1": (["batch_size=-1"], ["batch_size: -1 is not a batch size"]),
     "batch size abc": (["batch_size=8,abc"], ["batch_size: 'abc' is not a batch size"]),
@@ -156,7 +165,7 @@ CASES = {
     ),
     "an unknown option of a subcommand": (
         ["report", "last", "--fromat", "all"],
-        ["unrecognized arguments: --fromat all; see sweeprof report --help"],
+        ["sweeprof report: '--fromat' is not an option. Did you mean '--format'?"],
     ),
     "a subcommand without its folder": (["collect"], ["required: DIR; see sweeprof collect --help"]),
     "unknown flag": (["--mutirun"], ["command line: '--mutirun' is not a flag", "Did you mean '--multirun'?"]),
@@ -419,6 +428,11 @@ def test_mlflow_that_is_asked_for_must_be_installed(
             "2: file: 'small.yaml' - Interpolation key 'nothing' not found",
         ),
         ("axes:\n  batch_size: [1, 1" + "0" * 5000 + "]", "2: batch_size: '1000000"),
+        ("hydra:\n  sweep:\n    dir: mine", "3: hydra.sweep.dir: 'mine' has no effect in sweeprof"),
+        (
+            "model: {fake: {classes: 0x1" + "0" * 5000 + "}}",
+            "1: model.fake.classes: a number of thousands of digits is too large",
+        ),
         ("axes: {}", "1: axes: {} is empty; it must be {axis: [values]} or absent."),
         ("", ": file: 'small.yaml' is empty"),
         ("- a", ": file: 'small.yaml' - ConfigTypeError"),
