@@ -74,7 +74,24 @@ class Problem:
         hint = f" Did you mean '{self.nearest}'?" if self.nearest else ""
         # The list of what is known may be long: the suggestion comes before it.
         message, known, options = self.allowed.partition(" Known: ")
-        return f"{place}{self.key}: {self.value!r} {message}{hint}{known}{options}"
+        return f"{place}{shortened(self.key)}: {shown_value(self.value)} {message}{hint}{known}{options}"
+
+
+_LONGEST_VALUE = 300
+"""Characters of a value that an error quotes: more than any path, less than a page."""
+
+
+def shown_value(value: object) -> str:
+    """Return a value as an error shows it; a long one without its middle."""
+    try:
+        return shortened(repr(value))
+    except ValueError:  # Python converts no integer of more than 4,300 digits
+        return "a number of thousands of digits"
+
+
+def shortened(text: str, limit: int = _LONGEST_VALUE) -> str:
+    """Return a text without its middle, if it is longer than ``limit``."""
+    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 3 :]}"
 
 
 def choice_problem(key: str, value: object, noun: str, known: Iterable[str]) -> Problem:

@@ -1,9 +1,41 @@
-"""The folders of the package's configs and of caches."""
+"""Paths that users write, and the folders of the package's configs and of caches."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+
+from sweeprof.errors import Problem, UserError
+
+_VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
+
+
+def expanded(path: str, key: str = "path") -> str:
+    """Return a path that a user wrote with its ``~``, ``~NAME`` and ``$VARIABLE`` replaced, as a shell would.
+
+    Args:
+        key: of the config or the command line that has the path.
+
+    Raises:
+        UserError: there is no such user or variable.
+    """
+    if not path.startswith("~") and "$" not in path:
+        return path
+    text = os.path.expandvars(os.path.expanduser(path))  # noqa: PTH111  # a Path would lose a slash at the end
+    if text.startswith("~") and path.startswith("~"):
+        raise UserError(
+            [Problem(key, path, f"begins with {path.partition('/')[0]}, which is no user with a home folder.")]
+        )
+    unknown = _VARIABLE.search(text)
+    if unknown and not Path(text).exists():
+        raise UserError([Problem(key, path, f"has an environment variable that is not set: {unknown[0]}.")])
+    return text
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path that a user wrote, see :func:`expanded`."""
+    return Path(expanded(os.fspath(path)))
 
 
 def conf_folder() -> Path:
@@ -12,10 +44,16 @@ def conf_folder() -> Path:
     return next(folder for folder in (package / "conf", package.parent / "conf") if (folder / "config.yaml").is_file())
 
 
+def expanded_address(uri: str) -> str:
+    """Return the address of a store of MLflow; that of a SQLite file with its path :func:`expanded`."""
+    scheme = "sqlite:///"
+    return scheme + expanded(uri.removeprefix(scheme), "uri") if uri.startswith(scheme) else uri
+
+
 def cache_folder(name: str, configured_folder: str | None = None) -> Path | None:
     """Return the configured folder of a cache, else that of the XDG base directory specification; None without a home."""
     if configured_folder is not None:
-        return Path(configured_folder).expanduser().absolute()
+        return user_path(configured_folder).absolute()
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         base = configured if configured.is_absolute() else Path.home() / ".cache"

@@ -206,7 +206,7 @@ class Child(Process):
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), *arguments],
+                [*module_command(module), str(theirs.fileno()), *arguments],
                 pass_fds=[theirs.fileno(), *descriptors],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -362,8 +362,30 @@ def collect_again() -> None:
         gc.enable()
 
 
+def module_command(module: str) -> list[str]:
+    """Return ``python -m MODULE`` for a child process, which looks for modules where this process does.
+
+    ``python -m`` looks in the working directory first. A command that was started otherwise has it last (``-P``), so that a
+    ``random.py`` or ``torch/`` there replaces no module of Python or of a package.
+    """
+    is_first = sys.path[:1] == [str(Path.cwd())]
+    return [sys.executable, *([] if is_first else ["-P"]), "-m", module]
+
+
+def find_own_modules() -> None:
+    """Let modules of the working directory be imported, as by ``python -m``; of two with one name, the installed one."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+
+
 def inherited_connection() -> Connection:
-    """On the child's side: return the connection whose descriptor is the first argument."""
+    """On the child's side: return the connection whose descriptor is the first argument; modules of the user can be imported.
+
+    A process with :data:`NO_WORKING_DIRECTORY` imports none of them.
+    """
+    if not os.environ.keys() >= NO_WORKING_DIRECTORY.keys():
+        find_own_modules()
     return Connection(socket.socket(fileno=int(sys.argv[1])))
 
 

@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from pathlib import Path
 
 from sweeprof.backends import Backend
 from sweeprof.errors import Problem, UserError, choice_problem
+from sweeprof.paths import user_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def model_in(path: str | PathLike[str]) -> object:
     Raises:
         UserError: there is no such file, or its suffix is unknown.
     """
-    place = Path(path).expanduser()
+    place = user_path(path)
     if place.suffix not in FILES:
         raise UserError([Problem("model", str(path), f"is not a model, nor a file of one: {', '.join(FILES)}.")])
     if not place.is_file():

@@ -36,8 +36,8 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.nested import named_leaves
-from sweeprof.paths import cache_folder
-from sweeprof.processes import end_process
+from sweeprof.paths import cache_folder, user_path
+from sweeprof.processes import end_process, module_command
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.files import read_json, write_json
 from sweeprof.targets import source_file
@@ -172,7 +172,7 @@ def existing(path: str, kind: str = "file") -> str:
     Raises:
         FileNotFoundError: there is none.
     """
-    found = Path(path).expanduser().absolute()
+    found = user_path(path).absolute()
     if not found.is_file():
         raise FileNotFoundError(f"there is no {kind} {path}")
     return str(found)
@@ -244,7 +244,7 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
-        [sys.executable, "-m", module],
+        module_command(module),
         input=json.dumps(request),
         env={**os.environ, **variables, "PYTHONPATH": paths},
         capture_output=True,
@@ -591,7 +591,7 @@ def _files_of(text: str) -> list[Path]:
     if not text:  # which would be the present folder
         return []
     try:
-        named = Path(text).expanduser().absolute()
+        named = user_path(text).absolute()
         if named.is_dir():
             return sorted(named.rglob("*"))
         return [named] if named.is_file() else []

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from sweeprof.credentials import redacted_message
-from sweeprof.errors import ExitCode, SweeprofError, UserError
+from sweeprof.errors import ExitCode, SweeprofError, UserError, choice_problem
+from sweeprof.paths import user_path
 from sweeprof.processes import collect_again
 
 COMMANDS = {
@@ -27,10 +30,30 @@ PIPED_WIDTH = 120
 """Columns of the output where it is not a terminal."""
 
 
+def path(text: str) -> Path:
+    """Return the path that an argument names, with ``~`` and variables replaced."""
+    try:
+        return user_path(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error).removesuffix(".")) from None
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises a :class:`UserError`, where argparse would print its usage and exit with code 2."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        self.given: Sequence[str] = ()
+        """The arguments that are parsed."""
+
     def error(self, message: str) -> NoReturn:
+        # A misspelt option may also make argparse miss another argument.
+        _, is_unrecognized, words = message.partition("unrecognized arguments: ")
+        options = [word.partition("=")[0] for word in (words.split() if is_unrecognized else self.given)]
+        known = self._option_string_actions
+        unknown = [option for option in options if re.match("-+[A-Za-z]", option) and option not in known]
+        if unknown:
+            raise UserError([choice_problem(self.prog, option, "option", known) for option in unknown])
         raise UserError(f"{message}; see {self.prog} --help")
 
 
@@ -51,6 +74,7 @@ def run_subcommand(name: str, arguments: Sequence[str]) -> int:
     """Run a subcommand; return its exit code."""
     module = importlib.import_module(f"sweeprof.cli.{name}")
     parser = command_parser(name)
+    parser.given = arguments
     if getattr(module, "ENDS_WITH_A_COMMAND", False):  # whose options are not ours
         options = parser.parse_args(arguments)
     else:  # DIR and uri=… of `sync` may have options between them

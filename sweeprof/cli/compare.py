@@ -6,10 +6,11 @@ import argparse
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
+from sweeprof.cli.common import path
 from sweeprof.cli.folder import add_output, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
+from sweeprof.paths import expanded_address
 from sweeprof.report.changes import KINDS, Changes, changes_of, headline, markdown, print_changes
 from sweeprof.report.columns import independent_metrics, shown_metrics
 from sweeprof.report.junit import junit
@@ -44,10 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="0.03 or 3%% for all, latency=3%% for one; repeatable",
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the comparison, with its changes")
-    parser.add_argument("--markdown", metavar="FILE", help="also write what is printed as Markdown")
+    parser.add_argument("--json", type=path, metavar="FILE", help="also write the comparison, with its changes")
+    parser.add_argument("--markdown", type=path, metavar="FILE", help="also write what is printed as Markdown")
     parser.add_argument(
         "--junit",
+        type=path,
         metavar="FILE",
         help="also write a JUnit report; failures are the kinds of --fail-on, by default worse",
     )
@@ -63,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
-    place = Place(options.output.absolute(), options.uri or os.environ.get("MLFLOW_TRACKING_URI"))
+    uri = expanded_address(options.uri) if options.uri else os.environ.get("MLFLOW_TRACKING_URI")
+    place = Place(options.output.absolute(), uri)
     kinds = _kinds(options.fail_on)
     if options.new is None:
         if not options.tag:
@@ -169,11 +172,11 @@ def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, re
         if given.json:
             words = {"headline": headline(changes), "answer": str(changes.answer)}
             data = {**compared.to_dict(), **dataclasses.asdict(changes), **words}
-            write_json(Path(given.json), data)
+            write_json(given.json, data)
         if given.markdown:
-            write_atomically(Path(given.markdown), markdown(changes, title))
+            write_atomically(given.markdown, markdown(changes, title))
         if given.junit:
-            write_atomically(Path(given.junit), report)
+            write_atomically(given.junit, report)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from None
     print_changes(changes, title, console(PIPED_WIDTH, highlight=False))

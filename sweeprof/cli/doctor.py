@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeprof.cli.common import PIPED_WIDTH
+from sweeprof.cli.common import PIPED_WIDTH, path
 from sweeprof.cli.folder import add_output
 from sweeprof.config.composed import composed_group
 from sweeprof.doctor import device as devices
 from sweeprof.doctor import host, noise, software
 from sweeprof.doctor.host import Finding
 from sweeprof.doctor.task import task
-from sweeprof.errors import ExitCode, Problem, UserError
+from sweeprof.errors import ExitCode, Problem, UserError, nearest
 from sweeprof.run.locks import Holder, HostLock, this_process
 from sweeprof.terminal import console
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cluster=NAME and cluster.KEY=VALUE: submit a probe instead, and report what a task gets, such as cluster=slurm "
         "cluster.partition=gpu",
     )
-    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder with a cluster/NAME.yaml of your own")
+    parser.add_argument("--config-dir", type=path, metavar="DIR", help="a folder with a cluster/NAME.yaml of your own")
     parser.add_argument(
         "--wait",
         type=float,
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
     parser.add_argument(
         "--locks",
-        type=Path,
+        type=path,
         metavar="PATH",
         help="the folder with the locks between sweeps of this host, as limits.locks",
     )
@@ -98,7 +98,8 @@ def _settings(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
             of_cluster.append(argument)
         else:
             message = "is not an argument: device=NAME, such as device=cuda, cluster=NAME, or cluster.KEY=VALUE."
-            raise UserError([Problem("doctor", argument, message)])
+            close = nearest(key, ["device", "cluster"])
+            raise UserError([Problem("doctor", argument, message, f"{close}={value}" if close and value else None)])
     if device and of_cluster:
         raise UserError([Problem("doctor", f"device={device}", "cannot be combined with cluster=NAME.")])
     return device, of_cluster

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from sweeprof.cli.common import path
 from sweeprof.errors import Damaged, Problem, UserError
+from sweeprof.paths import user_path
 from sweeprof.storage.folder import Folder, last_sweep
 
 
@@ -13,7 +15,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the option for the folder of all sweeps."""
     parser.add_argument(
         "--output",
-        type=Path,
+        type=path,
         default=Path("outputs"),
         metavar="PATH",
         help="the folder of all sweeps (default: outputs)",
@@ -35,7 +37,7 @@ def sweep_folder(given: str, output: Path) -> Folder:
     Raises:
         UserError: it is not the folder of a sweep, it contains links, or its plan cannot be read.
     """
-    folder = last_sweep(given, output.absolute(), "DIR") or Folder(Path(given).absolute())
+    folder = last_sweep(given, output.absolute(), "DIR") or Folder(user_path(given).absolute())
     if not folder.plan.is_file():
         raise UserError([Problem("DIR", given, "is not the folder of a sweep: it has no plan.json.")])
     folder.check_links()

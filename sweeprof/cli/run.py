@@ -18,13 +18,13 @@ from rich.text import Text
 from sweeprof import __version__
 from sweeprof.cli import completion
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
-from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, doubled, with_quotes
+from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, doubled, long_number, with_quotes
 from sweeprof.config.reference import help_lines
 from sweeprof.config.renames import with_present_name, without_earlier
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, constraint_problems, is_merged
 from sweeprof.credentials import remember
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
-from sweeprof.paths import conf_folder
+from sweeprof.paths import conf_folder, expanded
 from sweeprof.terminal import error_console, guard_output
 
 if TYPE_CHECKING:
@@ -130,9 +130,11 @@ def check_arguments(arguments: Sequence[str]) -> None:
     """Raise a :class:`UserError` for arguments that are neither flags nor overrides."""
     problems = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
-        flag = argument.partition("=")[0]
-        if flag.lstrip("+") == "tracking.uri" and "@" in argument:  # before Hydra, whose errors quote parts of a value
-            problems += constraint_problems({"tracking": {"uri": argument.partition("=")[2].strip("'\" ")}})
+        flag, _, value = argument.partition("=")
+        if flag.lstrip("+") == "tracking.uri" and "@" in value:  # before Hydra, whose errors quote parts of a value
+            problems += constraint_problems({"tracking": {"uri": value.strip("'\" ")}})
+        if long_number(value):
+            problems.append(Problem(flag, value, TOO_MANY_DIGITS))
         if argument.startswith("-") and flag not in FLAGS:
             problems.append(choice_problem("command line", flag, "flag", FLAGS))
         elif argument.startswith(("-", "~")) or "=" in argument or before in VALUED_FLAGS:
@@ -151,8 +153,15 @@ def hydra_arguments(arguments: Sequence[str]) -> list[str]:
     flags: list[str] = [] if HYDRA_MODES & set(arguments) else ["--multirun"]
     overrides: list[str] = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
-        is_flag = argument.startswith("-") or (before in VALUED_FLAGS and "=" not in argument)
-        (flags if is_flag else overrides).append(argument)
+        if argument.startswith("-"):
+            flag, equals, value = argument.partition("=")
+            flags.append(f"{flag}={expanded(value, flag)}" if equals and flag in CONFIG_DIR else argument)
+        elif before in CONFIG_DIR:
+            flags.append(expanded(argument, before))
+        elif before in VALUED_FLAGS and "=" not in argument:
+            flags.append(argument)
+        else:
+            overrides.append(argument)
     known = _known_keys(flags)
     return [*flags, *(_for_hydra(_with_present_name(argument), known) for argument in overrides)]
 
@@ -262,14 +271,19 @@ def _run_hydra(arguments: list[str]) -> None:
 
 
 def _unreadable_configs(error: ValueError) -> list[Problem]:
-    """Return the problems of config files that are not UTF-8, if the error is about that."""
-    if not isinstance(error, UnicodeDecodeError):
+    """Return the problems of config files that are not UTF-8 or have an endless number, if the error is about that."""
+    from sweeprof.config.errors import config_dir, digits_problem, encoding_problem
+
+    if isinstance(error, UnicodeDecodeError):
+        problem_of = encoding_problem
+    elif "integer string conversion" in str(error):
+        problem_of = digits_problem
+    else:
         return []
-    from sweeprof.config.errors import config_dir, encoding_problem
 
     folders = [folder for folder in (config_dir(sys.argv[1:]), conf_folder()) if folder]
     files = [file for folder in folders for file in sorted(folder.rglob("*.yaml"))]
-    return [problem for file in files if (problem := encoding_problem(file))]
+    return [problem for file in files if (problem := problem_of(file))]
 
 
 def _raised_by_hydra(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from sweeprof.cli.folder import add_output, add_trust, sweep_folder
 from sweeprof.cluster.launcher import live_jobs
 from sweeprof.config.schema import constraint_problems
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError, key_problem
-from sweeprof.paths import conf_folder
+from sweeprof.paths import conf_folder, expanded_address
 from sweeprof.results.record import Json
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.driver import ending_of, exit_code
@@ -83,7 +83,7 @@ def _asked(settings: Sequence[str]) -> Json:
         key, separator, value = setting.partition("=")
         if not separator or key.removeprefix("tracking.") != "uri":
             raise UserError([key_problem(key, value or setting, ["uri"])])
-        asked["uri"] = None if value in ("", "null") else value
+        asked["uri"] = None if value in ("", "null") else expanded_address(value)
     problems = constraint_problems({"tracking": asked})
     if HIDDEN in str(asked.get("uri")):
         problems.append(Problem("uri", asked["uri"], f"has {HIDDEN} instead of the user and the password."))

@@ -30,7 +30,7 @@ from sweeprof.cli.folder import add_output, sweep_folder
 from sweeprof.config.schema import constraint_problems
 from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError
-from sweeprof.paths import cache_folder
+from sweeprof.paths import cache_folder, expanded_address
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import die_with
 from sweeprof.run.interrupts import terminable
@@ -117,7 +117,7 @@ def _store(folder: Folder, uri: str | None) -> tuple[str, bool]:
         problems = constraint_problems({"tracking": {"uri": uri}})
         if problems:
             raise UserError(problems)
-        return _absolute(uri, folder), True
+        return _absolute(expanded_address(uri), folder), True
     try:
         stored = read_tracking(folder)
     except Damaged as error:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeGuard
 
-from sweeprof.config.units import is_gpus, parse_minutes, parse_seconds, parse_size
+from sweeprof.config.units import MOST_GPUS, is_gpus, parse_minutes, parse_seconds, parse_size
+from sweeprof.errors import UserError
+from sweeprof.paths import user_path
+from sweeprof.results.protocol import LONGEST_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Constraint:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def optional(constraint: Constraint) -> Constraint:
@@ -36,17 +37,20 @@ def optional(constraint: Constraint) -> Constraint:
     )
 
 
-def integer(noun: str, least: int = 1) -> Constraint:
-    """Accept integers of at least ``least``."""
+def integer(noun: str, most: int, least: int = 1) -> Constraint:
+    """Accept integers from ``least`` to ``most``, beyond which memory or time would not suffice for any machine."""
     return Constraint(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"is not a {noun}: a whole number of at least {least}.",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
+        f"is not a {noun}: a whole number from {least} to {most:,}.",
     )
 
 
-def number(message: str, least: float = 0) -> Constraint:
-    """Accept finite numbers of at least ``least``."""
-    return Constraint(lambda value: _is_number(value) and value >= least, message)
+def number(noun: str, unit: str, most: int, least: float = 0) -> Constraint:
+    """Accept numbers from ``least`` to ``most``."""
+    return Constraint(
+        lambda value: _is_number(value) and least <= value <= most,  # NaN is neither
+        f"is not a {noun}: {unit} from {least:g} to {most:,}.",
+    )
 
 
 def is_fraction(value: object) -> bool:
@@ -97,13 +101,30 @@ def mapping(message: str, accepts: Callable[[Mapping[object, object]], bool] | N
     )
 
 
+LARGEST_SIZE = 10_000_000
+"""Of a batch, and of a side of an input."""
+KEPT_NAMES = ("doctor", "mlflow-artifacts", "mlflow.db", "mlruns")
+"""What is below ``output`` beside sweeps; the other such names begin with a dot or with that of the database."""
+LONGEST_NAME = 255
+"""Bytes of the name of a folder in Linux's file systems."""
+
+
 def is_folder_name(value: object) -> bool:
-    """True for the name of a sweep, which is that of a folder."""
-    return isinstance(value, str) and re.fullmatch(r"[\w.\-+ ]+", value) is not None and value.strip(". ") != ""
+    """True for the name of a sweep: a folder below ``output``, where it hides nothing and replaces nothing."""
+    if not isinstance(value, str) or re.fullmatch(r"\w(?:[\w.\-+ ]*[\w.\-+])?", value) is None:
+        return False
+    is_kept = value.casefold() in KEPT_NAMES or value.casefold().startswith("mlflow.db")
+    return not is_kept and len(value.encode("utf-8", "surrogatepass")) <= LONGEST_NAME
 
 
 def _is_folder(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("/") and (Path(value).is_dir() or not Path(value).exists())
+    if not isinstance(value, str):
+        return False
+    try:
+        path = user_path(value)
+    except UserError:
+        return False
+    return path.is_absolute() and (path.is_dir() or not path.exists())
 
 
 def boolean_or(noun: str, choices: Sequence[str]) -> Constraint:
@@ -117,7 +138,7 @@ def boolean_or(noun: str, choices: Sequence[str]) -> Constraint:
 
 
 BOOLEAN = Constraint(lambda value: isinstance(value, bool), "is not true or false.")
-DURATION = number("is not a duration: seconds of at least 0.")
+DURATION = number("duration", "seconds", LONGEST_S)
 NAME_OR_NULL = optional(matching("(?s).", "is not a name."))
 LIST_OF_METRICS = texts("a list of metrics such as [latency/forward, quality/accuracy]")
 GOALS = Constraint(
@@ -129,12 +150,16 @@ GOALS = Constraint(
     "is not a metric such as throughput, a list of metrics, or null.",
 )
 METRICS = Constraint(lambda value: isinstance(value, list) and value != [], "is not a list of at least one metric.")
-TIME = Constraint(lambda value: parse_seconds(value) is not None, "is not a duration, such as 90s, 10min or 2h.")
-SIZE = Constraint(lambda value: parse_size(value) is not None, "is not a size, such as 2GiB.")
+TIME = Constraint(
+    lambda value: parse_seconds(value) is not None, "is not a duration of at most a year, such as 90s, 10min or 2h."
+)
+SIZE = Constraint(lambda value: parse_size(value) is not None, "is not a size of at most 1024 TiB, such as 2GiB.")
 FOLDER = Constraint(_is_folder, "is not the full path of a folder.")
 FOLDER_NAME = Constraint(
     is_folder_name,
-    "is not a name: letters, digits, '.', '_', '-', '+' and spaces, in quotes if it looks like a number.",
+    f"is not a name: at most {LONGEST_NAME} bytes of letters, digits, '.', '_', '-', '+' and spaces, in quotes if it looks like a "
+    "number. It begins with a letter, a digit or '_', does not end with a space, and is not the name of what `output` contains "
+    f"beside sweeps: {', '.join(KEPT_NAMES)}.",
 )
 TRACKING_URI = matching(
     # Of any other user or password parsers disagree where it ends.
@@ -142,12 +167,18 @@ TRACKING_URI = matching(
     "is not an address of MLflow: http://…, https://…, sqlite:///…, another database; a user and a password have letters, digits "
     "and -._~!$&()*+,;=:% only, anything else is percent-encoded, such as %40 for @.",
 )
-JOB_TIME = Constraint(lambda value: parse_minutes(value) is not None, "is not a time limit, such as 30min, 2h or 1d.")
+JOB_TIME = Constraint(
+    lambda value: parse_minutes(value) is not None, "is not a time limit of at most a year, such as 30min, 2h or 1d."
+)
 # Slurm would read a plain number as megabytes; sweeprof reads it as bytes.
 JOB_MEMORY = Constraint(
-    lambda value: (parse_size(value) or 0) >= 2**20, "is not a size of at least 1 MiB, such as 4GiB."
+    lambda value: (parse_size(value) or 0) >= 2**20, "is not a size from 1 MiB to 1024 TiB, such as 4GiB."
 )
-GPUS = Constraint(is_gpus, "is not a number of GPUs, such as 1 or a100:1.")
+GPUS = Constraint(is_gpus, f"is not a number of GPUs of at most {MOST_GPUS}, such as 1 or a100:1.")
+SIZES = mapping(
+    f"a mapping of names to whole numbers of at most {LARGEST_SIZE:,}",
+    lambda value: all(not isinstance(size, int) or abs(size) <= LARGEST_SIZE for size in value.values()),
+)
 THRESHOLDS = mapping("{metric: a number between 0 and 1}", lambda value: all(map(is_fraction, value.values())))
 ENVIRONMENT = mapping(
     "{variable: value}",

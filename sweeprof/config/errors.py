@@ -19,11 +19,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sweeprof.config.backend_settings import is_setting, unknown_setting
 from sweeprof.config.groups import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
-from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP
+from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, long_number
 from sweeprof.config.renames import without_earlier
 from sweeprof.config.schema import is_merged, is_open
 from sweeprof.config.validation import config_problems, lacks_default_tracker
-from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
+from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest, shown_value
 from sweeprof.paths import conf_folder
 
 
@@ -79,6 +79,15 @@ def encoding_problem(path: Path) -> Problem | None:
     return None
 
 
+def digits_problem(path: Path) -> Problem | None:
+    """Return the problem of a file with a whole number of so many digits that Python does not convert it."""
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        if value := long_number(line):
+            key = line.partition(":")[0].strip() if ":" in line else "file"
+            return Problem(key, value, TOO_MANY_DIGITS, source=f"{shown(path)}:{number}")
+    return None
+
+
 def yaml_message(error: yaml.YAMLError) -> str:
     """Return the error of a file that is not YAML, with its place first."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -99,11 +108,13 @@ def _located(problem: Problem, files: Sequence[tuple[Path, list[_Entry]]], given
     plain = key.removeprefix("axes.")
     if any(plain == one or re.match(rf"{re.escape(one)}[.\[]", plain) for one in given):
         return problem
-    if any(f"{one}.".startswith(f"{plain}.{problem.value}.") for one in given):  # a wrong name below the key
+    # Of a number shown_value() is the same as str(), which cannot convert every one.
+    text = shown_value(problem.value) if isinstance(problem.value, int) else str(problem.value)
+    if any(f"{one}.".startswith(f"{plain}.{text}.") for one in given):  # a wrong name below the key
         return problem
-    value = _plain(str(problem.value))
+    value = _plain(text)
     # A key may stand below `axes`, `zip`, `variants` …; what is wrong may be a name below it.
-    for wanted in (f"{key}.{problem.value}", key, f"axes.{key}"):
+    for wanted in (f"{key}.{text}", key, f"axes.{key}"):
         for path, entries in files:
             found = [entry for entry in entries if entry.key == wanted]
             found = found or [entry for entry in entries if entry.key.endswith(f".{wanted}")]

@@ -56,7 +56,8 @@ _MAPPING_KEY = re.compile(r"\s*[\w.@/]+\s*:\s*")
 def with_quotes(value: str) -> str:
     """Return the value of an override with quotes around words that Hydra's grammar does not allow without them.
 
-    These have letters outside of ASCII, or begin with ``~/``. A value with a backslash or an interpolation stays as it is.
+    These have letters outside of ASCII, or a ``~`` that is not within a word. A value with a backslash or an interpolation stays as
+    it is.
     """
     if "\\" in value or "${" in value:
         return value
@@ -66,7 +67,7 @@ def with_quotes(value: str) -> str:
         key = _MAPPING_KEY.match(words) if value.startswith(("{", "[")) else None
         begin = key[0] if key else ""
         text = words.removeprefix(begin).strip()
-        is_allowed = text.isascii() and not text.startswith("~/")
+        is_allowed = text.isascii() and not re.search(r"(?<!\w)~", text)
         return words if words[0] in "'\"" or is_allowed else begin + quoted(text)
 
     return _QUOTED_OR_WORDS.sub(replacement, value)
@@ -76,6 +77,16 @@ def as_typed(override: str) -> str:
     """Return an override as the user would type it; reverts the changes that `cli/run.py` makes for Hydra."""
     plain = override.removeprefix("++").replace(SWEEP_GROUP, "sweep")
     return re.sub(r"^(name|compare\.baseline)='([\w.\-~]+)'$", r"\1=\2", plain)
+
+
+TOO_MANY_DIGITS = "is too large: a whole number must have at most 38 digits."
+_LONG_NUMBER = re.compile(r"(?<![\w.])[+-]?\d[\d_]{1000,}(?![\w.])")
+
+
+def long_number(text: str) -> str | None:
+    """Return the first whole number in a text with more digits than Python converts; None if there is none."""
+    found = _LONG_NUMBER.search(text)
+    return found[0] if found else None
 
 
 _DOUBLING = re.compile(r"\s*doubling\s*\((.*)\)\s*", re.DOTALL)

@@ -10,6 +10,7 @@ planning uses, ``--help`` and ``docs/config.md`` are derived from it. To add a k
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,17 +20,22 @@ from typing import Any, get_args
 from sweeprof.backends import Compiler
 from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod
 from sweeprof.config import constraints as c
-from sweeprof.config.constraints import Constraint
+from sweeprof.config.constraints import LARGEST_SIZE, Constraint
+from sweeprof.config.override_syntax import TOO_MANY_DIGITS
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, nearest
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
 from sweeprof.model_sources.generate_arguments import NEW_TOKENS
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.protocol import LONGEST_S, MOST_ROUNDS, MOST_STEPS, Protocol
 from sweeprof.results.record import STATUSES
+from sweeprof.results.validation import LARGEST
 
 EARLIER_INTERLEAVE = "duel"
 """``protocol.interleave=samples`` in the last release; ids of combinations and stored plans still have it."""
+MOST_TOKENS, MOST_JOBS, MOST_COMBINATIONS = 10_000_000, 100_000, 1_000_000
+LARGEST_SEED = 2**32 - 1
+"""Of NumPy, and so of every framework."""
 
 
 class Role(StrEnum):
@@ -147,7 +153,7 @@ class DatasetSettings:
 class BackendSettings:
     """A backend: its class, with the arguments that its constructor accepts."""
 
-    threads: int = _key(1, "Threads that the framework computes with.", c.integer("number of threads"))
+    threads: int = _key(1, "Threads that the framework computes with.", c.integer("number of threads", 4096))
     precision: str | None = _key(
         "fp32",
         "Numeric type of weights and computation; null: as the model is.",
@@ -201,13 +207,13 @@ class GenerationSettings:
     prompt_length: int | None = _key(
         None,
         "Tokens of the prompt, which dataset=auto generates; null: inputs.sequence_length, or the default of the model's source.",
-        c.optional(c.integer("number of tokens")),
+        c.optional(c.integer("number of tokens", MOST_TOKENS)),
         unit="tokens",
     )
     new_tokens: int = _key(
         NEW_TOKENS,
         "Tokens that are generated for each sequence, exactly so many.",
-        c.integer("number of tokens"),
+        c.integer("number of tokens", MOST_TOKENS),
         unit="tokens",
     )
     function: str | None = _key(
@@ -254,19 +260,23 @@ PROTOCOL = Protocol()
 class ProtocolSettings:
     """How latency is measured."""
 
-    rounds: int = _key(PROTOCOL.rounds, "Repetitions, each in a fresh process.", c.integer("number of rounds"))
+    rounds: int = _key(
+        PROTOCOL.rounds, "Repetitions, each in a fresh process.", c.integer("number of rounds", MOST_ROUNDS)
+    )
     threshold: float | None = _key(
         PROTOCOL.threshold,
         "Relative difference above which a metric is better or worse; null: no verdicts.",
         c.optional(c.fraction("threshold")),
     )
-    warmup_steps: int = _key(PROTOCOL.warmup_steps, "Minimum number of warm-up steps.", c.integer("number of steps", 0))
+    warmup_steps: int = _key(
+        PROTOCOL.warmup_steps, "Minimum number of warm-up steps.", c.integer("number of steps", MOST_STEPS, 0)
+    )
     warmup_s: float = _key(PROTOCOL.warmup_s, "Minimum duration of the warm-up.", c.DURATION, unit="s")
     sample_s: float = _key(
         PROTOCOL.sample_s, "Minimum duration of a sample, which repeats the step if necessary.", c.DURATION, unit="s"
     )
     min_samples: int = _key(
-        PROTOCOL.min_samples, "Minimum number of samples per round.", c.integer("number of samples")
+        PROTOCOL.min_samples, "Minimum number of samples per round.", c.integer("number of samples", MOST_STEPS)
     )
     min_s: float = _key(PROTOCOL.min_s, "Minimum duration of the samples of a round.", c.DURATION, unit="s")
     max_s: float = _key(PROTOCOL.max_s, "Maximum duration of the samples of a round.", c.DURATION, unit="s")
@@ -300,8 +310,12 @@ class ProtocolSettings:
 class SeedSettings:
     """Seeds of random numbers."""
 
-    weights: int = _key(0, "Seed of the weights and of the framework's random numbers.", c.integer("seed", 0))
-    order: int = _key(0, "Seed of the order in which combinations are timed within a round.", c.integer("seed", 0))
+    weights: int = _key(
+        0, "Seed of the weights and of the framework's random numbers.", c.integer("seed", LARGEST_SEED, 0)
+    )
+    order: int = _key(
+        0, "Seed of the order in which combinations are timed within a round.", c.integer("seed", LARGEST_SEED, 0)
+    )
 
 
 @dataclass
@@ -359,7 +373,7 @@ class SearchSettings:
     trials: int | None = _key(
         None,
         "Maximum number of combinations to measure; null: a sixth of all, but at least 20.",
-        c.optional(c.integer("number of combinations")),
+        c.optional(c.integer("number of combinations", MOST_COMBINATIONS)),
     )
     sampler: str | None = _key(
         None,
@@ -367,7 +381,7 @@ class SearchSettings:
         "null: GPSampler, or TPESampler where PyTorch is not installed.",
         c.optional(c.matching(r"\w", "is not the name of a sampler of Optuna, such as TPESampler.")),
     )
-    seed: int = _key(0, "Seed of the sampler.", c.integer("seed", 0))
+    seed: int = _key(0, "Seed of the sampler.", c.integer("seed", LARGEST_SEED, 0))
 
 
 @dataclass
@@ -378,7 +392,7 @@ class LimitSettings:
         300,
         "Maximum duration of a trial; a longer trial gets the status timeout. null: no limit. If the process that started a trial "
         "is itself stopped (SIGSTOP), both are killed 30 s after the limit; with null after 15 to 30 s.",
-        c.optional(c.number("is not a time limit: seconds above 0.", 0.001)),
+        c.optional(c.number("time limit", "seconds", LONGEST_S, 0.001)),
         unit="s",
     )
     memory: int | str | None = _key(
@@ -391,12 +405,12 @@ class LimitSettings:
         100000,
         "Maximum number of combinations before `exclude`; a larger product is rejected before it is expanded. Planning takes "
         "about 20 s for 100,000.",
-        c.integer("number of combinations"),
+        c.integer("number of combinations", MOST_COMBINATIONS),
     )
     tracking_s: float = _key(
         600,
         "Maximum time for sending to the tracker after the last measurement; `sweeprof sync DIR` sends the rest.",
-        c.number("is not a time limit: seconds above 0.", 0.001),
+        c.number("time limit", "seconds", LONGEST_S, 0.001),
         unit="s",
     )
     locks: str | None = _key(
@@ -447,7 +461,7 @@ class ResourceSettings:
     cpus: int | None = _key(
         None,
         "Processors of a task; null: as many as backend.threads and parallel_trials use.",
-        c.optional(c.integer("number of processors")),
+        c.optional(c.integer("number of processors", MOST_JOBS)),
     )
     gpus: int | str | None = _key(
         None,
@@ -481,11 +495,13 @@ class ClusterSettings(ResourceSettings):
     minutes: float = _key(
         10,
         "Minutes of work per task; combinations that a baseline pairs stay in one task, and so on one host.",
-        c.number("is not a duration: minutes above 0.", 0.01),
+        c.number("duration", "minutes", LONGEST_S // 60, 0.01),
         unit="min",
     )
     parallel: int | None = _key(
-        None, "Tasks that may run at once; null: as many as Slurm allows.", c.optional(c.integer("number of tasks"))
+        None,
+        "Tasks that may run at once; null: as many as Slurm allows.",
+        c.optional(c.integer("number of tasks", MOST_JOBS)),
     )
     groups: list[object] = _key(
         [],
@@ -508,7 +524,7 @@ class ClusterSettings(ResourceSettings):
     poll_s: float = _key(
         5,
         "Seconds between two queries of the scheduler.",
-        c.number("is not a duration: seconds of at least 0.1.", 0.1),
+        c.number("duration", "seconds", LONGEST_S, 0.1),
         unit="s",
     )
 
@@ -545,7 +561,9 @@ class Config:
         is_column=True,
     )
     device: DeviceSettings = _part(DeviceSettings, "The device.", role=Role.IDENTITY, is_group=True, is_column=True)
-    batch_size: int = _key(1, "Samples in one forward.", c.integer("batch size"), role=Role.IDENTITY, is_column=True)
+    batch_size: int = _key(
+        1, "Samples in one forward.", c.integer("batch size", LARGEST_SIZE), role=Role.IDENTITY, is_column=True
+    )
     mode: str = _key(
         "${oc.select:metrics.mode,inference}",
         "The kind of step: inference (a forward), training (forward, backward and the optimizer's step), generation (of text, "
@@ -557,7 +575,7 @@ class Config:
         {},
         "Sizes of generated inputs (dataset=auto), or of data that fit the model, as its source names them: inputs.image_size=384, "
         "inputs.sequence_length=128.",
-        c.mapping("a mapping of names to whole numbers"),
+        c.SIZES,
         role=Role.IDENTITY,
         is_open=True,
     )
@@ -642,7 +660,7 @@ class Config:
     parallel_trials: int = _key(
         1,
         "Maximum number of trials that run at once, if they do not measure the device (counting, quality).",
-        c.integer("number of trials"),
+        c.integer("number of trials", 4096),
         role=Role.TRIAL,
         renamed_from="jobs",
     )
@@ -667,7 +685,11 @@ class Config:
         'Folder below `output` and MLflow experiment; null: the name of the sweep file, or "adhoc" without one.',
         c.optional(c.FOLDER_NAME),
     )
-    output: str = _key("outputs", "The folder of all results, relative to the working directory.")
+    output: str = _key(
+        "outputs",
+        "The folder of all results, relative to the working directory. In this and all other paths, ~ is the home folder and "
+        "$NAME an environment variable.",
+    )
     dry_run: bool = _key(False, "true: print the plan and measure nothing.", c.BOOLEAN)
     resume: str | None = _key(
         None,
@@ -692,7 +714,7 @@ class Config:
         None,
         "Number of jobs of the launcher; null: as many as it runs at once, by its options or the number of processors; on a "
         "cluster by cluster.minutes.",
-        c.optional(c.integer("number of shards")),
+        c.optional(c.integer("number of shards", MOST_JOBS)),
     )
     wait_for_jobs: bool = _key(
         True,
@@ -795,6 +817,27 @@ def value_at(config: Mapping[str, object], name: str) -> tuple[bool, object]:
     return True, node
 
 
+def unstorable_values(key: str, value: object) -> Iterator[Problem]:
+    """Yield the problems of values, of a key and of all below it, that no file of a sweep can hold, whatever the key means."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from unstorable_values(f"{key}.{name}", item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from unstorable_values(key, item)
+        return
+    message = None
+    if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+        message = TOO_MANY_DIGITS
+    elif isinstance(value, float) and not math.isfinite(value):
+        message = "is not a finite number."
+    elif isinstance(value, str) and "\0" in value:
+        message = "contains a NUL character, which no file name or command can have."
+    if message is not None:
+        constraint = KEYS[key].constraint if key in KEYS else None
+        yield Problem(key, value, constraint.message if constraint else message)
+
+
 _CONSTRAINED: dict[str, list[Key]] = {
     name: [key for key in KEYS.values() if key.name.partition(".")[0] == name and key.constraint] for name in TOP_LEVEL
 }
@@ -802,13 +845,16 @@ _CONSTRAINED: dict[str, list[Key]] = {
 
 def constraint_problems(config: Mapping[str, object]) -> list[Problem]:
     """Return the problems of all values, of a config or of some parts of one, that their keys do not accept."""
-    problems = []
+    problems: list[Problem] = []
     for name in config:
+        problems += unstorable_values(name, config[name])
         for key in _CONSTRAINED.get(name, ()):
             assert key.constraint is not None
             is_given, value = value_at(config, key.name)
             if is_given and not key.constraint.accepts(value):
                 close = nearest(str(value), key.constraint.choices) if key.constraint.choices else None
                 shown = redacted_address(value) if isinstance(value, str) else value
-                problems.append(Problem(key.name, shown, key.constraint.message, close))
+                problem = Problem(key.name, shown, key.constraint.message, close)
+                if problem not in problems:
+                    problems.append(problem)
     return problems

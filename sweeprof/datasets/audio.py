@@ -16,6 +16,7 @@ from sweeprof.datasets.packages import import_transformers, package
 from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Source
 from sweeprof.errors import DatasetError, Problem, UserError
+from sweeprof.paths import user_path
 
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".ogg", ".wav")
 
@@ -67,17 +68,14 @@ class Audio(Source):
         for key, value in (("sampling_rate", self._rate), ("length", self._length)):
             if value is not None and value < 1:
                 found.append(Problem(f"dataset.{key}", value, "is not a whole number above 0."))
-        if (
-            self._processor is not None
-            and not (Path(self._processor).expanduser() / "preprocessor_config.json").is_file()
-        ):
+        if self._processor is not None and not (user_path(self._processor) / "preprocessor_config.json").is_file():
             reason = "is not a folder with a feature extractor (preprocessor_config.json)."
             found.append(Problem("dataset.processor", self._processor, reason))
         return found
 
     def files(self, name: SplitName) -> Iterable[Path]:
         """Return the sound files, and that of the processor."""
-        extractor = [] if self._processor is None else [Path(self._processor).expanduser() / "preprocessor_config.json"]
+        extractor = [] if self._processor is None else [user_path(self._processor) / "preprocessor_config.json"]
         return [*(path for path, _ in self.records(name)), *extractor]
 
     def records(self, name: SplitName) -> list[tuple[Path, int]]:
@@ -107,7 +105,7 @@ class Audio(Source):
             transformers = import_transformers()
             try:
                 self._extract = transformers.AutoFeatureExtractor.from_pretrained(
-                    self._processor, local_files_only=True
+                    str(user_path(str(self._processor))), local_files_only=True
                 )
             except (OSError, ValueError) as error:
                 reason = str(error).strip().partition("\n")[0]

@@ -13,6 +13,7 @@ from sweeprof.datasets.pictures import PictureOptions, array_of, picture_problem
 from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Source
 from sweeprof.errors import DatasetError, Problem
+from sweeprof.paths import user_path
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 PARTS: dict[SplitName, tuple[str, ...]] = {"test": ("test", "val", "valid", "validation"), "train": ("train",)}
@@ -104,7 +105,7 @@ def folder_problems(path: str | None) -> list[Problem]:
     """Return the problem of ``dataset.path``, which must be a folder."""
     if path is None:
         return [Problem("dataset.path", None, "is missing: it must name a folder.")]
-    if "{split}" not in path and not Path(path).expanduser().is_dir():
+    if "{split}" not in path and not user_path(path).is_dir():
         return [Problem("dataset.path", path, "is not a folder.")]
     return []
 

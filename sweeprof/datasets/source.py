@@ -30,6 +30,7 @@ from sweeprof.datasets.sample import NOT_COUNTED, Sample
 from sweeprof.datasets.user_code import made
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
 from sweeprof.nested import named_leaves
+from sweeprof.paths import user_path
 from sweeprof.processes import Child, child_environment
 from sweeprof.tracebacks import located_at
 
@@ -136,7 +137,7 @@ class Source(ABC):
 
     def path_of(self, path: str, name: SplitName) -> Path:
         """Return a path in which ``{split}`` stands for the part that is a split, or for ``test`` and ``train``."""
-        return Path(path.replace("{split}", self.part(name) or name)).expanduser().absolute()
+        return user_path(path.replace("{split}", self.part(name) or name)).absolute()
 
     @property
     def channel_axis(self) -> int | None:
@@ -324,7 +325,7 @@ def path_problems(path: str | None, noun: str) -> list[Problem]:
     """Return the problem of ``dataset.path``, which must be there unless it depends on the split."""
     if path is None:
         return [Problem("dataset.path", None, f"is missing: it must name {noun}.")]
-    if "{split}" not in path and not Path(path).expanduser().exists():
+    if "{split}" not in path and not user_path(path).exists():
         return [Problem("dataset.path", path, "does not exist.")]
     return []
 

@@ -16,6 +16,7 @@ from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_probl
 from sweeprof.datasets.torch_dataset import rows_of, sample_of
 from sweeprof.datasets.user_code import made, node_problems
 from sweeprof.errors import DatasetError, Problem
+from sweeprof.paths import user_path
 
 
 class TensorflowOptions(PictureOptions, CommonOptions, total=False):
@@ -62,7 +63,7 @@ class TensorflowDataset(Source):
             found.append(
                 Problem("dataset.path", self._path, "cannot be combined with dataset.source; remove one of the two.")
             )
-        if not (Path(self._path).expanduser() / "dataset_info.json").is_file():
+        if not (user_path(self._path) / "dataset_info.json").is_file():
             reason = "is not the folder of a prepared dataset, DIR/NAME/VERSION with dataset_info.json."
             found.append(Problem("dataset.path", self._path, reason))
         return found

@@ -13,8 +13,11 @@ from typing import Any, Protocol, runtime_checkable
 from sweeprof.backends import DeviceCheck
 from sweeprof.backends.lookup import backend_named
 from sweeprof.doctor.host import Advice, Finding, known
-from sweeprof.processes import child_environment, end_process
+from sweeprof.errors import UserError, choice_problem, nearest
+from sweeprof.processes import child_environment, end_process, module_command
 
+KINDS = ("cpu", "cuda", "hpu", "mps", "mtia", "xpu")
+"""Kinds of devices of PyTorch; a package may bring others."""
 PROBE_S = 120.0
 SUITE_S = 600.0
 REPORT = "sweeprof doctor device={name} --json > report.json"
@@ -29,12 +32,19 @@ class ChecksDevices(Protocol):
 
 
 def device(name: str) -> Iterator[Finding]:
-    """Yield which measurements of an accelerator work in PyTorch, with what was measured or the reason."""
+    """Yield which measurements of an accelerator work in PyTorch, with what was measured or the reason.
+
+    Raises:
+        UserError: PyTorch has no such kind of device on any host.
+    """
     section = f"Device {name}"
     answer = _answer("sweeprof.doctor.device", name, PROBE_S)
     if isinstance(answer, str):
         yield Finding(section, "torch", None, answer, distorts=True)
         return
+    if not answer:
+        problem = choice_problem("device", name, "kind of device", KINDS)
+        raise UserError([dataclasses.replace(problem, nearest=nearest(name.partition(":")[0], KINDS))])
     is_unusable = name != "cpu" and all(check["value"] is None for check in answer.values())
     for title, check in answer.items():
         finding = known(section, title, check["value"], check["reason"] or "unknown")
@@ -61,7 +71,7 @@ def conformance(name: str) -> Iterator[Finding]:
 
 def _answer(module: str, name: str, limit_s: float) -> dict[str, Any] | str:
     """Return what a process of its own prints about a device, or why it printed nothing."""
-    command = [sys.executable, "-m", module, name]
+    command = [*module_command(module), name]
     try:
         done = subprocess.run(
             command, env=child_environment({}), capture_output=True, text=True, timeout=limit_s, check=False

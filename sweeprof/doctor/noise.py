@@ -19,7 +19,7 @@ from scipy import special
 
 from sweeprof.doctor.host import GOOD_CLOCKS, Advice, Finding, known
 from sweeprof.paths import conf_folder
-from sweeprof.processes import child_environment
+from sweeprof.processes import child_environment, module_command
 from sweeprof.results import environment
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.statistics import CONFIDENCE, spread
@@ -68,7 +68,7 @@ def clock(root: Path = environment.ROOT) -> Iterator[Finding]:
 
 def measured(processes: int, seconds: float) -> Noise:
     """Return the noise of ``processes`` fresh processes one after the other, each of which works for ``seconds``."""
-    command = [sys.executable, "-m", "sweeprof.doctor.noise", str(seconds)]
+    command = [*module_command("sweeprof.doctor.noise"), str(seconds)]
     variables = child_environment({})
     results = []
     for _ in range(processes):

@@ -27,7 +27,7 @@ from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import conf_folder
 from sweeprof.plan.process_environment import environment
-from sweeprof.processes import child_environment, end_process
+from sweeprof.processes import child_environment, end_process, module_command
 from sweeprof.tracking.rest import within
 
 PROBE_S = 120.0
@@ -93,7 +93,7 @@ def missing(name: str, config: Mapping[str, object]) -> Finding | None:
 
 def probed(config: Mapping[str, object]) -> Answer:
     """Test a backend in a process of its own; returns ``devices`` and ``seconds`` to import, or ``trouble``."""
-    command = [sys.executable, "-m", "sweeprof.doctor.software", json.dumps(dict(config))]
+    command = [*module_command("sweeprof.doctor.software"), json.dumps(dict(config))]
     variables = child_environment(environment({"backend": config}))
     try:
         done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PROBE_S, check=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from sweeprof.errors import Problem, UserError
 from sweeprof.model_sources.transformers import import_transformers
+from sweeprof.paths import user_path
 
 Texts = tuple[list[str], list[str]]
 """Of the outputs, and of the targets."""
@@ -60,7 +60,7 @@ def decoded(outputs: npt.NDArray[Any], targets: npt.NDArray[Any], folder: str) -
 
 
 def _tokenizer(folder: str) -> Any:
-    path = Path(folder).expanduser()
+    path = user_path(folder)
     if not path.is_dir():
         raise UserError([Problem("decode", folder, "is not a folder of a tokenizer or processor.")])
     try:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
-from sweeprof.errors import Problem, UserError
+from sweeprof.errors import Problem, SweeprofError, UserError
 from sweeprof.model_sources import check_sizes, package, size
+from sweeprof.paths import user_path
+from sweeprof.tracebacks import message_of
 
 if TYPE_CHECKING:
     import keras
@@ -31,7 +34,7 @@ class _Array:
 
 
 def _existing(path: str) -> Path:
-    found = Path(path).expanduser()
+    found = user_path(path)
     if found.suffix not in SUFFIXES:
         allowed = f"is not a model file that is known here: {', '.join(SUFFIXES)}."
         raise UserError([Problem("model.path", path, allowed)])
@@ -40,16 +43,31 @@ def _existing(path: str) -> Path:
     return found
 
 
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Raise :class:`UserError` with the path if a library cannot read the file: it may raise anything, and names no file."""
+    try:
+        yield
+    except SweeprofError:
+        raise
+    except Exception as error:
+        message = f"cannot be read as a {Path(path).suffix} file: {message_of(error).rstrip('.')}."
+        raise UserError([Problem("model.path", path, message)]) from error
+
+
 def keras_model(path: str) -> keras.Model:
     """Return a model that Keras has saved."""
-    model: keras.Model = package("keras", "tensorflow").saving.load_model(_existing(path), compile=False)
+    saving = package("keras", "tensorflow").saving
+    with _reading(path):
+        model: keras.Model = saving.load_model(_existing(path), compile=False)
     return model
 
 
 def torch_module(path: str) -> torch.nn.Module:
     """Return the module of a program that ``torch.export.save`` has written."""
     export = package("torch.export", "torch")
-    module: torch.nn.Module = export.load(_existing(path)).module()
+    with _reading(path):
+        module: torch.nn.Module = export.load(_existing(path)).module()
     for inner in module.modules():  # it has the mode of the export only, and its eval() raises
         inner.training = False
     return module
@@ -68,7 +86,8 @@ def inputs(path: str, sizes: Mapping[str, Any]) -> ModelInputs:
         ".xml": _openvino_inputs,
         ".pt2": _exported_inputs,
     }
-    return readers[file.suffix](file, sizes)
+    with _reading(path):
+        return readers[file.suffix](file, sizes)
 
 
 LOOKUPS = {"Gather": ((0, 1),), "GatherBlockQuantized": ((0, 1),), "EmbedLayerNormalization": ((2, 0), (4, 1))}
@@ -77,6 +96,8 @@ LOOKUPS = {"Gather": ((0, 1),), "GatherBlockQuantized": ((0, 1),), "EmbedLayerNo
 
 def _onnx_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     graph = package("onnx", "onnxruntime").load(str(file), load_external_data=False).graph
+    if not graph.output:  # which an empty file has not either, and is read without an error
+        raise ValueError("it has no outputs")
     helper = package("onnx.helper", "onnxruntime")
     tables = {weight.name: weight.dims[0] for weight in graph.initializer if weight.dims}
     same = {value.name: value.name for value in graph.input}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError
 from sweeprof.model_sources import check_names_of_arguments, check_sizes, known_name, package, size
+from sweeprof.paths import expanded, user_path
 
 if TYPE_CHECKING:
     import keras
@@ -58,7 +58,7 @@ def build(
     given = dict(arguments or {})
     if "image_size" in sizes:
         given.setdefault("input_shape", (sizes["image_size"], sizes["image_size"], 3))
-    model: keras.Model = _builder(name)(weights=weights, **given)
+    model: keras.Model = _builder(name)(weights=None if weights is None else expanded(weights), **given)
     return model
 
 
@@ -73,7 +73,7 @@ def inputs(
     check_sizes(sizes, ["image_size"])
     given = dict(arguments or {})
     check_names_of_arguments("model.arguments", given, builder, name)
-    if weights not in (None, "imagenet") and not Path(str(weights)).expanduser().is_file():
+    if weights not in (None, "imagenet") and not user_path(str(weights)).is_file():
         raise UserError([Problem("model.weights", weights, "is neither a file nor imagenet.")])
     shape = given.get("input_shape")
     image_size = size(sizes, "image_size", SIZES.get(name, 224) if shape is None else int(shape[0]))

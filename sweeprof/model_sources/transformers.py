@@ -20,6 +20,7 @@ from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, key
 from sweeprof.model_sources import check_arguments, check_names_of_arguments, check_sizes, known_name, package, size
 from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, check_generate
 from sweeprof.model_sources.torchvision import import_torchvision
+from sweeprof.paths import expanded, user_path
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +76,7 @@ def _model(architecture: str | None, path: str | None, task: str | None, config:
         known_name("model.task", task, TASKS, "task")
     if path is not None:
         try:
-            made = transformers.AutoConfig.from_pretrained(path, **config)
+            made = transformers.AutoConfig.from_pretrained(expanded(path), **config)
         except (OSError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise UserError([Problem("model.path", path, f"is not a saved model: {reason}")]) from None
@@ -155,7 +156,7 @@ def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/mo
 
 def _from_saved(found: _Model, path: str, given: Mapping[str, Any]) -> Any:
     """Return the model with the weights that are saved in a folder, or are on the hub."""
-    return found.kind.from_pretrained(path, config=found.config, **given)  # type: ignore[attr-defined]
+    return found.kind.from_pretrained(expanded(path), config=found.config, **given)  # type: ignore[attr-defined]
 
 
 def _from_config(found: _Model, given: Mapping[str, Any]) -> Any:
@@ -263,7 +264,7 @@ def inputs(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/m
     described = description.inputs(is_prompt=generation is not None)
     if generation is not None:
         description.check_generation(generation)
-    saved = {} if path is None else _saved_processor(Path(path).expanduser())
+    saved = {} if path is None else _saved_processor(user_path(path))
     rate = saved.get("sampling_rate")
     images = _preprocessing(saved, described)
     has_images = "image_mean" in saved or "do_resize" in saved

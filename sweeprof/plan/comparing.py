@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sweeprof.errors import Damaged
+from sweeprof.errors import Damaged, Problem
 from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.metric import Metric, Selected
 from sweeprof.passes.registry import exclusive_passes, pass_named
@@ -18,6 +18,8 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 
+MOST_TRIALS = 5_000_000
+"""Of one pass; a list of them takes half a gigabyte."""
 QUALITY = "quality/accuracy"
 """The metric that is added to a sweep over several precisions, too."""
 
@@ -56,6 +58,14 @@ def protocol_of(combinations: Sequence[Combination]) -> Json:
             if protocol.get(key) not in values:
                 values.append(protocol.get(key))
     return {key: [value for value in values if value is not None] for key, values in found.items()}
+
+
+def round_problems(combinations: Sequence[Combination]) -> Iterator[Problem]:
+    """Yield the problem of more rounds, of all combinations together, than a plan can list."""
+    rounds = [int(c.config["protocol"]["rounds"]) for c in combinations]
+    if sum(rounds) > MOST_TRIALS:
+        message = f"is too many for {len(rounds):,} combinations: all of them together can have {MOST_TRIALS:,} rounds."
+        yield Problem("protocol.rounds", max(rounds), message)
 
 
 def most_rounds(config: Json) -> int:

@@ -41,6 +41,7 @@ from sweeprof.config.schema import (
     SHAPE_KEYS,
     TOP_LEVEL,
     LimitSettings,
+    constraint_problems,
     is_open,
     keys_below,
 )
@@ -51,7 +52,7 @@ from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.baseline import DEFAULT_BASELINE, Chosen, FindSweep, chosen_baseline, compare_problems
-from sweeprof.plan.comparing import compares_outputs, metrics_of_precisions
+from sweeprof.plan.comparing import compares_outputs, metrics_of_precisions, round_problems
 from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe
@@ -105,7 +106,11 @@ class Composer:
             if not error.problems:
                 raise
             distinct_ones = list({str(problem): problem for problem in error.problems}.values())
-            raise UserError(located(distinct_ones, self._config_files(), self._given())) from None
+            raise UserError(self.located(distinct_ones)) from None
+
+    def located(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Return the problems, each with the line of the file that has it."""
+        return located(problems, self._config_files(), self._given())
 
     def _config_files(self) -> list[ConfigFile]:
         """The sweep files, and the members that are chosen of config groups."""
@@ -128,9 +133,10 @@ class Composer:
     def _planned(self, display: PlanningDisplay) -> Plan:
         if SWEEP_GROUP in self.arguments.axes:
             named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
-            raise UserError(
-                [Problem("sweep", named, f"is several sweeps; run each on its own, or write +sweep=[{named}] if only one lists combinations.")]
+            message = (
+                f"is several sweeps; run each on its own, or write +sweep=[{named}] if only one lists combinations."
             )
+            raise UserError([Problem("sweep", named, message)])
         if problems := [*self._list_problems(), *self._part_problems(), *self._file_problems()]:
             raise UserError([*problems, *self._key_problems()])
         points = self.points
@@ -164,6 +170,8 @@ class Composer:
             self._baseline(), self._default_baseline(), found, self.axes, self.find_sweep, self.name()
         )
         problems += [*baseline.problems, *self._comparing_problems(found)]
+        if not problems:
+            problems += round_problems(found)
         if not found and not problems:
             problems.append(Problem("exclude", self._plain("exclude"), "excludes every combination."))
         if not problems:
@@ -422,6 +430,8 @@ class Composer:
                 yield from part_problems(str(key), as_written(self.config, str(key)))
             elif key not in IDENTITY and key != "hydra":
                 yield from part_problems(str(key), self._plain(str(key)))
+        if self.config.name is None:
+            yield from constraint_problems({"name": self.name()})
         if has_goal(self._search):
             yield from placement_problems(self.config.shards)
         yield from self._launcher_problems()

@@ -190,14 +190,20 @@ def asked(question: Json) -> Json:
         try:
             answer: Json = child.ask(question, ANSWER_S)
         except WorkerError as error:
-            problem = Problem("model", "", f"cannot be described: {error}.")
+            nodes = question.get("inputs") or [question["names"]]
+            problem = Problem("model", ", ".join(map(_named, nodes)), f"cannot be described: {error}.")
             return {"problems": [dataclasses.asdict(problem)]}
         finally:
             child.close()
     return answer
 
 
-def _tried(problems: list[Problem], call: Callable[[], object]) -> object:
+def _named(node: Json) -> str:
+    """Return by what the config names the model that a node describes."""
+    return next((str(node[key]) for key in ("path", "name", "architecture") if node.get(key)), str(node["_target_"]))
+
+
+def _tried(problems: list[Problem], node: Json, call: Callable[[], object]) -> object:
     """Return the result of a source's function; None where it raised something, which is added to the problems."""
     try:
         return call()
@@ -206,7 +212,7 @@ def _tried(problems: list[Problem], call: Callable[[], object]) -> object:
         if isinstance(cause, UserError) and cause.problems:
             problems += [problem for problem in cause.problems if problem not in problems]
         else:
-            problems.append(Problem("model", "", f"cannot be described: {described(error)}."))
+            problems.append(Problem("model", _named(node), f"cannot be described: {described(error)}."))
     return None
 
 
@@ -238,12 +244,12 @@ def answered(question: Json) -> Json:
     problems: list[Problem] = []
     answer: Json = {}
     if "names" in question:
-        answer["names"] = _tried(problems, partial(instantiate, question["names"]))
+        answer["names"] = _tried(problems, question["names"], partial(instantiate, question["names"]))
     else:
         answer["inputs"] = []
         for node, is_needed in zip(question["inputs"], question["needed"], strict=True):
             # A dataset that only takes a description does without one, as a model of several kinds of inputs may have none.
-            answer["inputs"].append(_tried(problems if is_needed else [], partial(_description, node)))
+            answer["inputs"].append(_tried(problems if is_needed else [], node, partial(_description, node)))
     return {**answer, "problems": [dataclasses.asdict(problem) for problem in problems]}
 
 

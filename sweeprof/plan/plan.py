@@ -21,7 +21,8 @@ from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
 from sweeprof.plan.order import pair_key, spread
 from sweeprof.results.compare import Excluded, SearchGoal
-from sweeprof.results.record import MOST_ROUNDS, Json, PassName, check_id, check_version
+from sweeprof.results.protocol import MOST_ROUNDS
+from sweeprof.results.record import Json, PassName, check_id, check_version
 from sweeprof.results.validation import damaged, validated
 
 SCHEMA_VERSION = 2

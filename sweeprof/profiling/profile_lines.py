@@ -16,6 +16,7 @@ from sweeprof.backends.lookup import backend_named
 from sweeprof.errors import Problem, UserError, nearest
 from sweeprof.measuring.line_profile import AllocationMeter
 from sweeprof.measuring.profiled_function import ProfiledFunction, profiled, together
+from sweeprof.paths import user_path
 from sweeprof.results.lines import Lines
 
 DECORATORS = ("profile", "profile_lines")
@@ -166,7 +167,7 @@ def _as_program(main: ModuleType, arguments: list[str], first: str) -> Iterator[
 
 def _path_of(target: str, is_module: bool) -> Path:
     if not is_module:
-        path = Path(target)
+        path = user_path(target)
         if not path.is_file():
             raise UserError([Problem("script", target, "is not a file.")])
         return path

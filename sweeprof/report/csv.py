@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from sweeprof.report.cells import axis_text, value_of
@@ -21,12 +21,28 @@ def csv_text(comparison: Comparison) -> str:
     """One header line, then one line per combination in the order of the sweep.
 
     Columns: the axes, ``status``, ``reason``, the canonical metric names; with constraints ``qualifies`` and ``misses``, with a
-    Pareto front ``pareto``. A cell is empty where there is no value.
+    Pareto front ``pareto``. A cell is empty where there is no value. An axis with the name of another column is ``axis.NAME``.
     """
     metrics = [info.name for info in comparison.metrics]
-    chosen = ["qualifies", "misses"] * bool(comparison.constraints) + ["pareto"] * bool(comparison.pareto)
-    head = [*comparison.axes, "status", "reason", *metrics, *chosen]
+    others = ["status", "reason", *metrics]
+    if comparison.constraints:
+        others += ["qualifies", "misses"]
+    if comparison.pareto:
+        others.append("pareto")
+    head = [*axis_columns(comparison.axes, others).values(), *others]
     return csv_lines([head, *(_fields(comparison, row, metrics) for row in comparison.rows)])
+
+
+def axis_columns(axes: Iterable[str], others: Collection[str]) -> dict[str, str]:
+    """Return a column for each axis, with a name that neither another axis nor one of the ``others`` has."""
+    names = list(axes)
+    columns: dict[str, str] = {}
+    for axis in names:
+        column = axis
+        while column in others or (column != axis and column in names):
+            column = f"axis.{column}"
+        columns[axis] = column
+    return columns
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:

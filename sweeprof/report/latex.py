@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from sweeprof.report.cells import MISSING, measured_of, one_line, shortened, value_of
 from sweeprof.report.columns import Column, is_throughput
-from sweeprof.report.layers.tables import escaped
+from sweeprof.report.latex_text import escaped
 from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.report.units import column_scale, significant, text_unit
 from sweeprof.report.verdict_summary import IntervalKind, interval_kind, protocol_text

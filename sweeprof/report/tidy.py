@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from sweeprof.errors import UserError
 from sweeprof.report.cells import axis_number, axis_text, reason_of, value_of
-from sweeprof.report.csv import csv_lines
+from sweeprof.report.csv import axis_columns, csv_lines
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
@@ -58,7 +58,8 @@ class _Axes:
     def __init__(self, comparison: Comparison) -> None:
         combinations = [row.axes for row in comparison.rows] + [item.axes for item in comparison.excluded]
         self._kinds = {axis: _kind([axes.get(axis) for axes in combinations]) for axis in comparison.axes}
-        self.columns = {f"axis.{axis}" if axis in _OWN else axis: kind for axis, kind in self._kinds.items()}
+        names = axis_columns(self._kinds, _OWN)
+        self.columns = {names[axis]: kind for axis, kind in self._kinds.items()}
 
     def of(self, axes: Mapping[str, Any]) -> list[ColumnValue]:
         """The values of one combination."""

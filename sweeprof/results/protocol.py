@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -12,6 +11,11 @@ from sweeprof.errors import Problem, choice_problem
 Interleave = Literal["rounds", "samples", "duel"]
 CalibrationKernel = Literal["auto", "convolution", "matmul"]
 Decide = Literal["baseline", "pairs", "best"]
+MOST_ROUNDS = 10_000
+MOST_STEPS = 1_000_000
+"""Of the warm-up, and of the samples of a round, which are all stored."""
+LONGEST_S = 7 * 24 * 60 * 60
+"""No part of a trial, and no trial, may take longer: a week."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +50,18 @@ class Protocol:
 
     def problems(self) -> Iterator[Problem]:
         """Yield the problems of values that the config would refuse too."""
-        for name, least in (("rounds", 1), ("warmup_steps", 0), ("min_samples", 1)):
+        for name, least, most in (
+            ("rounds", 1, MOST_ROUNDS),
+            ("warmup_steps", 0, MOST_STEPS),
+            ("min_samples", 1, MOST_STEPS),
+        ):
             value = getattr(self, name)
-            if type(value) is not int or value < least:
-                yield Problem(f"protocol.{name}", value, f"is not a whole number of at least {least}.")
+            if type(value) is not int or not least <= value <= most:
+                yield Problem(f"protocol.{name}", value, f"is not a whole number from {least} to {most:,}.")
         for name in ("warmup_s", "sample_s", "min_s", "max_s"):
             value = getattr(self, name)
-            if not _is_number(value) or value < 0:
-                yield Problem(f"protocol.{name}", value, "is not a duration: a number of seconds, at least 0.")
+            if not _is_number(value) or not 0 <= value <= LONGEST_S:
+                yield Problem(f"protocol.{name}", value, f"is not a duration: seconds from 0 to {LONGEST_S:,}.")
         for name in ("threshold", "target_spread"):
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0 < value < 1):
@@ -67,4 +75,4 @@ class Protocol:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool)

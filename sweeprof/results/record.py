@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
 from sweeprof.display import Displayed
 from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json, write_json
+from sweeprof.results.protocol import MOST_ROUNDS
 from sweeprof.results.validation import damaged, validated
 from sweeprof.text import LONGEST_TRACEBACK, stored
 
@@ -24,7 +25,6 @@ Status = Literal["ok", "unsupported", "skipped", "failed", "crashed", "oom", "ti
 PassName = str
 """The name of a pass of :mod:`sweeprof.passes`; here it only has to be an identifier."""
 
-MOST_ROUNDS = 1_000_000
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 _PASS_NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
 
@@ -81,6 +81,8 @@ class Environment(TypedDict, total=False):
     git: Json | None
     scheduler: Json | None
     session: str | None
+    settings: Json
+    """Of the backend, as it reports them."""
 
 
 @dataclass(frozen=True, slots=True)

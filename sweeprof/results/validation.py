@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from sweeprof.errors import Damaged
+from sweeprof.errors import Damaged, shown_value
 
 LARGEST = 2**128
 """No integer of a sweep is larger; those of JSON may be as long as a file, and then cannot be converted to anything else."""
@@ -48,7 +48,7 @@ def validated(kind: type[T], data: object) -> T:
 
 def damaged(value: object, expected: str, where: Sequence[str | int] = ()) -> Damaged:
     """Return the error of a value that is not what was ``expected``; ``where`` are the keys that lead to it."""
-    text = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    text = shown_value(value) if isinstance(value, str | int | float | None) else type(value).__name__
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in where).removeprefix(".")
     return Damaged(f"{path}: {shown} is not {expected}" if path else f"{shown} is not {expected}")

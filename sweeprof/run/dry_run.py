@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from sweeprof.config.units import parse_seconds
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.plan import Plan, Trial, expected_seconds
 from sweeprof.results.compare import Excluded
-from sweeprof.run.cost import Cost, predicted_cost
+from sweeprof.run.cost import Cost, predicted_cost, rounds_of
 from sweeprof.run.devices import warn_of_oversubscription
 from sweeprof.storage.jobs import Jobs
 
@@ -37,17 +37,17 @@ def print_plan(plan: Plan, out: Console, output: Path, is_left: Callable[[Trial]
         output: the folder of all sweeps, whose records of this host are the best prediction.
         is_left: whether a trial is to be measured; of a sweep that is resumed, not all are.
     """
-    planned = plan.trials()
-    out.print(_table(plan, Counter(trial.combination_id for trial in planned)))
+    able = [c for c in plan.combinations if c.unsupported is None]
+    # Counted, not listed: there may be millions.
+    out.print(_table(plan, {c.id: sum(rounds_of(c, name) for name in plan.passes) for c in able}))
     hidden = len(plan.combinations) - SHOWN_ROWS
     if hidden > 0:
         out.print(Text(f"… and {hidden} more"))
     out.print()
     for line in [*_axes(plan), *_left_out(plan.excluded)]:
         out.print(Text(line), soft_wrap=True)
-    found = {trial.pass_name for trial in planned}
-    passes = [name for name in plan.passes if name in found]
-    rounds = max((trial.round for trial in planned), default=-1) + 1
+    passes = plan.passes if able else ()
+    rounds = max((rounds_of(c, name) for c in able for name in plan.passes), default=0)
     cost = predicted_cost(plan, output, is_left)
     shards = len(plan.shards)
     at_most = "at most " if any(most_rounds(c.config) for c in plan.combinations) else ""
@@ -114,7 +114,7 @@ def _source(cost: Cost) -> str:
     return f"by earlier sweeps on this host ({share} trials were measured before)"
 
 
-def _table(plan: Plan, trials: Counter[str]) -> Table:
+def _table(plan: Plan, trials: Mapping[str, int]) -> Table:
     count = len(plan.combinations)
     title = f"{plan.name}: {count} combination{'s' * (count != 1)}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)

@@ -34,6 +34,7 @@ from typing import IO
 import psutil
 
 from sweeprof.errors import Damaged, Problem, UserError, WorkerError
+from sweeprof.paths import user_path
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import PR_SET_PDEATHSIG
 from sweeprof.results.environment import user_name
@@ -442,7 +443,7 @@ class HostLock:
 def host_lock(plan: Plan) -> HostLock:
     """Return the lock of this host for a sweep."""
     folder = plan.limits.locks
-    return HostLock(this_process(plan.sweep_id, plan.name), Path(folder) if folder else None)
+    return HostLock(this_process(plan.sweep_id, plan.name), user_path(folder) if folder else None)
 
 
 def this_process(sweep_id: str, name: str) -> Holder:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
 from sweeprof.errors import Damaged, Problem, UserError, nearest
+from sweeprof.paths import user_path
 from sweeprof.plan.baseline import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
-from sweeprof.processes import NO_WORKING_DIRECTORY
+from sweeprof.processes import NO_WORKING_DIRECTORY, module_command
 from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import read_json, write_json
@@ -77,7 +77,7 @@ def located(reference: str, place: Place, key: str) -> Path:
         return _tagged(rest, place, key)
     if kind == "mlflow":
         return _downloaded(rest, place, Problem(key, reference, ""))
-    path = Path(reference).expanduser().absolute()
+    path = user_path(reference).absolute()
     if (path / "plan.json").is_file() or (path / "comparison.json").is_file() or path.is_file():
         return path
     raise UserError([Problem(key, reference, KNOWN, _nearest(reference, place))])
@@ -197,7 +197,7 @@ def _asked(place: Place, *words: str) -> str | None:
     # Its requests may be repeated, unlike those of a tracker.
     own = {"MLFLOW_TRACKING_URI": str(place.address), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
     variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own, **NO_WORKING_DIRECTORY}
-    command = [sys.executable, "-m", "sweeprof.tracking.baselines", *words]
+    command = [*module_command("sweeprof.tracking.baselines"), *words]
     try:
         done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=FETCH_S, check=False)
     except subprocess.TimeoutExpired:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -15,6 +16,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.config.override_syntax import quoted
 from sweeprof.config.overrides import Arguments
+from sweeprof.config.schema import unstorable_values, value_at
+from sweeprof.errors import Problem, UserError
+from sweeprof.paths import conf_folder, expanded, expanded_address
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Plan
 from sweeprof.plan.shards import CLUSTER
@@ -44,10 +48,20 @@ def sweep(
     collect_again()
     out = console(PIPED_WIDTH)
     live = error_console()
+    for key in ("output", "resume", "cluster.python"):
+        if isinstance(OmegaConf.select(config, key), str):
+            OmegaConf.update(config, key, expanded(OmegaConf.select(config, key), key))
+    if isinstance(OmegaConf.select(config, "tracking.uri"), str):
+        config.tracking.uri = expanded_address(config.tracking.uri)
     output = Path(str(config.output)).absolute()
     find_sweep = partial(find_baseline, output, OmegaConf.select(config, "tracking.uri"))
     parsed = Arguments.parsed(context.config_loader, arguments, params)
     composer = Composer(context.config_loader, config, parsed, find_sweep, live)
+
+    plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    unstorable = [problem for key in plain if key != "hydra" for problem in unstorable_values(key, plain[key])]
+    if problems := [*unstorable, *_ineffective(plain["hydra"])]:
+        raise UserError(composer.located(problems))
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
         _launch(context, task, config, folder, plan, shards)
@@ -65,6 +79,26 @@ def sweep(
         code = driver.run(plan, output, tracking, launch, out, live).exit_code
     if code:
         sys.exit(code)
+
+
+WITHOUT_EFFECT = {
+    "run.dir": "output=PATH",
+    "sweep.dir": "output=PATH",
+    "sweep.subdir": "name=NAME",
+    "output_subdir": "output=PATH",
+}
+"""Keys of Hydra for the folders that its own launchers write, each with the key that sweeprof has instead."""
+
+
+def _ineffective(hydra: Mapping[str, object]) -> Iterator[Problem]:
+    """Yield the keys of Hydra that are set, in a file or on the command line, and change nothing."""
+    defaults = yaml.safe_load((conf_folder() / "config.yaml").read_text(encoding="utf-8"))["hydra"]
+    for key, instead in WITHOUT_EFFECT.items():
+        _, value = value_at(hydra, key)
+        if value != value_at(defaults, key)[1]:
+            yield Problem(
+                f"hydra.{key}", value, f"has no effect in sweeprof, which has its own folders; use {instead}."
+            )
 
 
 def _launch(

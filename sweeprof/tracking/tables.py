@@ -16,6 +16,7 @@ from typing import Any
 
 from sweeprof.report.cells import MISSING, axis_number, axis_text, one_line, ratio_text, shortened, value_of
 from sweeprof.report.columns import shown_metrics
+from sweeprof.report.csv import axis_columns
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import fixed_key, fixed_value
 from sweeprof.results.compare import Comparison, Row
@@ -129,7 +130,7 @@ def operators(text: str) -> ArtifactTable:
 def combinations(comparison: Comparison) -> ArtifactTable:
     """A row per combination: axes, tracked metrics with their ratios to the baseline, status and reason."""
     rows = sorted_rows(comparison)
-    columns: dict[str, list[Any]] = {axis: [_axis(row, axis) for row in rows] for axis in comparison.axes}
+    columns: dict[str, list[Any]] = {}
     for info in tracked_metrics(comparison):
         values = [value_of(row, info.name) for row in rows]
         columns[fixed_key(info.name, info.unit)] = [_rounded(value, info.unit) for value in values]
@@ -137,7 +138,8 @@ def combinations(comparison: Comparison) -> ArtifactTable:
             columns[f"{info.name} vs baseline"] = [_ratio(row, info.name) for row in rows]
     columns |= {"status": [row.status for row in rows], "reason": [_text(row.reason or "") for row in rows]}
     columns["combination"] = [row.combination_id for row in rows]
-    return _table(columns, "comparison.csv")
+    axes = {name: [_axis(row, axis) for row in rows] for axis, name in axis_columns(comparison.axes, columns).items()}
+    return _table({**axes, **columns}, "comparison.csv")
 
 
 def _layer(row: Mapping[str, str]) -> str:

@@ -10,6 +10,8 @@ import pytest
 
 from support.command import Command, Ran
 
+SMALL = ("model=fake", "backend=fake", "metrics.select=[params/total]")
+
 CASES = {
     "unknown model": (["model=lenet6"], ["model: 'lenet6' is not a model. Did you mean 'lenet5'? Known: "]),
     "a list of metric sets": (
@@ -53,7 +55,37 @@ CASES = {
         ["wait_for_jobs=false"],
         ["wait_for_jobs: 'false' needs a cluster: cluster=slurm."],
     ),
-    "batch size 0": (["batch_size=0"], ["batch_size: 0 is not a batch size: a whole number of at least 1."]),
+    "batch size 0": (["batch_size=0"], ["batch_size: 0 is not a batch size: a whole number from 1 to 10,000,000."]),
+    "numbers of thousands of digits": (
+        ["batch_size=1,1" + "0" * 5000, "model.fake.classes=1" + "0" * 6000],
+        [
+            "batch_size: '1,10000",
+            "model.fake.classes: '10000",
+            "is too large: a whole number must have at most 38 digits",
+        ],
+    ),
+    "more rounds than a plan can list": (
+        ["protocol.rounds=99999999999"],
+        ["protocol.rounds: 99999999999 is not a number of rounds: a whole number from 1 to 10,000."],
+    ),
+    "more rounds of all combinations than a plan can list": (
+        ["batch_size=range(1,1001)", "protocol.rounds=10000", *SMALL],
+        ["protocol.rounds: 10000 is too many for 1,000 combinations: all of them together can have 5,000,000 rounds."],
+    ),
+    "a name that the folder of results has": (
+        ["name=mlflow.db", "dry_run=true"],
+        ["name: 'mlflow.db' is not a name: "],
+    ),
+    "folders of Hydra": (
+        ["hydra.sweep.dir=mine", "hydra.run.dir=mine", "hydra.sweep.subdir=x", "hydra.output_subdir=y"],
+        [
+            "hydra.sweep.dir: 'mine' has no effect in sweeprof, which has its own folders; use output=PATH.",
+            "hydra.run.dir: 'mine' has no effect",
+            "hydra.sweep.subdir: 'x' has no effect in sweeprof, which has its own folders; use name=NAME.",
+            "hydra.output_subdir: 'y' has no effect",
+        ],
+    ),
+    "a name that is too long": (["name=" + "n" * 300], ["name: 'nnn", "at most 255 bytes"]),
     "batch size -1": (["batch_size=-1"], ["batch_size: -1 is not a batch size"]),
     "batch size abc": (["batch_size=8,abc"], ["batch_size: 'abc' is not a batch size"]),
     "unknown key": (
@@ -95,7 +127,10 @@ CASES = {
         ["compare.baseline.backend: 'trch' is not a value of that axis"],
     ),
     "several sweeps as a list of values": (["+sweep=quickstart,quickstart"], ["+sweep=[quickstart,quickstart]"]),
-    "size": (["limits.memory=lots"], ["limits.memory: 'lots' is not a size, such as 2GiB, or null."]),
+    "size": (
+        ["limits.memory=lots"],
+        ["limits.memory: 'lots' is not a size of at most 1024 TiB, such as 2GiB, or null."],
+    ),
     "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),
     "an axis that changes nothing": (
         ["isolation=fork,spawn"],
@@ -130,7 +165,7 @@ CASES = {
     ),
     "an unknown option of a subcommand": (
         ["report", "last", "--fromat", "all"],
-        ["unrecognized arguments: --fromat all; see sweeprof report --help"],
+        ["sweeprof report: '--fromat' is not an option. Did you mean '--format'?"],
     ),
     "a subcommand without its folder": (["collect"], ["required: DIR; see sweeprof collect --help"]),
     "unknown flag": (["--mutirun"], ["command line: '--mutirun' is not a flag", "Did you mean '--multirun'?"]),
@@ -391,6 +426,12 @@ def test_mlflow_that_is_asked_for_must_be_installed(
         (
             "axes: {batch_size: [1]}\nname: ${nothing}",
             "2: file: 'small.yaml' - Interpolation key 'nothing' not found",
+        ),
+        ("axes:\n  batch_size: [1, 1" + "0" * 5000 + "]", "2: batch_size: '1000000"),
+        ("hydra:\n  sweep:\n    dir: mine", "3: hydra.sweep.dir: 'mine' has no effect in sweeprof"),
+        (
+            "model: {fake: {classes: 0x1" + "0" * 5000 + "}}",
+            "1: model.fake.classes: a number of thousands of digits is too large",
         ),
         ("axes: {}", "1: axes: {} is empty; it must be {axis: [values]} or absent."),
         ("", ": file: 'small.yaml' is empty"),

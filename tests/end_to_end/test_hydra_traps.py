@@ -70,7 +70,10 @@ WRONG = {
     ),
     "a condition without an answer": (["+sweep=plain", "exclude=['model > 1']"], ["compares 'fake' with 1 by '>'"]),
     "nothing is left": (["+sweep=nothing"], ["exclude: ['batch_size > 0'] excludes every combination."]),
-    "two sweeps as values": (["-m", "+sweep=plain,run"], ["is several sweeps; run each on its own, or write +sweep=[plain,run] if only one lists combinations."]),
+    "two sweeps as values": (
+        ["-m", "+sweep=plain,run"],
+        ["is several sweeps; run each on its own, or write +sweep=[plain,run] if only one lists combinations."],
+    ),
     "a sweep that is not there, beside an axis": (
         ["+sweep=plane", "batch_size=1,2"],
         ["sweep: 'plane' is not a sweep.", "Did you mean 'plain'?"],

@@ -236,3 +236,107 @@ def test_sigterm_ends_a_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "outputs" / "adhoc").iterdir()
     noted = json.loads((folder / "tracking.json").read_text())
     assert (noted["ending"], noted["missing"]) == ("interrupted", "interrupted before it was measured")
+
+
+OWN_CODE = """
+import numpy as np
+from sweeprof import metric
+from sweeprof.backends.fake import FakeModel
+from sweeprof.datasets import Split
+
+class Data:
+    sample_shape, channel_axis = (2, 3), None
+
+    def split(self, name):
+        return Split(np.zeros((8, 2, 3), np.float32), None)
+
+def build():
+    return FakeModel()
+
+@metric(name="own/samples", unit="", better="higher")
+def samples(batch_size) -> float:
+    return batch_size
+"""
+OWN = (
+    *("model=fake", "backend=fake", "tracking=none", "metrics.select=[latency/forward,{_target_: own_code.samples}]"),
+    *("model.fake._target_=own_code.build", "dataset=own"),
+)
+
+
+def _script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The installed command ``sweeprof``, which Python starts without the working directory in its search path."""
+    command = [str(Path(sys.executable).with_name("sweeprof")), *arguments, f"limits.locks={folder}/locks"]
+    variables = {key: value for key, value in environment(folder).items() if key != "PYTHONPATH"}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_the_command_finds_modules_of_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "own_code.py").write_text(OWN_CODE)
+    for name in ("random.py", "yaml.py"):  # they must replace neither Python's nor a package's
+        (tmp_path / name).write_text("raise SystemExit('a module of the user was imported instead')\n")
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("raise SystemExit('a package of the user was imported instead')\n")
+    (tmp_path / "configs" / "dataset").mkdir(parents=True)
+    (tmp_path / "configs" / "dataset" / "own.yaml").write_text("_target_: own_code.Data\n")
+    done = _script(tmp_path, "--config-dir", "configs", *OWN)
+    assert done.returncode == 0, done.stderr
+    (table,) = tmp_path.glob("outputs/adhoc/*/comparison.csv")
+    assert list(pd.read_csv(table)["own/samples"]) == [1]
+    done = _script(tmp_path, "model=fake", "backend=fake", "tracking=none", "model.fake._target_=own_cod.build")
+    assert "model.fake._target_: 'own_cod.build'" in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["report", "last"], ["prune", "adhoc", "--keep", "1"], list(UNTRACKED)])
+def test_a_working_directory_that_was_removed_is_one_error(tmp_path: Path, words: list[str]) -> None:
+    for number, command in enumerate(
+        (f"{sys.executable} -m sweeprof", str(Path(sys.executable).with_name("sweeprof")))
+    ):
+        gone = tmp_path / f"gone-{number}"
+        gone.mkdir()
+        script = f"cd {gone} && rmdir {gone} && {command} {shlex.join(words)}"
+        variables = environment(tmp_path)
+        done = subprocess.run(["sh", "-c", script], env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == "error: the working directory was removed; change to one that exists\n"
+
+
+def test_paths_with_a_home_folder_or_a_variable(
+    called: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA", str(tmp_path / "data"))  # HOME is tmp_path
+    (tmp_path / "configs" / "sweep").mkdir(parents=True)
+    (tmp_path / "configs" / "sweep" / "small.yaml").write_text("output: $DATA/out\n")
+    ran = called(
+        "--config-dir=~/configs", "+sweep=small", *FAKE, "tracking.uri=sqlite:///~/store.db", "limits.locks=~/locks"
+    )
+    assert ran.code == 0, ran.err
+    assert len(list(tmp_path.glob("data/out/small/*/report.html"))) == 1
+    assert (tmp_path / "locks").is_dir()
+    assert (tmp_path / "store.db").is_file()
+    assert not list(tmp_path.glob("~*")) + list(tmp_path.glob("$*"))
+    assert called("report", "last", "--output=~/data/out").code == 0
+    (folder,) = tmp_path.glob("data/out/small/*")
+    compared = called("compare", f"~/data/out/small/{folder.name}", "last", "--output=$DATA/out", "--tag", "night")
+    assert "is the same sweep as BASE" in compared.err  # both were found
+    assert called(*UNTRACKED, "resume=~/nothing").err.startswith(
+        f"error: resume: '{tmp_path}/nothing' is not the folder"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["output=$NO_SUCH/out"], "output: '$NO_SUCH/out' has an environment variable that is not set: $NO_SUCH."),
+        (["output=~nobody-here/out"], "output: '~nobody-here/out' begins with ~nobody-here, which is no user"),
+        (["--config-dir=$NO_SUCH"], "--config-dir: '$NO_SUCH' has an environment variable"),
+        (["limits.locks=~nobody-here/locks"], "limits.locks: '~nobody-here/locks' is not the full path of a folder"),
+    ],
+)
+def test_a_path_whose_home_folder_or_variable_is_unknown(
+    called: Command, tmp_path: Path, words: list[str], error: str
+) -> None:
+    ran = called(*UNTRACKED, *words)
+    assert ran.code == 1
+    assert f"error: {error}" in ran.err
+    assert list(tmp_path.iterdir()) == []

@@ -39,6 +39,7 @@ from sweeprof.backends.model_files import (
 from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, OpenvinoFile
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
+from sweeprof.paths import user_path
 from sweeprof.tracebacks import message_of
 
 OTHER_BATCH = 3
@@ -96,7 +97,7 @@ class OpenvinoConverter(Converter[Converted]):
         """Write the model in 32 bits, or in the data types that its file has."""
         path = str(folder / Converted.NAME)
         if isinstance(model, ModelFile):
-            graph = openvino.Core().read_model(Path(model.path).expanduser())
+            graph = openvino.Core().read_model(user_path(model.path))
             file = Converted(path, model.channels, is_of_onnx=model.path.endswith(".onnx"))
         elif is_keras(model):
             graph = _exported(model)

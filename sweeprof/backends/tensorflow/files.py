@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from sweeprof.errors import Problem, UserError
+from sweeprof.paths import user_path
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
 SERVED = ("serve", "serving_default")
@@ -26,7 +26,7 @@ def load(path: str, endpoint: str | None = None) -> keras.Layer:
     Raises:
         UserError: there is no such file or endpoint, or it is no model.
     """
-    place = Path(path).expanduser()
+    place = user_path(path)
     if not place.exists():
         raise _problem(path, "does not exist.")
     if (place / "saved_model.pb").exists():

@@ -98,7 +98,11 @@ WIDTH, BATCH, REPEATS = 256, 64, 10
 
 
 def device_checks(device: str) -> Mapping[str, DeviceCheck]:
-    """Return by name whether each measurement works on a device, with what was measured or the reason."""
+    """Return by name whether each measurement works on a device, with what was measured or the reason; nothing for no device."""
+    try:
+        torch.device(device)
+    except RuntimeError:
+        return {}
     return {name: _tried(check, device) for name, check in CHECKS.items()}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from sweeprof.errors import UserError
 from sweeprof.report.cells import one_line
 from sweeprof.report.csv import csv_lines
+from sweeprof.report.latex_text import escaped
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
 from sweeprof.report.layers.nesting import nodes
@@ -109,34 +110,6 @@ def to_parquet(table: LayerTable, inclusive: bool = False) -> bytes:
 COLUMNS = ("output_shapes", "params", "params_share", "macs", "macs_share")
 TIMES = ("forward_s", "forward_share", "backward_s")
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    # A language may have made it a command.
-    '"': r"{\char34}",
-    "–": "--",
-    "×": r"$\times$",
-    "µ": r"$\mu$",
-    # Two in a row would become a dash, quotation marks, or with one before them a Spanish one.
-    "-": "{-}",
-    "'": "{'}",
-    "`": "{`}",
-    # At the beginning of a cell a bracket may be read as the argument of the line break before it.
-    "[": "{[}",
-    "]": "{]}",
-}
-
 
 def to_latex(
     table: LayerTable,
@@ -160,11 +133,6 @@ def to_latex(
     notes = [rf"\par\noindent\footnotesize {escaped(note)}" for note in missing_lines(table, chosen)]
     text = "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, ""])
     return _document(text) if standalone else text
-
-
-def escaped(text: str) -> str:
-    """``text`` without any meaning to LaTeX; what is beyond ASCII, which a font may lack, as its code point."""
-    return "".join(_SPECIAL.get(c, c if " " <= c <= "~" else f"U+{ord(c):04X}") for c in text)
 
 
 def _document(body: str) -> str:

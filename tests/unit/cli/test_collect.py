@@ -97,4 +97,4 @@ def test_a_tracker_whose_password_is_not_stored(
 
 def test_words_that_are_no_command_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["last", "--wiat"]) == 1
-    assert capsys.readouterr().err.startswith("error: unrecognized arguments: --wiat; see sweeprof collect --help")
+    assert capsys.readouterr().err.startswith("error: sweeprof collect: '--wiat' is not an option. Did you mean")

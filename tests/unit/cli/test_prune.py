@@ -301,7 +301,7 @@ def test_two_at_once_are_no_trouble(
         ),
         (["../outputs/nightly", "--keep", "1"], "is not a name of sweeps"),
         (["nightly", "--keep", "1", "--output", "absent"], "--output: 'absent' has no sweeps."),
-        (["nightly", "--kept", "1"], "see sweeprof prune --help"),
+        (["nightly", "--kept", "1"], "'--kept' is not an option. Did you mean '--keep'?"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_removed(

@@ -148,4 +148,4 @@ def test_a_sweep_whose_jobs_run_is_left_to_collect(
 
 def test_words_that_are_no_command_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["last", "--ouput", "x"]) == 1
-    assert "see sweeprof sync --help" in capsys.readouterr().err
+    assert "sweeprof sync: '--ouput' is not an option" in capsys.readouterr().err

@@ -20,13 +20,15 @@ from sweeprof.errors import Problem
 BASE = fake_config()
 
 NOT_WHOLE = [1.5, "1", None, True, [1], float("nan")]
-WHOLE_FROM_1 = ([1, 2, 10**6], [0, -1, *NOT_WHOLE])
+WHOLE_FROM_1 = ([1, 2, 4096], [0, -1, *NOT_WHOLE])
 WHOLE_FROM_0 = ([0, 1, 10**6], [-1, *NOT_WHOLE])
 SECONDS = ([0, 0.5, 3], [-0.1, "1", None, True, float("nan")])
 SHARE_OR_NULL = ([None, 0.05, 0.999], [0, 1, 1.5, -0.1, "x", True, float("nan")])
 
 BOOLEAN = ([True, False], [None, 0, 1, "true"])
 TEXTS = ([[], ["latency"], ["latency < 5 ms", "accuracy > 0.97"]], ["latency", [1], None, {"a": "b"}])
+
+KEPT = ["mlflow.db", "MLflow.db-journal", "mlflow.db.new", "mlruns", "mlflow-artifacts", "doctor"]
 
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "metrics.strict": (["error", "warn", "ignore"], ["warning", None, True]),
@@ -54,9 +56,9 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "protocol.threshold": SHARE_OR_NULL,
     "quality": ([{}, {"f1": {"_target_": "a.b"}}], [64, "64", [64], None]),
     "inputs": ([{}, {"image_size": 64}], [64, "64", [64], None]),
-    "limits.combinations": ([1, 10**9], [0, -1, 1.5, "1", True, None]),
-    "limits.tracking_s": ([0.001, 600, 1e6], [0, -1, "1", True, None]),
-    "limits.timeout_s": ([None, 0.001, 5, 1e6], [0, -1, "1", True]),
+    "limits.combinations": ([1, 10**6], [0, -1, 1.5, "1", True, None]),
+    "limits.tracking_s": ([0.001, 600, 604800], [0, -1, "1", True, None]),
+    "limits.timeout_s": ([None, 0.001, 5, 604800], [0, -1, "1", True]),
     "limits.locks": ([None, "/tmp", "/tmp/not/yet/there"], ["locks", "", "/dev/null", 5, True]),
     "limits.memory": ([None, "2GiB", 4096, "1.5 MB"], [0, -1, "2 apples", "GiB", "", True, 1.5]),
     "isolation": (["fork", "spawn", "inline"], ["thread", None, 1, "Fork"]),
@@ -65,7 +67,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ["foo", "", 5, "ftp://h", "/a/b"],
     ),
     "shards": ([None, 1, 4], [0, -1, 1.5, "2", True]),
-    "name": ([None, "a", "my sweep-1.2_x"], ["", ".", "..", "a/b", " ", 3, "a\nb"]),
+    "name": (
+        [None, "a", "my sweep-1.2_x", "_", "mlflow", "é" * 127, "last.", "a.tags"],
+        ["", ".", "..", "a/b", " ", 3, "a\nb", ".tags", ".x", "a ", " a", "-a", "é" * 128, "n" * 256, "\ud800", *KEPT],
+    ),
     "metrics.functions": ([[], ["a.b"], ["a.b", "c"]], ["a.b", [1], None, {}]),
     "dry_run": BOOLEAN,
     "single_combination": BOOLEAN,
@@ -148,6 +153,39 @@ def test_values_of_a_key(key: str) -> None:
         (problem,) = config_problems(with_value(key, value))
         assert (problem.key, problem.allowed) == (key, constraint.message)
         assert problem.value is value
+
+
+NUMBERS = [
+    key.name
+    for key in KEYS.values()
+    if not {"int", "float"}.isdisjoint(key.type.replace("|", " ").split()) and not key.name.startswith("job.")
+]
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_every_number_has_an_upper_bound(key: str) -> None:
+    constraint = KEYS[key].constraint
+    assert constraint is not None
+    for value in (10**16, 10**40, 10**6000, -(10**6000), 1e300, float("inf")):
+        (problem,) = config_problems(with_value(key, value))
+        assert (problem.key, problem.allowed) == (key, constraint.message)
+        assert len(str(problem)) < 900
+
+
+@pytest.mark.parametrize("text", ["9" * 400 + "GiB", "99999999999 TiB"])
+def test_sizes_and_times_as_text_have_upper_bounds(text: str) -> None:
+    for key, unit in (("limits.memory", "GiB"), ("cluster.memory", "GiB"), ("budget", "h"), ("cluster.time", "d")):
+        value = text.replace("GiB", unit).replace("TiB", unit)
+        assert [problem.key for problem in config_problems(with_value(key, value))] == [key]
+    assert [problem.key for problem in config_problems(with_value("cluster.gpus", "a100:" + "9" * 5000))] == [
+        "cluster.gpus"
+    ]
+
+
+def test_an_argument_that_no_file_of_a_sweep_can_hold() -> None:
+    for value in (10**5000, 2**200, float("nan"), "a\0b", [1, {"x": 2**200}]):
+        problems = config_problems({"dataset": {**BASE["dataset"], "path": value}})
+        assert problems[0].key.startswith("dataset.path")
 
 
 @pytest.mark.parametrize(

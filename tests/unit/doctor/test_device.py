@@ -38,7 +38,17 @@ def test_every_measurement_has_a_value_or_a_reason() -> None:
 @pytest.mark.parametrize("argument", ["cuda", "device=", "devise=cuda"])
 def test_mistakes(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["doctor", argument]) == 1
-    assert f"doctor: '{argument}' is not an argument: device=NAME" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert f"doctor: '{argument}' is not an argument: device=NAME" in message
+    assert ("Did you mean 'device=cuda'?" in message) == (argument == "devise=cuda")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("cda", " Did you mean 'cuda'?"), ("xup:1", " Did you mean 'xpu'?"), ("?", "")]
+)
+def test_what_is_a_device_on_no_host(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["doctor", "--quick", f"device={name}"]) == 1
+    assert f"error: device: '{name}' is not a kind of device.{hint} Known: cpu, cuda, " in capsys.readouterr().err
 
 
 def test_a_wrong_device_fails_the_conformance_suite(monkeypatch: pytest.MonkeyPatch) -> None:

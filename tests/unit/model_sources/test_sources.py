@@ -389,3 +389,24 @@ def test_a_path_in_python_makes_the_model_that_the_config_makes() -> None:
     config = yaml.safe_load((conf_folder() / "model" / "file.yaml").read_text(encoding="utf-8"))
     nodes = [node for node in config.values() if isinstance(node, dict) and "for_files" in node]
     assert {suffix: node["_target_"] for node in nodes for suffix in node["for_files"]} == FILES
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        ".onnx",
+        ".tflite",
+        ".xml",
+        pytest.param(".pt2", marks=pytest.mark.slow),
+        pytest.param(".keras", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("content", [b"", b"\x00\xffgarbage" * 300, b"<net/>"], ids=["empty", "garbage", "text"])
+def test_a_file_that_is_no_model_is_named(suffix: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"broken{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        file.inputs(str(path), {})
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.value) == ("model.path", str(path))
+    assert problem.allowed.startswith(f"cannot be read as a {suffix} file: ")

@@ -801,7 +801,7 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
         (lambda: profiler(protocol="fast"), r"protocol: 'fast' is not a sweeprof\.Protocol"),
         (
             lambda: profiler(protocol=sweeprof.Protocol(rounds=0)),
-            r"protocol\.rounds: 0 is not a whole number of at least 1",
+            r"protocol\.rounds: 0 is not a whole number from 1 to 10,000",
         ),
         (
             lambda: profiler(protocol=sweeprof.Protocol(min_s=math.nan, kernel="convolutio")),  # type: ignore[arg-type]

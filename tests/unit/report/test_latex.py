@@ -15,6 +15,7 @@ import pytest
 from support.odd import SCRIPT, build, hostile, renamed, with_cells
 from support.samples import comparison
 from sweeprof.report.latex import TABLES, document, latex
+from sweeprof.report.latex_text import escaped
 from sweeprof.results.compare import Comparison
 from sweeprof.results.measurement import Measurement
 
@@ -109,6 +110,33 @@ ODD: list[Comparison] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a…b", r"a\ldots{}b"),
+        ("é ü ç İ ñ e\u0301", r"\'{e} \"{u} \c{c} \.{I} \~{n} \'{e}"),
+        ("αΩΛς Α", r"$\alpha$$\Omega$$\Lambda$$\varsigma$ A"),
+        ("≤ → ±", r"$\leq$ $\rightarrow$ $\pm$"),
+        ("💥", "(collision symbol)"),
+        ("Жук カ", "Zheuka ka"),
+        ("模型", "{[}6A21{]}{[}578B{]}"),
+        ("ｆｕｌｌ ½ a\u200db", "full 1/2 ab"),
+        ("[1, 2] *", "{[}1, 2{]} {*}"),
+    ],
+)
+def test_characters_outside_of_ascii_can_be_read(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+def test_every_character_of_unicode_is_written_in_ascii() -> None:
+    for character in map(chr, range(0x30000)):
+        assert re.fullmatch(r"[\x20-\x7e]*", escaped(character)), character
+        assert "U+" not in escaped(character)
+
+
+EVERY_KIND = "… é ệ ß Ω λ ς 模 💥 Ж カ שׁ ½ € ™ ≤ → ° \u0301 \x1b \ud800 { } % & # _ ^ ~ $ [ * \\ ` '' -- |"
+
+
 @pytest.mark.parametrize("odd", ODD, ids=["sample", "hostile", "tex", "ratios", "long"])
 def test_nothing_opens_that_is_not_closed(odd: Comparison) -> None:
     shown = latex(odd)
@@ -126,7 +154,11 @@ def test_nothing_opens_that_is_not_closed(odd: Comparison) -> None:
 @pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="pdflatex is not installed: apt install texlive-latex-recommended"
 )
-@pytest.mark.parametrize("odd", [*ODD, models(60)], ids=["sample", "hostile", "tex", "ratios", "long", "many models"])
+@pytest.mark.parametrize(
+    "odd",
+    [*ODD, models(60), renamed(EVERY_KIND, EVERY_KIND)],
+    ids=["sample", "hostile", "tex", "ratios", "long", "many models", "Unicode"],
+)
 def test_latex_makes_a_page_of_it(odd: Comparison, tmp_path: Path) -> None:
     (tmp_path / "comparison.tex").write_text(document(odd), encoding="utf-8")
     (tmp_path / f"{TABLES}.tex").write_text(latex(odd), encoding="utf-8")

@@ -91,7 +91,7 @@ class TestLatex:
 
     def test_every_special_character_is_escaped(self) -> None:
         assert escaped("a_b%&$#{}~^\\") == (r"a\_b\%\&\$\#\{\}\textasciitilde{}\textasciicircum{}\textbackslash{}")
-        assert escaped('–<>|"ü☃') == r"--\textless{}\textgreater{}\textbar{}{\char34}U+00FCU+2603"
+        assert escaped('–<>|"ü☃') == r"--\textless{}\textgreater{}\textbar{}{\char34}\"{u}(snowman)"
         assert escaped("-- [1] ''") == r"{-}{-} {[}1{]} {'}{'}"
 
     def test_it_is_well_formed_whatever_the_names(self) -> None:

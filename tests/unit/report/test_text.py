@@ -148,6 +148,23 @@ def test_csv_values_are_exact() -> None:
         assert found["reason"] == (row.reason or "")
 
 
+def test_columns_of_the_csv_have_different_names_whatever_an_axis_is_called() -> None:
+    names = ("status", "axis.status", "reason", "m/a", "size.model", "model", "qualifies")
+    point = {name: f"value of {name}" for name in names}
+    odd = build([point, {**point, "model": "b"}], {"m/a": ("s", "lower")}, [{"m/a": 1.0}, {"m/a": 2.0}])
+    odd = dataclasses.replace(odd, constraints=("m/a < 3 s",))
+    header = next(csv.reader(io.StringIO(csv_text(odd))))
+    assert len(set(header)) == len(header)
+    row = next(csv.DictReader(io.StringIO(csv_text(odd))))
+    assert (row["status"], row["axis.axis.status"], row["axis.status"]) == (
+        "ok",
+        "value of status",
+        "value of axis.status",
+    )
+    assert (row["axis.m/a"], row["m/a"], row["axis.qualifies"]) == ("value of m/a", "1.0", "value of qualifies")
+    assert (row["model"], row["size.model"]) == ("value of model", "value of size.model")
+
+
 @pytest.mark.parametrize("render", [csv_text, markdown, text])
 def test_missing_values_are_never_a_number(render: Callable[..., str]) -> None:
     missing = Measurement("latency/forward", "s", "lower", math.nan)

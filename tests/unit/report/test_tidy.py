@@ -96,6 +96,19 @@ def test_an_axis_that_is_called_like_a_column_keeps_apart() -> None:
     assert [(row["axis.metric"], row["metric"]) for row in read(measurements(odd))] == [("a", "m"), ("b", "m")]
 
 
+def test_axes_that_are_called_like_each_others_columns_keep_apart() -> None:
+    odd = build(
+        [{"status": "a", "axis.status": 1, "combination": 2}] * 2, {"m": ("s", "lower")}, [{"m": 1.0}, {"m": 2.0}]
+    )
+    row = read(measurements(odd))[0]
+    assert (row["axis.axis.status"], row["axis.status"], row["status"], row["axis.combination"]) == (
+        "a",
+        "1",
+        "ok",
+        "2",
+    )
+
+
 def test_rounds_are_one_row_each() -> None:
     own = Measurement(
         "m", "s", "lower", 2.0, rounds=(1.0, 3.0), round_numbers=(0, 2), paired=(1.5, 2.5), calibrated=(7.0, 8.0)

@@ -75,6 +75,8 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "newer": (with_value("schema_version", 99), "record schema 99 is newer than this sweeprof"),
     "huge integer": (with_value("observations.loops", 10**4000), "observations.loops: 1000"),
     "environment": (with_value("environment.versions", "banana"), "environment.versions: 'banana' is not an object"),
+    "settings": (with_value("environment.settings", "x"), "environment.settings: 'x' is not an object"),
+    "a setting": (with_value("environment.settings", None), "environment.settings: None is not an object"),
     "sample": (with_value("observations.samples", [0.1, "x"]), "observations: samples[1]: 'x' is not a finite number"),
     "no samples": (with_value("observations.samples", []), "observations: samples: tuple is not a list of at least"),
     "no observations": (with_value("observations", {}), "observations: dict is not complete: it has no 'first_step_s'"),

@@ -59,6 +59,13 @@ def test_the_comparison_has_a_row_per_combination_with_ratios_and_reasons() -> N
     assert slower["latency/forward vs baseline"].startswith("×1.90")
 
 
+def test_an_axis_that_is_called_like_another_column_is_in_the_table() -> None:
+    odd = build([{"status": "a"}, {"status": "b"}], {"m": ("s", "lower")}, [{"m": 1.0}, {"m": 2.0}])
+    made = combinations(odd)
+    rows = [dict(zip(made["columns"], row, strict=True)) for row in made["data"]]
+    assert [(row["axis.status"], row["status"]) for row in rows] == [("a", "ok"), ("b", "ok")]
+
+
 def test_a_table_that_is_too_long_says_where_the_rest_is() -> None:
     points = [{"batch_size": n} for n in range(MOST_ROWS + 3)]
     made = combinations(build(points, {"latency/forward": ("s", "lower")}, [{"latency/forward": 0.001}] * len(points)))
