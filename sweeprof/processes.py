@@ -113,6 +113,10 @@ class NoAnswer(WorkerError):
     """A child process did not answer in time."""
 
 
+class ProcessLost(WorkerError):
+    """A child process was killed or stopped by another process: the same request to a new one may succeed."""
+
+
 class Process(ABC):
     """The other side of a connection: a process that answers messages.
 
@@ -143,8 +147,13 @@ class Process(ABC):
         """End the process and everything in its process group, such as what a module has started while it was imported."""
 
     @abstractmethod
-    def _ending(self) -> str:
-        """Return how the process ended, as far as it is known."""
+    def _ending(self) -> WorkerError:
+        """Return the error that says how the process ended, as far as it is known."""
+
+    @property
+    def _name(self) -> str:
+        """Name of the process for messages, as ``fork server``."""
+        return self._module.rpartition(".")[2].removesuffix("_process").replace("_", " ")
 
     def fileno(self) -> int:
         """Return the descriptor of the connection, to be waited for."""
@@ -171,7 +180,7 @@ class Process(ABC):
         except TimeoutError:
             raise self._no_answer(timeout_s) from None
         except OSError as error:
-            raise WorkerError(f"{self._module} is gone: {error}") from error
+            raise ProcessLost(f"its {self._name} process is gone: {error}") from error
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the next message of the process, which must be complete within ``timeout_s``; raises like :meth:`ask`."""
@@ -180,7 +189,7 @@ class Process(ABC):
         except TimeoutError:
             raise self._no_answer(timeout_s) from None
         if message is None:
-            raise WorkerError(self._ending())
+            raise self._ending()
         return message
 
     def _no_answer(self, timeout_s: float | None) -> NoAnswer:
@@ -225,15 +234,15 @@ class Child(Process):
     def pid(self) -> int:
         return self._process.pid
 
-    def _ending(self) -> str:
+    def _ending(self) -> WorkerError:
         try:
             code = self._process.wait(CLOSING_S)
         except subprocess.TimeoutExpired:
-            return f"{self._module} closed its socket (see {self._log})"
+            return WorkerError(f"{self._module} closed its socket (see {self._log})")
         if code < 0:
-            name = self._module.rpartition(".")[2].removesuffix("_process").replace("_", " ")
-            return f"its {name} process was killed by {signal_name(-code)} (signal {-code})"
-        return f"{self._module} ended with code {code}: {tail_lines(self._log, 1) or 'no output'} (see {self._log})"
+            return ProcessLost(f"its {self._name} process was killed by {signal_name(-code)} (signal {-code})")
+        output = tail_lines(self._log, 1) or "no output"
+        return WorkerError(f"{self._module} ended with code {code}: {output} (see {self._log})")
 
     def kill(self) -> None:
         if not self.alive:
@@ -278,8 +287,10 @@ class Grandchild(Process):
     def alive(self) -> bool:
         return not self._connection.is_closed
 
-    def _ending(self) -> str:
-        return f"{self._module} ended: {tail_lines(self._log, 1) or 'no output'} (see {self._log})"
+    def _ending(self) -> WorkerError:
+        # An import that failed ends it before it has sent its process id.
+        kind = WorkerError if self._pid is None else ProcessLost
+        return kind(f"{self._module} ended: {tail_lines(self._log, 1) or 'no output'} (see {self._log})")
 
     def kill(self) -> None:
         if self._pid is not None and self.alive:

@@ -91,16 +91,21 @@ def guard_output() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Discard what is printed to a closed stream, as with ``>&-``; else the next file that is opened would be that stream."""
+    """Discard what is printed to a closed stream, as with ``>&-``."""
+    open_closed_descriptors()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
+
+
+def open_closed_descriptors() -> None:
+    """Open the descriptors of standard streams that are closed; else the next file that is opened would be that stream."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free: this one
             os.set_inheritable(opened, True)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
 
 
 def console(piped_width: int | None = None, file: IO[str] | None = None, **options: Any) -> SafeConsole:

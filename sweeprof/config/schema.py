@@ -391,13 +391,15 @@ class LimitSettings:
     timeout_s: float | None = _key(
         300,
         "Maximum duration of a trial; a longer trial gets the status timeout. null: no limit. If the process that started a trial "
-        "is itself stopped (SIGSTOP), both are killed 30 s after the limit; with null after 15 to 30 s.",
+        "is itself stopped (SIGSTOP) or killed, the trial is run once more after at most 8 s.",
         c.optional(c.number("time limit", "seconds", LONGEST_S, 0.001)),
         unit="s",
     )
     memory: int | str | None = _key(
         None,
-        "Memory that a trial may allocate after its start, such as 2GiB; beyond it the status is oom. null: no limit.",
+        "Memory that a trial and the processes that it starts may use after its start, such as 2GiB; beyond it the status is oom. "
+        "Shared memory counts once; memory of a device, mapped files and files in /dev/shm that no process maps do not count. "
+        "null: no limit.",
         c.optional(c.SIZE),
         unit="B",
     )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LONGEST_TAIL = 64 * 1024
 """Bytes that are read of the end of a log."""
+ROOM_BYTES = 256 * 1024
+"""A folder that cannot take a file of this size has no room for further records."""
 MOST_BYTES = 512 * 2**20
 """Of a file that is read at once: parsed it takes several times as much memory."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -56,6 +58,13 @@ def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     """Replace ``path`` by ``content``, likewise."""
     with replacing(path, durable) as file:
         file.write(content)
+
+
+def check_room(folder: Path) -> None:
+    """Raise ``OSError`` if ``folder`` has no room for further files: only writing one tells, as quotas and limits count as well."""
+    place = folder / "room"
+    write_bytes(place, bytes(ROOM_BYTES))
+    place.unlink()
 
 
 @contextmanager

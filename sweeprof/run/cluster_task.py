@@ -19,7 +19,6 @@ from sweeprof.results.environment import scheduler
 from sweeprof.results.files import is_full
 from sweeprof.run.locks import ENDING_S
 from sweeprof.run.reports import observed, title_of, write_artifacts
-from sweeprof.run.request import DISK_FULL
 from sweeprof.run.shard import run_shard
 from sweeprof.run.tracker_process import TrackerProcess
 from sweeprof.run.tracking_file import stored_tracker
@@ -48,6 +47,8 @@ def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
 
 NUMBERS = ("SWEEPROF_TASK", "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 REVOKED = 0
+EXIT_DISK_FULL = 74
+"""Exit code where nothing more can be written (EX_IOERR); the driver reads the note of the task."""
 EXIT_HELD = 75
 """Exit code where another task measures the same shard (EX_TEMPFAIL)."""
 
@@ -85,7 +86,7 @@ def main(arguments: list[str]) -> int:
             code, error = EXIT_HELD, HELD
     except OSError as failure:
         code, error = (
-            (DISK_FULL, "the disk is full") if is_full(failure) else (1, f"{type(failure).__name__}: {failure}")
+            (EXIT_DISK_FULL, "the disk is full") if is_full(failure) else (1, f"{type(failure).__name__}: {failure}")
         )
         print(error, file=sys.stderr)
     except Exception as failure:

@@ -38,22 +38,22 @@ from sweeprof.errors import WorkerError
 from sweeprof.measuring import interference
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.processes import (
-    LONGEST_WAIT_S,
     Child,
     Connection,
     Grandchild,
     NoAnswer,
+    ProcessLost,
     child_environment,
     die_with,
     inherited_connection,
     is_stopped,
 )
 from sweeprof.results.environment import look
-from sweeprof.results.files import is_full
 from sweeprof.results.record import Record
 from sweeprof.results.validation import validated
 from sweeprof.run.locks import work_lock
-from sweeprof.run.request import DISK_FULL, ProcessExit, Request
+from sweeprof.run.request import ProcessExit, Request
+from sweeprof.run.trial_watch import TrialWatch
 from sweeprof.run.worker import redirect_output, run_trial
 from sweeprof.tracebacks import described, formatted
 
@@ -61,6 +61,10 @@ PRELOAD_S = 600.0
 """An import that takes longer hangs."""
 GRACE_S = 30.0
 """How long a fork server may take to fork a child, and to answer when a trial's time limit has passed."""
+STOPPED_S = 4.0
+"""How often it is checked whether a fork server or its trial was stopped; one that is stopped twice in a row is replaced."""
+EXITING_S = 10.0
+"""How long what a trial has registered for the end of its process may take, after its record is written."""
 F_SETSIG = 10
 """fcntl(2): the signal that is sent when a descriptor becomes ready, instead of SIGIO; Python has no name for it."""
 MODULE = "sweeprof.run.fork_server"
@@ -141,7 +145,7 @@ class ForkServer:
             try:
                 left_s = max(0.0, self._deadline - time.monotonic())
                 ready = self._received(left_s, [self.pid])
-            except NoAnswer:
+            except (NoAnswer, ProcessLost):
                 self._process.kill()
                 self._process.close()
                 raise
@@ -162,7 +166,8 @@ class ForkServer:
         """Run the trial in a fresh child and wait for its end; raises like :meth:`wait_until_ready`, which comes first."""
         self.wait_until_ready()
         try:
-            worker: int = self._process.ask(asdict(request), GRACE_S)["worker"]
+            self._process.send(asdict(request), GRACE_S)
+            worker: int = self._received(GRACE_S, [self.pid])["worker"]
             try:
                 return self._exit(request, worker)
             except WorkerError:
@@ -171,37 +176,38 @@ class ForkServer:
                 ):  # what the trial had started, which its fork server can no longer end
                     os.killpg(worker, signal.SIGKILL)
                 raise
-        except NoAnswer:
+        except (NoAnswer, ProcessLost):
             self._process.kill()
             raise
 
     def _exit(self, request: Request, worker: int) -> ProcessExit:
         # The fork server ends a trial at its limit. One that says nothing for GRACE_S more does not work any longer.
         limit_s = None if request.timeout_s is None else request.timeout_s + GRACE_S
-        if request.interleaved is not None:  # its limit is that of all trials together, which the coordinator watches
-            return ProcessExit(**self._received(limit_s, [self.pid, worker]))
-        return ProcessExit(**self._received(limit_s, [self.pid] if limit_s is None else []))
+        return ProcessExit(**self._received(limit_s, [self.pid, worker]))
 
     def _received(self, limit_s: float | None, watched: Sequence[int]) -> dict[str, Any]:
         """Return the next message of the fork server.
 
         Raises:
-            NoAnswer: nothing came within ``limit_s``, or one of the processes ``watched`` stays stopped.
+            NoAnswer: nothing came within ``limit_s``, or the process of the trial, one of ``watched``, stays stopped.
+            ProcessLost: the fork server was killed, or stays stopped.
         """
         end = math.inf if limit_s is None else time.monotonic() + limit_s
         stopped = set[int]()
         while True:
             left_s = max(0.0, end - time.monotonic())
             try:
-                return self._process.receive(min(left_s, GRACE_S / 2) if watched else left_s)
+                return self._process.receive(min(left_s, STOPPED_S))
             except NoAnswer:
                 if time.monotonic() >= end:
                     raise NoAnswer(f"the fork server did not answer within {limit_s:.4g} s; it was replaced") from None
             # Twice in a row: where all processes were stopped and continue, this one may be the first that does.
             before, stopped = stopped, {pid for pid in watched if is_stopped(pid)}
             if both := before & stopped:
-                which = "the fork server" if self.pid in both else "the process of the trial"
-                raise NoAnswer(f"{which} was stopped (SIGSTOP) for more than {GRACE_S / 2:g} s; it was replaced")
+                ending = f"was stopped (SIGSTOP) for more than {STOPPED_S:g} s; it was replaced"
+                if self.pid in both:
+                    raise ProcessLost(f"the fork server {ending}")
+                raise NoAnswer(f"the process of the trial {ending}")
 
     def close(self) -> None:
         """End the fork server and whatever it runs."""
@@ -246,7 +252,7 @@ def serve(
             os.setpgid(child, child)
         with suppress(OSError):  # the shard is gone, as _wait will see
             connection.send({"worker": child})
-        end = _wait(child, request.timeout_s, connection)
+        end = _wait(child, request, connection)
         _end_strays(own)
         if end is None:
             return
@@ -312,28 +318,31 @@ def _run_worker(request: Request, connection: Connection, server: int) -> None:
             redirect_output(Path(request.log))
             run_trial(request)
             code = 0
-    except OSError as error:
-        code = DISK_FULL if is_full(error) else 1
-        print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     except BaseException as error:
         print(f"worker: {described(error)}", file=sys.stderr, flush=True)
     finally:
         with suppress(BaseException):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+            signal.setitimer(signal.ITIMER_REAL, EXITING_S)
             atexit._run_exitfuncs()  # what the trial did register: AutoGraph's files, for one, are removed so
         os._exit(code)  # without the fork server's own clean-up
 
 
-def _wait(child: int, timeout_s: float | None, connection: Connection) -> ProcessExit | None:
+def _wait(child: int, request: Request, connection: Connection) -> ProcessExit | None:
     """Return how the child ended; None if the shard went away, and the child was ended for it."""
+    watch = TrialWatch(request.memory, Path(request.log))
+    excess: int | None = None
     handle = os.pidfd_open(child)
     try:
         waiter = select.poll()
         waiter.register(handle, select.POLLIN)
         waiter.register(connection.socket, select.POLLIN | select.POLLHUP)
-        end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        end = math.inf if request.timeout_s is None else time.monotonic() + request.timeout_s
         ready: set[int] = set()
-        while not ready and (left_s := end - time.monotonic()) > 0:
-            ready = {descriptor for descriptor, _ in waiter.poll(min(left_s, LONGEST_WAIT_S) * 1000)}
+        while not ready and excess is None and (left_s := end - time.monotonic()) > 0:
+            ready = {descriptor for descriptor, _ in waiter.poll(min(left_s, watch.every_s) * 1000)}
+            excess = watch.excess()
     finally:
         os.close(handle)
     ended = handle in ready
@@ -341,7 +350,7 @@ def _wait(child: int, timeout_s: float | None, connection: Connection) -> Proces
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not ended and ready:
         return None
-    return ProcessExit(code, timed_out=not ended)
+    return ProcessExit(code, timed_out=not ended and excess is None, used_bytes=None if ended else excess)
 
 
 def _end_strays(own: Set[int]) -> None:

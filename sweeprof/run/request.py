@@ -8,9 +8,6 @@ from typing import Protocol
 
 from sweeprof.results.record import Json
 
-DISK_FULL = 74
-"""Exit code of a process that could not write its record."""
-
 
 @dataclass(frozen=True, slots=True)
 class Interleaved:
@@ -38,7 +35,7 @@ class Request:
     """The file for the output of the process."""
     timeout_s: float | None
     memory: int | None
-    """Bytes the process may allocate above its start."""
+    """Bytes that the process and its descendants may use above its start."""
     asked: float
     """``time.monotonic()`` when the shard asked for the process."""
     interleaved: Interleaved | None = None
@@ -56,6 +53,8 @@ class ProcessExit:
     code: int
     """Exit code; negative: the signal that ended it."""
     timed_out: bool = False
+    used_bytes: int | None = None
+    """Memory of its processes, if it was ended because that was above ``limits.memory``."""
 
 
 class Isolation(Protocol):

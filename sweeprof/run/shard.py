@@ -7,7 +7,6 @@ more.
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import statistics
@@ -26,9 +25,9 @@ from sweeprof.config.units import parse_size
 from sweeprof.errors import Damaged, WorkerError
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial, TrialGroup
-from sweeprof.processes import NoAnswer, signal_name
+from sweeprof.processes import NoAnswer, ProcessLost, signal_name
 from sweeprof.results.environment import capture, oom_kills
-from sweeprof.results.files import tail_lines
+from sweeprof.results.files import check_room, tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
 from sweeprof.run.budget import Budget
 from sweeprof.run.devices import HostSlot, HostSlots, host_slots
@@ -38,9 +37,10 @@ from sweeprof.run.live_reports import LiveReports
 from sweeprof.run.locks import Holder, OnWait, exclusive_lock, host_lock, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.reports import prepare_reports
-from sweeprof.run.request import DISK_FULL, Isolation, ProcessExit, Request
+from sweeprof.run.request import Isolation, ProcessExit, Request
 from sweeprof.run.search import Outcomes, Search, measured_plan
 from sweeprof.run.sequential import SequentialRounds
+from sweeprof.run.trial_watch import excess_reason
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder
 
@@ -119,6 +119,8 @@ class _Shard:
     _combinations: dict[str, Combination] = field(init=False)
     _timed_out: set[tuple[str, bool]] = field(init=False, default_factory=set)
     """Combinations of which a trial reached its time limit, and whether its pass is exclusive."""
+    _lost: set[Trial] = field(init=False, default_factory=set)
+    """Trials whose fork server was killed or stopped, perhaps by another trial; each is run once more."""
     _is_ending: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -233,6 +235,11 @@ class _Shard:
             else:
                 with self.pool.slot() as slot:
                     self._run_trial(slot, taken, trials[0])
+            # One after the other, also if they were interleaved: a trial that kills the fork servers of the others is then alone.
+            for trial in [trial for trial in trials if trial in self._lost]:
+                with self.pool.slot() as slot:
+                    self._run_trial(slot, taken, trial)
+                self._lost.discard(trial)
 
     def _on_wait(self, trial: Trial) -> OnWait:
         """Return what notes that a trial waits for other sweeps."""
@@ -312,7 +319,8 @@ class _Shard:
 
     def _run_trial(self, slot: Isolation, host: HostSlot, trial: Trial) -> None:
         record = self._record(slot, host.noted(self._blank(trial)), host)
-        self._end(trial, record)
+        if record is not None:
+            self._end(trial, record)
 
     def _end(self, trial: Trial, record: Record) -> None:
         """Write the event of a trial's end, and stop the sweep if it failed and ``fail_fast`` is set."""
@@ -333,9 +341,16 @@ class _Shard:
             self.plan, combination, trial, "crashed", "ended without leaving a record", environment
         )
 
-    def _record(self, slot: Isolation, blank: Record, host: HostSlot) -> Record:
-        """Run one trial and return its record: the worker's own, or one made here from the way its process ended."""
-        log = self.folder.log_path(Trial(blank.combination_id, blank.pass_name, blank.round))
+    def _record(self, slot: Isolation, blank: Record, host: HostSlot) -> Record | None:
+        """Run one trial and return its record: the worker's own, or one made here from the way its process ended.
+
+        None if its fork server was killed or stopped for the first time: the trial is run once more.
+
+        Raises:
+            OSError: nothing more can be written into the folder.
+        """
+        trial = Trial(blank.combination_id, blank.pass_name, blank.round)
+        log = self.folder.log_path(trial)
         path = self.folder.records / blank.file_name
         limits, kills, asked = self.plan.limits, oom_kills(), time.monotonic()
         request = Request(
@@ -356,19 +371,21 @@ class _Shard:
             if path.exists():  # it was complete before whatever happened
                 return self._written(path, blank)
             time.sleep(KILLED_TOGETHER_S)
+            if isinstance(error, ProcessLost) and trial not in self._lost:
+                self._lost.add(trial)
+                return None
             status: Status = "timeout" if isinstance(error, NoAnswer) else "lost"
             return self._keep(replace(blank, status=status, reason=str(error), wall_s=time.monotonic() - asked))
-        if end.code == DISK_FULL:
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for the record of a trial", str(path))
         if path.exists():  # also of a process that was killed after it had written it
             if log.exists() and log.stat().st_size == 0:
                 log.unlink()
             return self._written(path, blank)
+        check_room(self.folder.path)  # the process may have been unable to write its record
         if end.code == -signal.SIGKILL and not end.timed_out:
             time.sleep(KILLED_TOGETHER_S)
         if end.timed_out:
             self._timed_out.add((blank.combination_id, blank.pass_name in exclusive_passes()))
-        status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, tail_lines(log, 1))
+        status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, tail_lines(log, 1), request.memory)
         wall_s, trace = time.monotonic() - asked, tail_lines(log, 50)
         return self._keep(replace(blank, status=status, reason=reason, wall_s=wall_s, traceback=trace))
 
@@ -392,8 +409,12 @@ def _step_s(record: Record) -> float | None:
     return statistics.median(samples) if record.status == "ok" and samples else None
 
 
-def _failure(end: ProcessExit, timeout_s: float | None, oom_kill: bool, output: str | None) -> tuple[Status, str]:
+def _failure(
+    end: ProcessExit, timeout_s: float | None, oom_kill: bool, output: str | None, memory: int | None = None
+) -> tuple[Status, str]:
     """Return status and reason of a process that left no record; ``output`` is its last line."""
+    if end.used_bytes is not None and memory is not None:
+        return "oom", excess_reason(end.used_bytes, memory)
     if end.timed_out:
         return (
             "timeout",

@@ -25,8 +25,19 @@ from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.run.interleave import Participant, joined
 from sweeprof.run.request import Request
+from sweeprof.run.trial_watch import excess_reason, shared_bytes
+from sweeprof.terminal import open_closed_descriptors
 from sweeprof.text import LONGEST_TRACEBACK, stored
 from sweeprof.tracebacks import described, formatted, location_of, original
+
+LIMITS = (
+    resource.RLIMIT_FSIZE,
+    resource.RLIMIT_NOFILE,
+    resource.RLIMIT_AS,
+    resource.RLIMIT_DATA,
+    resource.RLIMIT_STACK,
+)
+"""Limits that can keep a record from being written."""
 
 
 def run_trial(request: Request) -> None:
@@ -47,6 +58,7 @@ def _run(request: Request, participant: Participant | None) -> None:
     reason: str | None = None
     trace: str | None = None
     location: str | None = None
+    before = _ProcessState()
     try:
         if request.memory is not None:
             _limit_memory(request.memory)
@@ -55,6 +67,8 @@ def _run(request: Request, participant: Participant | None) -> None:
         profiler.session.participant = participant
         seen = profiler.run(blank.pass_name)
         observations = _observations(seen)
+        if request.memory is not None and shared_bytes() > request.memory:  # before the fork server has seen it
+            raise MemoryError(excess_reason(shared_bytes(), request.memory))
         for name, content in getattr(seen, "files", {}).items():
             write_bytes(Path(request.records).parent / "artifacts" / blank.combination_id / name, content)
         warnings += getattr(seen, "warnings", ())
@@ -72,6 +86,7 @@ def _run(request: Request, participant: Participant | None) -> None:
         own |= {"measure": own["measure"] - participant.waited_s, "wait": participant.waited_s}
     others, disturbed = interference.observed()
     deviating = warnings_of(profiler.session.settings.deviations) if profiler else ()
+    before.restore()
     replace(
         blank,
         status=status,
@@ -85,6 +100,29 @@ def _run(request: Request, participant: Participant | None) -> None:
         costs={**costs, **own},
         environment={**blank.environment, "load": load(), **_settings(blank, profiler), **others},
     ).write(Path(request.records))
+
+
+class _ProcessState:
+    """What a model may change in its process, and would keep the record from being written."""
+
+    def __init__(self) -> None:
+        self._limits = {which: resource.getrlimit(which)[0] for which in LIMITS}
+        self._umask = os.umask(0o022)
+        os.umask(self._umask)
+
+    def restore(self) -> None:
+        """Restore the mask of new files and the standard streams, and the limits as far as the model left that possible."""
+        for which, before in self._limits.items():
+            hard = resource.getrlimit(which)[1]
+            if before == resource.RLIM_INFINITY:
+                soft = hard
+            elif hard == resource.RLIM_INFINITY:
+                soft = before
+            else:
+                soft = min(before, hard)
+            resource.setrlimit(which, (soft, hard))
+        os.umask(self._umask)
+        open_closed_descriptors()
 
 
 class Interference:

@@ -269,10 +269,11 @@ def model(who, **arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit_s", [1.0, None])
-def test_a_participant_or_its_fork_server_that_is_stopped_times_out_and_the_other_does_not(
+def test_a_participant_or_its_fork_server_that_is_stopped_ends_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float | None
 ) -> None:
     monkeypatch.setattr(fork_server, "GRACE_S", 0.8)
+    monkeypatch.setattr(fork_server, "STOPPED_S", 0.4)
     (tmp_path / "stopping_model.py").write_text(STOPPING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     plan = duel_plan({"a": {}, "trial": {}, "server": {"on_step": "hang"}}, timeout_s=limit_s)
@@ -283,7 +284,7 @@ def test_a_participant_or_its_fork_server_that_is_stopped_times_out_and_the_othe
     assert {name: record.status for name, record in found.items()} == {
         "a0": "ok",
         "trial0": "timeout",
-        "server0": "timeout",
+        "server0": "lost",
     }, {name: record.reason for name, record in found.items()}
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
 import signal
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record, read_records
-from sweeprof.run import fork_server, locks, shard
+from sweeprof.run import fork_server, locks, shard, trial_watch
 from sweeprof.run.request import ProcessExit
 from sweeprof.run.shard import run_shard
 
@@ -135,20 +138,215 @@ def model(**_):
 """
 
 
-def test_a_stopped_fork_server_is_a_timeout_and_the_next_trial_has_a_new_one(
+def test_a_trial_that_stops_its_fork_server_twice_is_lost_and_the_next_has_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_server, "GRACE_S", 0.5)
+    monkeypatch.setattr(fork_server, "STOPPED_S", 0.1)
     (tmp_path / "stopping_server.py").write_text(STOPPING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    plan = fake_plan({"stops": {}, "fine": {}}, ["quality"], "fork", {"timeout_s": 0.5})
+    plan = fake_plan({"stops": {}, "fine": {}}, ["quality"], "fork", {"timeout_s": 60})
     plan.combinations[0].config["model"]["fake"]["_target_"] = "stopping_server.model"
     found = run(tmp_path, plan)
     assert {key: (record.status, record.reason) for key, record in found.items()} == {
-        "cstops/quality-0": ("timeout", "the fork server did not answer within 1 s; it was replaced"),
+        "cstops/quality-0": ("lost", "the fork server was stopped (SIGSTOP) for more than 0.1 s; it was replaced"),
         "cfine/quality-0": ("ok", None),
     }
     assert psutil.Process().children() == []
+
+
+HOSTILE = """
+import os, pathlib, resource, signal, subprocess, sys, threading, time
+from sweeprof.backends.fake import FakeModel
+
+def kill_the_group_of_the_fork_server():
+    os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
+
+def clear_everything():
+    os.environ.clear()
+    os.umask(0o777)
+    os.chdir("/")
+    os.nice(5)
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+
+def model(do, flag="", **arguments):
+    if do.isdigit():
+        os._exit(int(do))
+    elif do == "kill server":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    elif do == "kill server once" and not os.path.exists(flag):
+        pathlib.Path(flag).touch()
+        kill_the_group_of_the_fork_server()
+        time.sleep(60)
+    elif do == "stop server once" and not os.path.exists(flag):
+        pathlib.Path(flag).touch()
+        os.kill(os.getppid(), signal.SIGSTOP)
+        time.sleep(60)
+    elif do == "no file":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    elif do == "no descriptor":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    elif do == "no file at all":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    elif do == "no streams":
+        os.closerange(0, 3)
+    elif do == "no settings":
+        clear_everything()
+    elif do == "exit hangs":
+        import atexit
+        atexit.register(time.sleep, 600)
+        threading.Thread(target=time.sleep, args=(600,)).start()
+    elif do == "prints":
+        os.write(2, b"begin")
+        for _ in range(40):
+            os.write(2, b"x" * (1 << 20))
+        time.sleep(0.5)
+        os.write(2, b"end")
+        os._exit(9)
+    return FakeModel(**arguments)
+"""
+
+
+def hostile_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviours: Sequence[str]) -> Plan:
+    """A plan of a combination for each behaviour and, between them, combinations that behave well."""
+    (tmp_path / "hostile_process.py").write_text(HOSTILE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    models: dict[str, dict[str, Any]] = {}
+    for behaviour in behaviours:
+        label = behaviour.replace(" ", "")
+        models[label], models[f"{label}next"] = {"do": behaviour, "flag": str(tmp_path / f"flag{label}")}, {}
+    plan = fake_plan(models, ["quality"], "fork", {"timeout_s": 60})
+    for combination in plan.combinations:
+        node = combination.config["model"]["fake"]
+        if "do" in node:
+            node["_target_"] = "hostile_process.model"
+    return plan
+
+
+def outcomes(records: dict[str, Record]) -> tuple[dict[str, tuple[str, str | None]], set[str]]:
+    """The outcomes of the hostile combinations, and the statuses of the others."""
+    names = {key.removeprefix("c").removesuffix("/quality-0"): (r.status, r.reason) for key, r in records.items()}
+    others: set[str] = {status for name, (status, _) in names.items() if name.endswith("next")}
+    return {name: found for name, found in names.items() if not name.endswith("next")}, others
+
+
+def test_no_exit_code_of_a_trial_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = ["74", "0", "1", "2", "75", "120", "130", "137", "255"]
+    found, others = outcomes(run(tmp_path, hostile_plan(tmp_path, monkeypatch, codes)))
+    assert found == {code: ("crashed", f"exited with code {code} without leaving a record") for code in codes}
+    assert others == {"ok"}
+
+
+def test_what_a_model_sets_for_its_process_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harmless = ["no file", "no descriptor", "no streams", "no settings"]
+    plan = hostile_plan(tmp_path, monkeypatch, [*harmless, "no file at all"])
+    found, others = outcomes(run(tmp_path, plan))
+    assert found.pop("nofileatall") == ("crashed", "killed by SIGXFSZ (signal 25)")
+    assert found == {name.replace(" ", ""): ("ok", None) for name in harmless}
+    assert others == {"ok"}
+    assert (tmp_path / "sweep/records/cnosettings/quality-r0.json").stat().st_mode & 0o400
+
+
+@pytest.mark.slow
+def test_what_a_trial_has_registered_for_its_end_cannot_keep_the_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+    found, others = outcomes(run(tmp_path, hostile_plan(tmp_path, monkeypatch, ["exit hangs"])))
+    assert (found, others) == ({"exithangs": ("ok", None)}, {"ok"})
+    assert time.monotonic() - began < 3 * fork_server.EXITING_S
+
+
+@pytest.mark.parametrize("way", ["kill server once", "stop server once"])
+def test_a_trial_whose_fork_server_was_killed_or_stopped_is_run_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(fork_server, "STOPPED_S", 0.1)
+    found, others = outcomes(run(tmp_path, hostile_plan(tmp_path, monkeypatch, [way])))
+    assert (set(found.values()), others) == ({("ok", None)}, {"ok"})
+
+
+def test_a_trial_that_kills_its_fork_server_each_time_is_lost_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, others = outcomes(run(tmp_path, hostile_plan(tmp_path, monkeypatch, ["kill server"])))
+    assert found == {"killserver": ("lost", "its fork server process was killed by SIGKILL (signal 9)")}
+    assert others == {"ok"}
+    assert psutil.Process().children() == []
+
+
+def test_a_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_watch, "MOST_LOG", 10 << 20)
+    monkeypatch.setattr(trial_watch, "KEPT_OF_LOG", 1000)
+    log = tmp_path / "log"
+    log.write_bytes(b"begin" + b"x" * (11 << 20) + b"end")
+    with log.open("ab") as output:
+        assert trial_watch.TrialWatch(None, log).excess() is None
+        output.write(b", and more")
+    content = log.read_bytes()
+    assert content.startswith("… of 11,534,344 bytes the last 1,000:\n".encode())
+    assert content.endswith(b"xend, and more")
+    assert len(content) < 1100
+
+
+def test_a_crash_on_a_disk_with_room_is_not_the_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of this process itself, which is the sweep's, ends the sweep."""
+    plan = hostile_plan(tmp_path, monkeypatch, ["74"])
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            run_shard(folder, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+SHARING = """
+import mmap, os, subprocess, sys, time
+from multiprocessing import shared_memory
+from sweeprof.backends.fake import FakeModel
+
+def touch(memory, size):
+    for start in range(0, size, 4096):
+        memory[start] = 1
+
+def model(how, size, **arguments):
+    if how == "mmap":
+        FakeModel.kept = mmap.mmap(-1, size)
+        touch(FakeModel.kept, size)
+    elif how == "shared_memory":
+        FakeModel.kept = shared_memory.SharedMemory(create=True, size=size)
+        FakeModel.kept.unlink()
+        touch(FakeModel.kept.buf, size)
+    elif how == "child":
+        command = f"kept = bytearray({size}); import time; time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", command])
+        time.sleep(5)
+    elif how == "forks":  # which share the pages of one parent
+        kept = bytearray(os.urandom(1 << 20)) * (size >> 20)
+        for _ in range(4):
+            if os.fork() == 0:
+                time.sleep(600)
+        time.sleep(0.5)
+    return FakeModel(**arguments)
+"""
+
+
+@pytest.mark.parametrize("how", ["mmap", "shared_memory", "child", "forks"])
+@pytest.mark.parametrize(("mebibytes", "status"), [(192, "oom"), (64, "ok")])
+def test_a_memory_limit_counts_shared_memory_and_child_processes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, mebibytes: int, status: str
+) -> None:
+    (tmp_path / "sharing.py").write_text(SHARING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    plan = fake_plan({"shares": {"how": how, "size": mebibytes << 20}}, ["quality"], "fork", {"memory": "128MiB"})
+    plan.combinations[0].config["model"]["fake"]["_target_"] = "sharing.model"
+    (record,) = run(tmp_path, plan).values()
+    assert record.status == status, record.reason
+    if how in ("mmap", "shared_memory") and status == "oom":
+        assert "more than limits.memory (128 MiB)" in str(record.reason)
 
 
 def test_a_memory_limit(tmp_path: Path) -> None:
