@@ -227,12 +227,6 @@ class MetricSettings:
         "Reaction to an operator without a formula: error, warn, or ignore (counts are then lower bounds).",
         c.choice("reaction to an operator without a formula", ("error", "warn", "ignore")),
     )
-    reuse_counts: bool = _key(
-        True,
-        "true: the counts of a block are copied to equal blocks that are called with equal shapes, if that is safe; false: each of "
-        "them is counted.",
-        c.BOOLEAN,
-    )
     mode: str = _key(
         "inference",
         "The mode of a sweep with this metric set, unless the key mode is set; only in its file.",

@@ -87,7 +87,6 @@ class Profiler(Displayed):
         include: ModulePatterns = (),
         exclude: ModulePatterns = (),
         strict: Strict = "warn",
-        reuse_counts: bool = True,
         mode: Mode = "inference",
         optimizer: str | Callable[..., object] = "sgd",
         loss: str | Callable[..., object] = "mean",
@@ -116,7 +115,6 @@ class Profiler(Displayed):
             include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
             exclude: neither count nor time these modules and what is inside them, likewise.
             strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
-            reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
             mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
                 (``generation``).
             optimizer: for training steps: a name, or a function from the parameters to an optimizer.
@@ -164,8 +162,6 @@ class Profiler(Displayed):
             units=units,
         )
         session.check()
-        if not reuse_counts:
-            session.formulas = session.formulas.without_reuse()
         if quality:
             session.output_scores = partial(scores_of, quality, session.device_name(), data)
         self._set_up(session, Progress(progress, verbose), quality)
@@ -213,8 +209,6 @@ class Profiler(Displayed):
             ),
             Progress(is_shown=False),
         )
-        if not metrics.get("reuse_counts", True):
-            profiler.session.formulas = profiler.session.formulas.without_reuse()
         return profiler
 
     @property
@@ -765,7 +759,6 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     include: ModulePatterns = (),
     exclude: ModulePatterns = (),
     strict: Strict = "warn",
-    reuse_counts: bool = True,
     backend: str | Backend = "auto",
     device: str | None = None,
     forward: Callable[..., object] | None = None,
@@ -794,7 +787,6 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
         exclude: neither count nor time these modules and what is inside them, likewise.
         strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
-        reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
         backend: name or object; ``auto`` takes the framework of the model.
         device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
         forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
@@ -834,7 +826,6 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         include=include,
         exclude=exclude,
         strict=strict,
-        reuse_counts=reuse_counts,
         mode=mode or "inference",
         optimizer=optimizer,
         loss=loss,

@@ -42,24 +42,8 @@ class ModuleCall:
     outputs: TensorShapes = NO_TENSORS
     counted: Cost | None = None
     """The cost by a formula of the module's type, which replaces that of its operators."""
-    source: ModuleCall | None = None
-    """The equal call whose counts these are; None if this one was run."""
     row: int | None = None
     """Index of its row, once the table is made."""
-
-    def copy(self, other: ModuleCall) -> None:
-        """Take over all counts of an equal call."""
-        self.source = other
-        self.children = other.children
-        self.operators = other.operators
-        self.inputs, self.outputs = other.inputs, other.outputs
-        self.uncovered = other.uncovered
-
-    def at(self, path: str, module: torch.nn.Module, parent: ModuleCall) -> ModuleCall:
-        """Return an equal call of another module."""
-        made = ModuleCall(module, path, parent)
-        made.copy(self)
-        return made
 
 
 def described(tree: object) -> TensorShapes:
@@ -86,8 +70,6 @@ class CallSites:
         self.outside = ModuleCall(None, OUTSIDE, None, OUTSIDE in self.excluded)
         self.calls: list[ModuleCall] = []
         self.current = self.outside
-        self.marks = 0
-        """How often something happened for which a call that runs cannot be reused."""
         self._formulas = formulas
         self._formula_of: dict[type, Formula | None] = {}
         self._timeline: list[tuple[int, str]] | None = None
@@ -116,7 +98,6 @@ class CallSites:
         call = self.called(module, args, kwargs)
         outputs = self.run(call, forward, args, kwargs)
         if formula is not None and not call.is_excluded:
-            self.marks += 1
             call.counted = cost_by_formula(formula, module, (*args, *kwargs.values()), outputs)
         return outputs
 
@@ -213,14 +194,9 @@ class CallSites:
 class _Alive(weakref.ref[torch.UntypedStorage]):
     """A reference to a storage that knows what to subtract when it is gone."""
 
-    __slots__ = ("key", "nbytes", "number")
+    __slots__ = ("key", "nbytes")
     key: int
     nbytes: int
-    number: int
-
-
-Peak = tuple[int, str]
-"""Bytes, and the path of the layer that ran."""
 
 
 class LiveBytes:
@@ -238,8 +214,8 @@ class LiveBytes:
         # By address, which storages made later may have if these did not stay: a forward may replace a buffer.
         self._excluded = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in excluded}
         self._alive: dict[int, _Alive] = {}
-        self.live = self.made = 0
-        """Bytes alive now, and storages seen so far."""
+        self.live = 0
+        """Bytes alive now."""
         self._peak = 0
         self._peak_at = where()
 
@@ -258,8 +234,6 @@ class LiveBytes:
         reference = _Alive(storage, self._gone)
         reference.key = key
         reference.nbytes = storage.nbytes()
-        reference.number = self.made
-        self.made += 1
         self._alive[key] = reference
         self.live += reference.nbytes
         if self.live > self._peak:
@@ -273,29 +247,6 @@ class LiveBytes:
     def _gone(self, reference: _Alive) -> None:
         self.live -= reference.nbytes
         self._alive.pop(reference.key, None)
-
-    def begin(self) -> Peak:
-        """Begin to look for the peak of a part of the forward; returns the peak so far, for :meth:`end`."""
-        before = self._peak, self._peak_at
-        self._peak, self._peak_at = self.live, self._where()
-        return before
-
-    def end(self, before: Peak) -> Peak:
-        """Return the peak since :meth:`begin`."""
-        peak = self._peak, self._peak_at
-        if before[0] >= peak[0]:
-            self._peak, self._peak_at = before
-        return peak
-
-    def reach(self, more: int, path: str) -> None:
-        """Note that a part of the forward, which is not run, would need so many bytes more at a time."""
-        if self.live + more > self._peak:
-            self._peak, self._peak_at = self.live + more, path
-
-    def made_since(self, storage: torch.UntypedStorage, made: int) -> bool:
-        """True if the storage was seen when ``made`` others had been, or later, and has still the same size."""
-        reference = self._alive.get(storage._cdata)
-        return reference is not None and reference.number >= made and reference.nbytes == storage.nbytes()
 
     def result(self, input_bytes: int) -> Liveness:
         """The peak so far."""

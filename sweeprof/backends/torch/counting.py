@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -48,17 +47,23 @@ from sweeprof.backends.torch.model import (
     on_device,
 )
 from sweeprof.backends.torch.private import below_autograd
-from sweeprof.backends.torch.repeats import PLAIN_TENSORS, Kind, ReusingCallSites, Structure
-from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
+from sweeprof.backends.torch.state import (
+    MASK,
+    ORIGINAL,
+    children_of,
+    modules_of,
+    tensors_among,
+    unchanged,
+)
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
-from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, summed
+from sweeprof.counting.parameters import NO_WEIGHTS, Variable, summed
 from sweeprof.counting.selection import outermost
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
-from sweeprof.results.layers import LayerRow, LayerTable, Weights, repeated_row
+from sweeprof.results.layers import LayerRow, LayerTable, Weights
 from sweeprof.results.operators import OwnCounts
 from sweeprof.text import stored
 from sweeprof.tracebacks import first_line
@@ -77,80 +82,15 @@ class ModuleWeights:
 
 
 def inventory(
-    modules: Mapping[torch.nn.Module, Sequence[str]],
-    sizes: Mapping[torch.nn.Module, Mapping[str, float]],
-    structure: Structure | None = None,
+    modules: Mapping[torch.nn.Module, Sequence[str]], sizes: Mapping[torch.nn.Module, Mapping[str, float]]
 ) -> ModuleWeights:
-    """The weights of every module.
+    """The weights of every module; a tensor that several hold counts once, with the first of them and in each subtree.
 
     Args:
         modules: a root and everything below it, parents first, each with the paths under which it is held.
         sizes: bytes per element by parameter name, of modules that declare them.
-        structure: of the same modules, where it is known.
     """
-    if structure is not None and not sizes and not _differ_within_kinds(structure):
-        return _by_kind(modules, structure.kinds)
-    return _by_tensor({module: _tensors(module, sizes.get(module, {})) for module in modules})
-
-
-def _differ_within_kinds(structure: Structure) -> bool:
-    """Return True unless it is certain that modules of one kind have equal weights.
-
-    For that, every module and the memory of every tensor must have one place in the model, and no parameter may have a mask.
-    """
-    tensors = structure.tensors
-    if not structure.is_tree or structure.has_masks:
-        return True
-    if any(_may_be_packed(kind.__module__) for kind in set(map(type, structure.paths))):
-        return True
-    if not PLAIN_TENSORS.issuperset(map(type, tensors)) or not _STRIDED.issuperset(map(_layout, tensors)):
-        return True
-    return len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
-
-
-_STRIDED = frozenset({torch.strided})
-_layout = attrgetter("layout")
-
-
-def _by_kind(modules: Mapping[torch.nn.Module, Sequence[str]], kinds: Mapping[torch.nn.Module, Kind]) -> ModuleWeights:
-    """Return the weights if nothing is shared, each kind of module added up once."""
-    own: dict[torch.nn.Module, Weights] = {}
-    subtree: dict[torch.nn.Module, Weights] = {}
-    known: dict[Kind, tuple[Weights, Weights]] = {}
-    for module in reversed(list(modules)):  # children come after their parents
-        kind = kinds.get(module)
-        found = None if kind is None else known.get(kind)
-        if found is None:
-            mine = _plain_weights(module) if module._parameters or module._buffers else NO_WEIGHTS
-            children = children_of(module) if module._modules else ()
-            found = mine, added([mine, *(subtree[child] for child in children)]) if children else mine
-            if kind is not None:
-                known[kind] = found
-        own[module], subtree[module] = found
-    return ModuleWeights(own, subtree)
-
-
-def _plain_weights(module: torch.nn.Module) -> Weights:
-    """Return a module's own weights if its tensors are plain and not shared."""
-    params = trainable = params_bytes = buffers = buffers_bytes = 0
-    dtypes: dict[str, int] = {}
-    for parameter in module._parameters.values():
-        if parameter is not None:
-            elements, dtype = parameter.numel(), dtype_name(parameter.dtype)
-            params += elements
-            params_bytes += elements * parameter.itemsize
-            dtypes[dtype] = dtypes.get(dtype, 0) + elements
-            if parameter.requires_grad:
-                trainable += elements
-    for name, buffer in module._buffers.items():
-        if buffer is not None and name not in module._non_persistent_buffers_set:
-            buffers += buffer.numel()
-            buffers_bytes += buffer.numel() * buffer.itemsize
-    return Weights(params, trainable, params_bytes, buffers, buffers_bytes, dtypes)
-
-
-def _by_tensor(held: Mapping[torch.nn.Module, Sequence[Variable]]) -> ModuleWeights:
-    """Return the weights if tensors or modules may be shared: each counts once, with its first module and in each subtree."""
+    held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
     before: set[Hashable] = set()
     own: dict[torch.nn.Module, Weights] = {}
     for module, tensors in held.items():
@@ -278,19 +218,16 @@ def _sizes(value: object) -> tuple[int, ...]:
     return tuple(sizes) if set(map(type, sizes)) <= {int} else ()
 
 
-def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[LayerRow, ...]:
+def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
     kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
-    # With a selection, only one of two equal blocks may be excluded.
-    weights = inventory(kept, declared, None if sites.excluded else structure)
+    weights = inventory(kept, declared)
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
     times: dict[str, int] = {}
     rows: list[LayerRow] = []
-    owns: list[Weights] = []
-    layers: dict[Kind, _Layer] = {}
 
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         call.row = len(rows)
@@ -300,22 +237,7 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
             around = around.parent
         parent = None if around is None else around.row
         subtree = weights.subtree.get(module)
-        owns.append(own)
-        kind = None if structure is None else structure.kinds.get(module)
-        if kind is not None and structure is not None and structure.differs(module):
-            kind = None
-        if call.source is not None and kind is not None:
-            source = call.source.row
-            assert source is not None
-            if owns[source] is own and rows[source].subtree is subtree:
-                rows.append(repeated_row(rows[source], call.path, _depth(call.path), index, parent))
-                return
-        layer = None if kind is None else layers.get(kind)
-        if layer is None:
-            layer = _layer_of(module)
-            if kind is not None:
-                layers[kind] = layer
-        rows.append(_row(call, layer, own, subtree, index, parent))
+        rows.append(_row(call, _layer_of(module), own, subtree, index, parent))
 
     entered: set[str] = set()
     for call in sites.calls:
@@ -449,7 +371,7 @@ def count_layers(
         def for_real(gradients: Callable[[], AbstractContextManager[Any]]) -> LayerTable:
             given = on_device(inputs, device or "cpu")
             method = f"{FOR_REAL}: {reason}"
-            return count_forward(Structure(module), given, formulas, method, gradients, recorders=recorders)
+            return count_forward(module, given, formulas, method, gradients, recorders=recorders)
 
         try:
             try:
@@ -486,16 +408,14 @@ def _over_shapes(
         NotOnShapes: the forward raised something each time; the message is that of the first.
     """
     module = uncompiled(module)
-    structure = Structure(module)
-    if structure.is_lazy:
-        structure = Structure(materialised(module, inputs))
+    module = materialised(module, inputs)
     first: Exception | None = None
     for attempt in _ATTEMPTS:
         if attempt.zeros and not _has_integers_on_meta(inputs):
             continue
         try:
-            counted = Structure(copied_to_meta(structure.root)) if attempt.is_copy else structure
-            device = device_of(counted.root)
+            counted = copied_to_meta(module) if attempt.is_copy else module
+            device = device_of(counted)
             given = as_shapes(inputs, device, attempt.zeros) if attempt.constants else on_device(inputs, "meta")
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
                 return count_forward(
@@ -556,7 +476,7 @@ def _without_values(
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
         given = as_shapes(inputs, None)
-        return count_forward(Structure(module), given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
+        return count_forward(module, given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
@@ -587,7 +507,7 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
-    structure: Structure,
+    module: torch.nn.Module,
     inputs: Inputs,
     formulas: Formulas,
     method: str,
@@ -605,21 +525,20 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     on_shapes = not method.startswith(FOR_REAL)
     had_compiler = has_compiler()
     given = tensors_in((inputs.args, inputs.kwargs))
-    may_reuse = on_shapes and formulas.reuse_counts and recorders is None and formulas.selection.is_everything
-    sites = ReusingCallSites(structure, formulas, may_reuse)
-    module = structure.root
-    protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
+    sites = CallSites(paths_of(module), formulas)
+    tensors = tensors_among(sites.paths)
+    protected = [tensor for tensor in tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants=constants, skips_branches=skips_branches)
     mode.recorder = recorder
-    restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=structure.tensors)
-    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, sites.reusing(live, mode):
+    restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=tensors)
+    with restored, gradients(), slow_paths(), sites.tracking(), mode:
         outputs = inputs.call(module)
     if has_compiler() != had_compiler:
         del outputs
         return count_forward(
-            structure,
+            module,
             inputs,
             formulas,
             method,
@@ -632,11 +551,8 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
         recorder.returned(outputs)
         recorders.append(recorder)
     del outputs
-    if sites.were_wrong(changed):
-        formulas = formulas.without_reuse()
-        return count_forward(structure, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     return LayerTable(
-        rows=rows_of(sites, structure),
+        rows=rows_of(sites),
         uncovered=sites.uncovered,
         method=method,
         operator_calls=mode.operator_calls,

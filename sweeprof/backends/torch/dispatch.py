@@ -31,7 +31,6 @@ from sweeprof.backends.torch.callsites import CallSites, LiveBytes, tensors_in
 from sweeprof.backends.torch.costs import COSTS, HIGHER_ORDER_COSTS, ONE_EACH, TorchRule, does_no_arithmetic
 from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.private import (
-    DisableTorchDispatch,
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
@@ -90,10 +89,6 @@ class _Operator:
     written: tuple[tuple[int, str], ...]
     """Position and name of the arguments that it writes to."""
     takes_device: bool
-    reads_values: bool
-    """True if the result, or its shape, is decided by values."""
-    is_written: bool = False
-    """True if a formula of the user says what it costs."""
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -157,8 +152,6 @@ class CountingMode(DispatchMode):
         if operator.is_composite:
             with self:  # counted by its parts
                 return func.decompose(*args, **kwargs)
-        if operator.reads_values and (func is not torch.ops.aten.index.Tensor or _selects_rows(args)):
-            self._sites.marks += 1
         output = None
         if self._on_shapes:
             if operator.shortcut is not None:
@@ -175,22 +168,6 @@ class CountingMode(DispatchMode):
             is_free = cost is None and operator.is_covered and not is_excluded
             written = _targets(operator, args, kwargs)
             self.recorder.ran(operator.name, (0, 0, 0) if is_free else cost, (args, kwargs), output, written)
-        return output
-
-    def of_layer(self, func: OpOverload, args: Args) -> Any:
-        """Count an operator and return its result without torch's dispatcher; None, and no count, where that is not certain."""
-        operator = self._operators.get(func)
-        if operator is None:
-            operator = self._operators[func] = self._looked_up(func)
-        if operator.shortcut is None or operator.is_written:
-            return None
-        with DisableTorchDispatch():
-            output = operator.shortcut(args, {})
-        if output is not None:
-            if not self._is_silent:
-                self._counted(operator, args, {}, output)
-            if operator.allocates or (operator.may_copy and _is_copy(args, output)):
-                self._live.saw(output)
         return output
 
     def _counted(self, operator: _Operator, args: Args, kwargs: Kwargs, output: object) -> OperatorCost | None:
@@ -212,7 +189,6 @@ class CountingMode(DispatchMode):
         """
         name = f"{func.namespace}::{func.name()}"  # type: ignore[no-untyped-call]
         self.higher_order.add(name)
-        self._sites.marks += 1
         written = self._formulas.of_operator(name)
         cost = HIGHER_ORDER_COSTS.get(name) if written is None else partial(operator_cost, written)
         ran = False
@@ -278,7 +254,7 @@ class CountingMode(DispatchMode):
         if written is None:
             return known
         cost = partial(operator_cost, written)
-        return replace(known, cost=cost, is_composite=False, is_covered=True, is_written=True)
+        return replace(known, cost=cost, is_composite=False, is_covered=True)
 
     def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         targets = _targets(operator, args, kwargs)
@@ -288,7 +264,6 @@ class CountingMode(DispatchMode):
             args, kwargs = _mapped(args, self._without_values), _mapped(kwargs, self._without_values)
         real, meta = _devices(args, kwargs)
         if targets and (real or self._overwritten):
-            self._sites.marks += 1
             is_for_real = not meta and not self._is_of_model(targets)
             return func(*args, **kwargs) if is_for_real else self._written(func, targets, args, kwargs)
         if not real and not meta:
@@ -427,24 +402,7 @@ def known_operator(func: OpOverload) -> _Operator:
             if argument.alias_info is not None and argument.alias_info.is_write
         ),
         takes_device=any(str(argument.type) in _DEVICES for argument in func._schema.arguments),
-        reads_values=name in _READ_VALUES
-        or torch.Tag.data_dependent_output in func.tags
-        or torch.Tag.dynamic_output_shape in func.tags,
     )
-
-
-_READ_VALUES = frozenset(
-    """
-    resolve_conj resolve_neg is_nonzero to_sparse _to_sparse _pack_padded_sequence _pad_packed_sequence to_dense _to_dense
-    set_ resize_ resize_as_ squeeze_ unsqueeze_ transpose_ t_ as_strided_ swapaxes_ swapdims_ set_data
-    """.split()
-)
-"""Operators that give values to NumPy and lists, whose results depend on values, or that change the shape of a tensor."""
-
-
-def _selects_rows(args: Args) -> bool:
-    """True if a tensor is indexed by truth values."""
-    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
 
 
 _DEVICES = ("Device", "Optional[Device]")

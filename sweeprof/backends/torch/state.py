@@ -27,7 +27,7 @@ def unchanged(
     values: bool = True,
     modules: Iterable[torch.nn.Module] | None = None,
     tensors: Sequence[torch.Tensor] | None = None,
-) -> Iterator[list[torch.nn.Module]]:
+) -> Iterator[None]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
     Restored: mode, attributes, hooks and what they hold, which tensors are its parameters and buffers, which of them want
@@ -38,13 +38,10 @@ def unchanged(
             are not written to by a forward.
         modules: itself and every module below it, where the caller knows them already.
         tensors: their parameters and buffers, likewise.
-
-    Yields a list of the modules that were changed, which is filled at the end.
     """
     modules = modules_of(module) if modules is None else list(modules)
     known = _REMEMBERED.get(id(module))
     attributes = known if known is not None and known.modules == modules else Attributes(modules)
-    changed: list[torch.nn.Module] = []
     tensors = tensors_among(modules) if tensors is None else tensors
     if any_lazy(tensors):
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
@@ -60,11 +57,11 @@ def unchanged(
     try:
         accelerator, numbers = _seeded_accelerators()
         with torch.random.fork_rng(devices=numbers, device_type=accelerator):
-            yield changed
+            yield
     finally:
         if is_outermost:
             del _REMEMBERED[id(module)]
-        changed += attributes.restore()
+        attributes.restore()
         for thing, kind in kinds:
             _make_lazy(thing, kind)
         for tensor, data, grad in holding:
@@ -278,8 +275,8 @@ class Attributes:
         """Return what the containers hold that were not empty: of a mapping the keys, and in another place the values."""
         return chain(chain.from_iterable(self._filled), chain.from_iterable(map(dict.values, self._mappings)))
 
-    def restore(self) -> list[torch.nn.Module]:
-        """Put every one back that was exchanged, added or removed; returns the modules that had such."""
+    def restore(self) -> None:
+        """Put every one back that was exchanged, added or removed."""
         if (
             list(map(len, self._current)) == list(map(len, self._names))
             and all(map(is_, chain.from_iterable(map(dict.values, self._current)), self._values))
@@ -287,28 +284,22 @@ class Attributes:
             and list(map(len, self._filled)) == self._sizes
             and all(map(is_, self._contents_now(), self._contents))
         ):
-            return []
-        restored = self._restored_containers()
-        changed = []
+            return
+        self._restore_containers()
         end = 0
-        for module, current, names in zip(self.modules, self._current, self._names, strict=True):
+        for current, names in zip(self._current, self._names, strict=True):
             begin, end = end, end + len(names)
             values = self._values[begin:end]
             if len(current) != len(names) or not all(map(is_, current.values(), values)):
                 current.clear()
                 current.update(zip(names, values, strict=True))
-                changed.append(module)
-            elif restored and not restored.isdisjoint(map(id, values)):
-                changed.append(module)
-        return changed
 
     def _same_are_filled(self) -> bool:
         filled = list(filter(None, self._containers))
         return len(filled) == len(self._filled) and all(map(is_, filled, self._filled))
 
-    def _restored_containers(self) -> set[int]:
-        """Put back what the containers held; returns the identities of those that held something else."""
-        restored = set()
+    def _restore_containers(self) -> None:
+        """Put back what the containers held."""
         end, mapped = 0, sum(self._sizes)
         sizes = dict(zip(map(id, self._filled), self._sizes, strict=True))
         for container in self._containers:
@@ -323,10 +314,8 @@ class Attributes:
             if isinstance(container, set):
                 content = set(content)
             if not _same(container, content):
-                restored.add(id(container))
                 container.clear()
                 container.extend(content) if isinstance(container, list) else container.update(content)
-        return restored
 
 
 def _same(value: Any, content: Any) -> bool:

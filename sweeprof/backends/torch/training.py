@@ -43,7 +43,6 @@ from sweeprof.backends.torch.model import (
     materialised,
     on_device,
 )
-from sweeprof.backends.torch.repeats import Structure
 from sweeprof.backends.torch.state import in_mode, modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.gradients import estimated_training
@@ -130,7 +129,7 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            table = count_forward(Structure(module), inputs, formulas, ON_SHAPES, without_autograd, constants=constants)
+            table = count_forward(module, inputs, formulas, ON_SHAPES, without_autograd, constants=constants)
         except Exception:  # a forward may raise anything
             return None
     return table.macs, table.flops or 0

@@ -30,7 +30,6 @@ TEXTS = ([[], ["latency"], ["latency < 5 ms", "accuracy > 0.97"]], ["latency", [
 
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "metrics.strict": (["error", "warn", "ignore"], ["warning", None, True]),
-    "metrics.reuse_counts": ([True, False], [0, "true", None]),
     "mode": (["inference", "training", "generation"], ["train", "Training", None, 1, ["training"]]),
     "generation.prompt_length": ([None, 1, 512], [0, -1, 1.5, "64", True]),
     "generation.new_tokens": ([1, 32], [0, None, 2.5, "8", True]),
