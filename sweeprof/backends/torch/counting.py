@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -26,6 +26,8 @@ from sweeprof.backends.torch.callsites import (
     dtype_name,
     operator_counts,
     paths_of,
+    stored_parts,
+    stored_size,
     tensors_in,
 )
 from sweeprof.backends.torch.dispatch import (
@@ -34,6 +36,14 @@ from sweeprof.backends.torch.dispatch import (
     CountingMode,
     NotOnShapes,
     apart_from_others,
+)
+from sweeprof.backends.torch.forwards import (
+    MODES,
+    UNTIED_MODES,
+    AutogradWatch,
+    GradientMode,
+    finished,
+    further_modes,
 )
 from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.model import (
@@ -45,8 +55,8 @@ from sweeprof.backends.torch.model import (
     made,
     materialised,
     on_device,
+    with_own_state,
 )
-from sweeprof.backends.torch.private import below_autograd
 from sweeprof.backends.torch.state import (
     MASK,
     ORIGINAL,
@@ -86,11 +96,18 @@ def inventory(
 ) -> ModuleWeights:
     """The weights of every module; a tensor that several hold counts once, with the first of them and in each subtree.
 
+    A buffer in the memory of a parameter, such as a view of it, is not counted.
+
     Args:
         modules: a root and everything below it, parents first, each with the paths under which it is held.
         sizes: bytes per element by parameter name, of modules that declare them.
     """
-    held = {module: _tensors(module, sizes.get(module, {})) for module in modules}
+    trained: dict[int, list[tuple[int, int]]] = {}
+    for parameter in tensors_among(modules, buffers=False):
+        if not is_lazy(parameter):
+            storage, begin, end = _span(parameter)
+            trained.setdefault(storage, []).append((begin, end))
+    held = {module: _tensors(module, sizes.get(module, {}), trained) for module in modules}
     before: set[Hashable] = set()
     own: dict[torch.nn.Module, Weights] = {}
     for module, tensors in held.items():
@@ -104,14 +121,24 @@ def inventory(
     return ModuleWeights(own, subtree)
 
 
-def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
+def _tensors(
+    module: torch.nn.Module, sizes: Mapping[str, float], trained: Mapping[int, Sequence[tuple[int, int]]]
+) -> list[Variable]:
+    """Return the parameters and persistent buffers that a module holds itself, without buffers in the memory of parameters.
+
+    Args:
+        trained: the bytes that are parameters, by storage.
+    """
     found = [
         _described(name, parameter, sizes, False, _pruned(module, name) if name.endswith(ORIGINAL) else 0)
         for name, parameter in module._parameters.items()
         if parameter is not None and not is_lazy(parameter)
     ]
     for name, buffer in module._buffers.items():
-        if buffer is not None and not is_lazy(buffer) and name not in module._non_persistent_buffers_set:
+        if buffer is None or is_lazy(buffer) or name in module._non_persistent_buffers_set:
+            continue
+        storage, begin, end = _span(buffer)
+        if not any(first <= begin and end <= last for first, last in trained.get(storage, ())):
             found.append(_described(name, buffer, sizes, True))
     if _may_be_packed(type(module).__module__):
         for name, packed in _packed(module):  # a copy, whose memory the next module's may take
@@ -148,17 +175,12 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _described(
     name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool, pruned: int | None = 0
 ) -> Variable:
-    place = place_of(tensor)
-    itemsize: float = tensor.itemsize
-    dtype = tensor.dtype
-    if hasattr(tensor, "__tensor_flatten__") and tensor.numel():  # such as torchao's: values, scales and zero points
-        parts = [getattr(tensor, part) for part in tensor.__tensor_flatten__()[0]]
-        itemsize, dtype = sum(part.nbytes for part in parts) / tensor.numel(), parts[0].dtype
+    elements, nbytes = stored_size(tensor)
     return Variable(
-        place,
-        place[2],
-        sizes.get(name, itemsize),
-        dtype_name(dtype),
+        place_of(tensor),
+        elements,
+        sizes.get(name, nbytes / elements if elements else 0),
+        dtype_name(stored_parts(tensor)[0].dtype),
         tensor.requires_grad,
         is_buffer,
         pruned,
@@ -171,6 +193,14 @@ def place_of(tensor: torch.Tensor) -> StorageKey:
         return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
     except (RuntimeError, NotImplementedError):  # sparse and other layouts have no storage of their own
         return id(tensor), 0, tensor.numel()
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Return the storage of a tensor, and its first byte in it and the one after its last."""
+    storage, offset, elements = place_of(tensor)
+    if tensor.layout is torch.strided and elements:
+        elements = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return storage, offset * tensor.itemsize, (offset + elements) * tensor.itemsize
 
 
 _AS_COUNTED = Cost()
@@ -368,30 +398,11 @@ def count_layers(
         if device is not None and device.type == "meta":
             return _without_values(module, inputs, formulas, reason, recorders)
 
-        def for_real(gradients: Callable[[], AbstractContextManager[Any]]) -> LayerTable:
-            given = on_device(inputs, device or "cpu")
-            method = f"{FOR_REAL}: {reason}"
-            return count_forward(module, given, formulas, method, gradients, recorders=recorders)
-
+        method = f"{FOR_REAL}: {reason}"
         try:
-            try:
-                return for_real(without_autograd)
-            except FormulaFailed:
-                raise
-            except (
-                Exception
-            ):  # the forward may raise anything, also because it needs autograd for a gradient of its own
-                pass
-            return for_real(torch.no_grad)
+            return count_forward(module, on_device(inputs, device or "cpu"), formulas, method, recorders=recorders)
         except FormulaFailed as failed:
             raise failed.error from None
-
-
-@contextmanager
-def without_autograd() -> Iterator[None]:
-    """Within it operators arrive whole, as in inference mode, and what is computed is not tied to that mode."""
-    with torch.no_grad(), below_autograd():
-        yield
 
 
 def _over_shapes(
@@ -511,20 +522,22 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     inputs: Inputs,
     formulas: Formulas,
     method: str,
-    gradients: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
+    modes: Sequence[GradientMode] = (),
     *,
     constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
     recorders: list[GraphRecorder] | None = None,
 ) -> LayerTable:
-    """The layers as one forward is counted, within ``gradients``.
+    """The layers as one forward is counted, in the first of ``modes`` in which it runs as it does for its users.
 
     Raises:
         Exception: whatever the forward raised.
     """
     on_shapes = not method.startswith(FOR_REAL)
+    modes = modes or (MODES if on_shapes else UNTIED_MODES)
     had_compiler = has_compiler()
-    given = tensors_in((inputs.args, inputs.kwargs))
+    called = with_own_state(inputs)
+    given = tensors_in((called.args, called.kwargs))
     sites = CallSites(paths_of(module), formulas)
     tensors = tensors_among(sites.paths)
     protected = [tensor for tensor in tensors if not tensor.is_meta] if on_shapes else []
@@ -533,16 +546,27 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants=constants, skips_branches=skips_branches)
     mode.recorder = recorder
     restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=tensors)
-    with restored, gradients(), slow_paths(), sites.tracking(), mode:
-        outputs = inputs.call(module)
-    if has_compiler() != had_compiler:
+    following = mode.following_threads(modes[0])
+    outputs = None
+    watch = AutogradWatch()
+    try:
+        with restored, modes[0](), watch, slow_paths(), sites.tracking(), following, mode:
+            outputs = finished(called.call(module))
+        further = further_modes(modes, watch, None)
+    except FormulaFailed:
+        raise
+    except Exception as error:
+        further = further_modes(modes, watch, error)
+        if not further:
+            raise
+    if further or has_compiler() != had_compiler:
         del outputs
         return count_forward(
             module,
             inputs,
             formulas,
             method,
-            gradients,
+            further or modes,
             constants=constants,
             skips_branches=skips_branches,
             recorders=recorders,
@@ -556,7 +580,7 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
         uncovered=sites.uncovered,
         method=method,
         operator_calls=mode.operator_calls,
-        liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
+        liveness=live.result(sum(stored_size(tensor)[1] for tensor in given)),
         excluded=outermost(sites.excluded),
     )
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
+from threading import RLock
 from typing import Any
 
 import torch
@@ -34,12 +35,12 @@ from sweeprof.backends.torch.private import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
-    TorchDispatchMode,
     current_dispatch_modes,
     disable_current_modes,
     rule_in_mode,
 )
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, UNKNOWN_TO_TORCH, Shortcut
+from sweeprof.backends.torch.threads import DispatchMode, InThread, tasks_wrapped
 from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
 
 
@@ -91,18 +92,8 @@ class _Operator:
     takes_device: bool
 
 
-class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode in which nothing is compiled; to be wrapped for that would import the compiler, two seconds in every process."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
 class CountingMode(DispatchMode):
     """Adds each operator's cost to the call that is running."""
-
-    supports_higher_order_operators = True
 
     def __init__(  # noqa: PLR0913  # one argument for each way to treat what has no values
         self,
@@ -141,9 +132,51 @@ class CountingMode(DispatchMode):
         self._overwritten: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         """Memory of constants that have no values any more, until nothing refers to it."""
         self._operators: dict[Any, _Operator] = {}
+        self._lock = RLock()
+        """Of the thread whose operator is counted."""
 
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
-        kwargs = kwargs or {}
+        return self._in_turn(func, args, kwargs or {})
+
+    def _in_turn(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        with self._lock:
+            return self._dispatched(func, args, kwargs)
+
+    @contextmanager
+    def following_threads(self, gradients: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+        """Within it, operators that run in other threads are counted too, for the module call that had them run.
+
+        These are threads that are started, functions that pools of threads get, and calls of modules in any other thread.
+
+        Args:
+            gradients: the gradient mode, which each thread has of its own.
+        """
+        sites = self._sites
+
+        def followed(function: Callable[..., Any]) -> Callable[..., Any]:
+            call = sites.thread.call
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                if sites.thread.is_followed or sites.in_thread is None:
+                    with sites.running(call):
+                        return function(*args, **kwargs)
+                sites.thread.is_followed = True
+                try:
+                    with gradients(), InThread(self._in_turn), sites.running(call):
+                        return function(*args, **kwargs)
+                finally:
+                    sites.thread.is_followed = False
+
+            return run
+
+        sites.in_thread, sites.thread.is_followed = followed, True
+        try:
+            with tasks_wrapped(followed):
+                yield
+        finally:
+            sites.in_thread = None
+
+    def _dispatched(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         operator = self._operators.get(func)
         if operator is None:
             if isinstance(func, HigherOrderOperator):

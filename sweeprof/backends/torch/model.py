@@ -30,7 +30,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, outputs_on_host
 from sweeprof.backends.torch.callsites import tensors_in
-from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS, DispatchMode
+from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
+from sweeprof.backends.torch.forwards import inference
 from sweeprof.backends.torch.private import OpOverload, find_compiler
 from sweeprof.backends.torch.state import (
     WrappedForward,
@@ -41,6 +42,8 @@ from sweeprof.backends.torch.state import (
     modules_of,
     tensors_of,
 )
+from sweeprof.backends.torch.stateful import state_of, with_tensors
+from sweeprof.backends.torch.threads import DispatchMode
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -160,7 +163,8 @@ class TorchVariant:
         if isinstance(leaf, PackedSequence):
             return leaf.to(self.dtype) if self.dtype is not None and leaf.data.is_floating_point() else leaf
         if not isinstance(leaf, torch.Tensor):
-            return leaf
+            is_changed = self.dtype is not None or self.channels_last
+            return with_tensors(leaf, self.prepared) if is_changed else leaf
         made = leaf.detach()
         if self.dtype is not None and made.is_floating_point():
             made = made.to(self.dtype)
@@ -189,6 +193,11 @@ def on_device(inputs: Inputs, device: str | torch.device) -> Inputs:
     """The inputs with every tensor on ``device``; on meta, shapes only. What is only specified is generated there."""
     place = torch.device(device)
     return inputs.map(lambda leaf: _placed(leaf, lambda _: place))
+
+
+def with_own_state(inputs: Inputs) -> Inputs:
+    """The inputs for one of several forwards: with containers and objects of its own, and the same tensors."""
+    return inputs.map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else with_tensors(leaf, lambda held: held))
 
 
 def as_shapes(inputs: Inputs, device: torch.device | None, zeros: bool = False) -> Inputs:
@@ -241,7 +250,7 @@ def _placed(leaf: object, place_of: Callable[[torch.Tensor | TensorSpec], torch.
         return _placed_tensor(leaf, place_of(leaf))
     if isinstance(leaf, Mapping):  # such as a tokenizer's BatchEncoding
         return {key: _placed(value, place_of) for key, value in leaf.items()}
-    return leaf
+    return with_tensors(leaf, lambda tensor: _placed_tensor(tensor, place_of(tensor)))
 
 
 def _placed_tensor(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:
@@ -298,17 +307,19 @@ class TorchModel:
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
-        with torch.inference_mode():
-            yield synchronised(self.forward_of(batch), self.device)
+        with inference(self.module, self.forward_of(batch)) as forward:
+            yield synchronised(forward, self.device)
 
     def forward_of(self, batch: Inputs) -> Callable[[], object]:
-        """A function that runs one forward; it does not wait for the device, and leaves gradients as they are set."""
+        """A function that runs one forward; it does not wait for the device, and leaves gradients as they are set.
+
+        What it returns may have to be :func:`finished`.
+        """
         called = self.module if batch.forward is None else partial(batch.forward, self.module)
         return partial(called, *batch.args, **batch.kwargs)
 
-    def writes(self, batch: Inputs) -> int:
-        tensors = tensors_in((batch.args, batch.kwargs))
-        return sum(tensor._version for tensor in tensors if not tensor.is_inference())
+    def state_of(self, batch: Inputs) -> int:
+        return hash(state_of((batch.args, batch.kwargs)))
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
@@ -481,13 +492,17 @@ def _held_by(function: Any) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Pa
         yield from _held_by(function.func)
         yield from _found({f"argument_{i}": value for i, value in enumerate(function.args)} | function.keywords)
         return
-    function = inspect.unwrap(function)
     owner = getattr(function, "__self__", None)
+    while owner is None and hasattr(
+        function, "__wrapped__"
+    ):  # what a bound method's decorator wraps has no object any more
+        function = function.__wrapped__
+        owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.nn.Module):
         yield type(owner).__name__, owner
     elif owner is not None or not hasattr(function, "__code__"):
         yield from _found(getattr(function if owner is None else owner, "__dict__", {}))
-    function = getattr(function, "__func__", function)
+    function = inspect.unwrap(getattr(function, "__func__", function))
     if not hasattr(function, "__code__"):
         function = vars(type(function)).get("__call__")
         if not inspect.isfunction(function):

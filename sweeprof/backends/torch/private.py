@@ -33,6 +33,9 @@ is_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 current_autograd_node: Any = torch._C._current_autograd_node
 sequence_number = torch._C._autograd._get_sequence_nr
+core: Any = torch._C
+SWITCHES_OF_AUTOGRAD = ("_set_grad_enabled", "_enter_dual_level")
+"""Functions of ``core`` that switch autograd on: reverse mode, unless they are called with False, and forward mode."""
 execution_engine: Any = torch.autograd.Variable._execution_engine
 
 # Modules.

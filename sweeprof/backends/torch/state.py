@@ -88,9 +88,12 @@ _REMEMBERED: dict[int, Attributes] = {}
 
 
 class WrappedForward(partial[Any]):
-    """A forward in the place of another; a copy or a pickle of its module has the other one."""
+    """A forward in the place of another; a copy or a pickle of its module has the other one.
 
-    __slots__ = ("original",)
+    To a model that looks at its own forward it is the other one: it has its class, signature, name and code. It is a partial, as
+    that is called without a step in Python.
+    """
+
     original: Callable[..., object]
 
     @classmethod
@@ -98,7 +101,29 @@ class WrappedForward(partial[Any]):
         """``wrapping`` in the place of ``original``."""
         made = cls(wrapping)
         made.original = original
+        made.__doc__ = original.__doc__
+        made.__module__ = original.__module__
         return made
+
+    @property
+    def __class__(self) -> Any:
+        return self.original.__class__
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None:
+        raise TypeError("the class of a forward cannot be changed")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.original == (other.original if type(other) is WrappedForward else other))
+
+    def __hash__(self) -> int:
+        return hash(self.original)
+
+    def __repr__(self) -> str:
+        return repr(self.original)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self.original, memo)
@@ -203,12 +228,12 @@ def tensors_of(root: torch.nn.Module) -> list[torch.Tensor]:
     return tensors_among(modules_of(root))
 
 
-def tensors_among(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
-    """Every parameter and buffer that the modules hold themselves."""
+def tensors_among(modules: Iterable[torch.nn.Module], buffers: bool = True) -> list[torch.Tensor]:
+    """Every parameter, and with ``buffers`` every buffer, that the modules hold themselves."""
     return [
         tensor
         for module in modules
-        for held in (module._parameters, module._buffers)
+        for held in ((module._parameters, module._buffers) if buffers else (module._parameters,))
         for tensor in held.values()
         if tensor is not None
     ]

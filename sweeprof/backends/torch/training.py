@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.callsites import CallSites, LiveBytes, costs_of, paths_of, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, costs_of, paths_of, stored_size, tensors_in
 from sweeprof.backends.torch.counting import (
     ON_SHAPES,
     count_forward,
@@ -22,7 +22,6 @@ from sweeprof.backends.torch.counting import (
     message_of,
     slow_paths,
     uncompiled,
-    without_autograd,
 )
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
@@ -32,6 +31,7 @@ from sweeprof.backends.torch.dispatch import (
     NotOnShapes,
     apart_from_others,
 )
+from sweeprof.backends.torch.forwards import UNTIED_MODES, finished, inference
 from sweeprof.backends.torch.generation import own_generation
 from sweeprof.backends.torch.model import (
     TorchModel,
@@ -42,6 +42,7 @@ from sweeprof.backends.torch.model import (
     made,
     materialised,
     on_device,
+    with_own_state,
 )
 from sweeprof.backends.torch.state import in_mode, modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
@@ -129,20 +130,22 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            table = count_forward(module, inputs, formulas, ON_SHAPES, without_autograd, constants=constants)
+            table = count_forward(module, inputs, formulas, ON_SHAPES, UNTIED_MODES, constants=constants)
         except Exception:  # a forward may raise anything
             return None
     return table.macs, table.flops or 0
 
 
 def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int, masks: int) -> Training:
+    inputs = with_own_state(inputs)
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(paths_of(module), formulas)
     live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
     sites.remember_gradients()
     mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants, most_filled=masks)
-    with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), mode:
-        outputs = inputs.call(module)
+    following = mode.following_threads(torch.enable_grad)
+    with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), following, mode:
+        outputs = finished(inputs.call(module))
         if (
             mode.higher_order
         ):  # torch compiles their functions for a backward, and what these close over is not seen here
@@ -157,7 +160,7 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
         forward_flops=forward[1],
         backward_macs=done[0] - begun[0],
         backward_flops=done[1] - begun[1],
-        liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
+        liveness=live.result(sum(stored_size(tensor)[1] for tensor in given)),
         uncovered=sites.uncovered,
     )
 
@@ -222,7 +225,7 @@ class TorchTraining:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         _clear_gradients(self.parameters)
-        return self.loss(self.step())
+        return self.loss(finished(self.step()))
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
@@ -358,8 +361,9 @@ def stepping(model: TorchModel, work: Work) -> Iterator[Steps]:
         with training(model, work.batch, work.targets, work.training) as phases:
             yield Steps(model.device, phases.forward, phases)
         return
-    with torch.inference_mode():
-        forward = model.forward_of(work.batch)
-        if work.generation is not None:
-            forward = own_generation(model, work.batch, work.generation)
+    if work.generation is not None:
+        with torch.inference_mode():
+            yield Steps(model.device, own_generation(model, work.batch, work.generation))
+        return
+    with inference(model.module, model.forward_of(work.batch)) as forward:
         yield Steps(model.device, forward)

@@ -38,7 +38,7 @@ class Narrowed(nn.Module):
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         results = []
         for width, block in zip((4, 8, 16), self.blocks, strict=True):
-            layer: Any = block[0]
+            layer: Any = next(block.children())
             whole = layer.weight
             layer.weight = nn.Parameter(whole[:width])
             results.append(block(x))
