@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from threading import get_ident
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -62,6 +63,11 @@ ANEW = 2**40
 """Added to the numbers of nodes that are made during the backward: on an accelerator it runs in a thread that counts on its own."""
 
 
+RUNS_LATER = (
+    "a module returns a generator, whose work is done after its call, so that probes cannot tell the time of it"
+)
+
+
 @dataclass(slots=True)
 class _Interval:
     """A forward or a backward of the model: its marks, and the events between them."""
@@ -100,8 +106,8 @@ class ModuleProbes:
         self.is_in_backward = False
         self._mark, self._with_backward = clock.mark, with_backward
         self._thread = get_ident()
-        self.are_called_elsewhere = False
-        """True if a module was called in another thread; such a call has no probes, and its time is part of that around it."""
+        self.gap: str | None = None
+        """Why probes do not tell the time of every call: it is in another thread, or runs after the call has returned."""
         self._handles: list[Any] = []
         self._nodes: set[Any] = set()
         """Kept, as the hook of a node is gone when its Python object is."""
@@ -122,20 +128,23 @@ class ModuleProbes:
 
             def probed(*args: object, **kwargs: object) -> object:
                 if get_ident() != self._thread:
-                    self.are_called_elsewhere = True
+                    self.gap = IN_OTHER_THREADS.format("probes")
                     return forward(*args, **kwargs)
                 append = self.events.append
                 append((index, 0, mark()))
                 try:
-                    return forward(*args, **kwargs)
+                    outputs = forward(*args, **kwargs)
                 finally:
                     append((LEFT, 0, mark()))
+                if type(outputs) is GeneratorType:
+                    self.gap = RUNS_LATER
+                return outputs
 
             return probed
 
         def numbered(*args: object, **kwargs: object) -> object:
             if get_ident() != self._thread and not self.is_in_backward:  # which may have a thread of its own
-                self.are_called_elsewhere = True
+                self.gap = IN_OTHER_THREADS.format("probes")
                 return forward(*args, **kwargs)
             append = self.events.append
             append((index, self._number(sequence_number()), mark()))
@@ -143,6 +152,8 @@ class ModuleProbes:
                 outputs = forward(*args, **kwargs)
             finally:
                 append((LEFT, self._number(sequence_number()), mark()))
+            if type(outputs) is GeneratorType:
+                self.gap = RUNS_LATER
             if self.is_in_backward:
                 node = current_autograd_node()
                 if node is not None and node.name() == CHECKPOINT:  # a reentrant one is computing its forward once more
@@ -335,8 +346,8 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
         pairs = in_turns(partial(_turn, steps, clock), probed)
         calibrate = partial(calibrated, clock, model.device, with_backward=is_training)
         times = timed_in_turns(pairs, calibrate, clock.now, protocol, is_training)
-    if probes.are_called_elsewhere:
-        raise Unsupported(IN_OTHER_THREADS.format("probes"))
+    if probes.gap is not None:
+        raise Unsupported(probes.gap)
     if len(times.calls) < 2:
         raise Unsupported("no Python module of the model was called: a scripted model has no layers when it runs")
     return replace(times, mode=work.mode)

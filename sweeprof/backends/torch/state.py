@@ -101,8 +101,9 @@ class WrappedForward(partial[Any]):
         """``wrapping`` in the place of ``original``."""
         made = cls(wrapping)
         made.original = original
-        made.__doc__ = original.__doc__
-        made.__module__ = original.__module__
+        for name in ("__doc__", "__module__", "__annotations__"):  # what its class has, too
+            if hasattr(original, name):
+                setattr(made, name, getattr(original, name))
         return made
 
     @property
