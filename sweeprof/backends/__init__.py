@@ -110,6 +110,14 @@ class TellsChanges(Protocol):
         """Return a number that is another one after a step has written into a batch, added to it or replaced a part of it."""
 
 
+@runtime_checkable
+class ChoosesInputs(Protocol):
+    """A backend whose models take inputs of one type of numbers each."""
+
+    def input_dtype(self, model: Any) -> str:
+        """Return the type of an input of which only the shape is known."""
+
+
 class TrainingHooks(Protocol):
     """Sees a model being used by somebody else; a step begins when the model itself is called."""
 

@@ -77,11 +77,13 @@ def backend_of(model: object) -> Backend:
     """The backend of the framework that ``model`` comes from.
 
     Raises:
-        UserError: it comes from none that sweeprof knows.
+        UserError: it comes from none that sweeprof knows, or is no model, such as an optimizer.
     """
     for kind in type(model).__mro__:
         for package, name in _PACKAGES.items():
             if kind.__module__ == package or kind.__module__.startswith(f"{package}."):
+                if package == "torch" and not isinstance(model, sys.modules["torch"].nn.Module):
+                    continue
                 return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
     allowed = f"is not a model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])

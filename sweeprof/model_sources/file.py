@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,9 +50,8 @@ def keras_model(path: str) -> keras.Model:
 def torch_module(path: str) -> torch.nn.Module:
     """Return the module of a program that ``torch.export.save`` has written."""
     export = package("torch.export", "torch")
-    module: torch.nn.Module = export.load(_existing(path)).module()
-    for inner in module.modules():  # it has the mode of the export only, and its eval() raises
-        inner.training = False
+    model = import_module("sweeprof.backends.torch.model")
+    module: torch.nn.Module = model.module_of_program(export.load(_existing(path)))
     return module
 
 

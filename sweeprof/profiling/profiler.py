@@ -11,7 +11,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
-from sweeprof.backends import Backend
+from sweeprof.backends import Backend, ChoosesInputs
 from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function, model_in
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
@@ -141,9 +141,12 @@ class Profiler(Displayed):
             model = model_in(model)
         if backend in ("auto", "torch") and is_function(model):
             model = as_model(model)
+        if backend == "torch":
+            backend_of(model)  # which raises where it is no model
         given_backend = backend_of(model) if backend == "auto" else backend
         if isinstance(given_backend, str):
             given_backend = backend_named(given_backend)
+        dtype = given_backend.input_dtype(model) if isinstance(given_backend, ChoosesInputs) else "float32"
         session = LiveSession(
             backend=given_backend,
             protocol=protocol or Protocol(),
@@ -154,7 +157,7 @@ class Profiler(Displayed):
             generation_config=generation or GenerationConfig(),
             functions=(functions,) if isinstance(functions, str) else tuple(functions),
             model=model,
-            arguments=None if inputs is None else Inputs.of(inputs),
+            arguments=None if inputs is None else Inputs.of(inputs, dtype),
             forward=forward,
             batches=Data.of(data, input_pattern),
             device=device,

@@ -57,12 +57,15 @@ def described(tree: object) -> TensorShapes:
     """Return a description of every tensor in ``tree``."""
     if type(tree) is tuple and len(tree) == 1:
         tree = tree[0]
-    if type(tree) is torch.Tensor:
+    if type(tree) is torch.Tensor and not tree.is_nested:
         return _seen_of(tree.shape, tree.dtype)
     return together([_described_tensor(tensor) for tensor in tensors_in(tree)])
 
 
 def _described_tensor(tensor: torch.Tensor) -> TensorShapes:
+    if tensor.is_nested:
+        with disable_current_modes():
+            return together([_described_tensor(part) for part in tensor.unbind()])
     if tensor.layout is torch.strided:
         return _seen_of(tensor.shape, tensor.dtype)
     elements, nbytes = stored_size(tensor)
@@ -86,7 +89,7 @@ def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 def stored_size(tensor: torch.Tensor) -> tuple[int, int]:
     """Return how many elements a tensor has, of a sparse one those that it stores, and their bytes with those of its indices."""
     parts = stored_parts(tensor)
-    elements = parts[0].numel() if tensor.layout in SPARSE else tensor.numel()
+    elements = parts[0].numel() if tensor.layout in (torch.jagged, *SPARSE) else tensor.numel()
     return elements, sum(part.numel() * part.itemsize for part in parts)
 
 

@@ -902,6 +902,8 @@ FREE = frozenset(
     arange linspace logspace scalar_tensor eye rand randn rand_like randn_like randint randint_like randperm normal
     uniform_ random_ exponential_ cauchy_ log_normal_ geometric_ meshgrid cartesian_prod hann_window hamming_window
     blackman_window bartlett_window kaiser_window im2col unfold_backward slice_backward select_backward
+    _nested_tensor_from_tensor_list _nested_view_from_buffer _nested_view_from_jagged _nested_from_padded to_padded_tensor
+    _nested_tensor_from_mask _nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets
     diagonal_backward _pack_padded_sequence _pad_packed_sequence quantize_per_tensor quantize_per_channel
     quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point _nested_tensor_from_mask
     nested_to_padded_tensor _coalesce _sparse_coo_tensor_unsafe sparse_coo_tensor

@@ -61,6 +61,8 @@ from sweeprof.backends.torch.state import (
     MASK,
     ORIGINAL,
     children_of,
+    frozen_weights,
+    is_training,
     modules_of,
     tensors_among,
     unchanged,
@@ -140,6 +142,8 @@ def _tensors(
         storage, begin, end = _span(buffer)
         if not any(first <= begin and end <= last for first, last in trained.get(storage, ())):
             found.append(_described(name, buffer, sizes, True))
+    for name, constant in frozen_weights(module):
+        found.append(_described(name, constant, sizes, False))
     if _may_be_packed(type(module).__module__):
         for name, packed in _packed(module):  # a copy, whose memory the next module's may take
             found.append(_described(name, packed, sizes, False)._replace(key=(id(module), name)))
@@ -373,7 +377,7 @@ def traced_graph(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) ->
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
     """Return the module in inference mode; ``eval`` is not called if it already is."""
-    return module.eval() if any(inner.training for inner in modules_of(module)) else module
+    return module.eval() if any(is_training(inner) for inner in modules_of(module)) else module
 
 
 def count_layers(

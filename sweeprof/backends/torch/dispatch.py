@@ -42,6 +42,7 @@ from sweeprof.backends.torch.private import (
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, UNKNOWN_TO_TORCH, Shortcut
 from sweeprof.backends.torch.threads import DispatchMode, InThread, tasks_wrapped
 from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
+from sweeprof.counting.operators import added
 
 
 def _is_unknown(value: object) -> bool:
@@ -135,7 +136,11 @@ class CountingMode(DispatchMode):
         self._lock = RLock()
         """Of the thread whose operator is counted."""
 
-    def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        if any(kind.__name__ == "NestedTensor" for kind in types):
+            return NotImplemented  # it runs operators on the values of all its parts, which are counted
         return self._in_turn(func, args, kwargs or {})
 
     def _in_turn(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -210,7 +215,10 @@ class CountingMode(DispatchMode):
             if not operator.is_covered:
                 self._sites.miss(operator.name)
             return None
-        cost = operator.cost(args, kwargs, output)
+        if self._on_shapes:
+            cost = operator.cost(args, kwargs, output)
+        else:
+            cost = added(*(operator.cost(*parts) for parts in _without_nesting(args, kwargs, output)))
         self._sites.count(operator.name, cost, args, output)
         return cost
 
@@ -479,6 +487,23 @@ def _devices(args: Args, kwargs: Kwargs) -> tuple[bool, bool]:
                 else:
                     real = True
     return real, meta
+
+
+def _without_nesting(args: Args, kwargs: Kwargs, output: object) -> Iterator[tuple[Args, Kwargs, Any]]:
+    """Yield arguments and result of an operator; if they are nested tensors, those of each sample, which has its own sizes."""
+    call = (args, kwargs, output)
+    sizes = [tensor.size(0) for tensor in tensors_in(call) if tensor.is_nested]
+    if not sizes:
+        yield call
+        return
+    for sample in range(sizes[0]):
+
+        def of_sample(item: object, sample: int = sample) -> object:
+            if isinstance(item, torch.Tensor) and item.is_nested:
+                return item.unbind()[sample].unsqueeze(0)
+            return item
+
+        yield _mapped(call, of_sample)
 
 
 def _elements(args: Args) -> int:

@@ -29,6 +29,7 @@ from sweeprof.backends.torch.threads import in_one_thread
 from sweeprof.backends.torch.training import stepping
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.allocations import Change, course
+from sweeprof.measuring.inputs import shape_of
 from sweeprof.measuring.line_profile import (
     LineMemory,
     MeasureMemory,
@@ -231,7 +232,7 @@ def live_tensors(
                 if name is None and key in known:
                     continue
                 seen.append(part)
-                shape, dtype = tuple(part.shape), dtype_name(part.dtype)
+                shape, dtype = shape_of(part) or (), dtype_name(part.dtype)
                 row = found.setdefault(key, _Storage({}, kind, shape, dtype, str(device), size))
                 if name is not None:
                     row.names[name] = None

@@ -29,7 +29,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, outputs_on_host
-from sweeprof.backends.torch.callsites import tensors_in
+from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.forwards import inference
 from sweeprof.backends.torch.private import OpOverload, find_compiler
@@ -40,6 +40,7 @@ from sweeprof.backends.torch.state import (
     known_accelerator,
     masks_of,
     modules_of,
+    offloaded_to,
     tensors_of,
 )
 from sweeprof.backends.torch.stateful import state_of, with_tensors
@@ -256,12 +257,17 @@ def _placed(leaf: object, place_of: Callable[[torch.Tensor | TensorSpec], torch.
 def _placed_tensor(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:
     if tensor.is_meta and tensor.device == place:
         return tensor
+    if place == _META and tensor.is_nested:
+        raise NotImplementedError("the lengths of a nested tensor are not known on the meta device")
     if place == _META and tensor.layout == torch.strided:
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=place)
         return made.requires_grad_(tensor.requires_grad)
     if tensor.is_meta:
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device=place)
-    return tensor.detach().to(place, copy=True).requires_grad_(tensor.requires_grad)
+    given = tensor.detach()
+    if tensor.is_nested and tensor.layout is torch.strided:
+        given = given.contiguous()  # torch copies no other one
+    return given.to(place, copy=True).requires_grad_(tensor.requires_grad)
 
 
 def _generated(spec: TensorSpec, device: torch.device) -> torch.Tensor:
@@ -431,9 +437,23 @@ def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
 
 
 def device_of(module: torch.nn.Module) -> torch.device | None:
-    """Return the device of the model's first parameter, or of its first buffer; None where it has neither."""
+    """Return the device of the model's first parameter, or of its first buffer; None where it has neither.
+
+    That of a model whose weights are brought call by call to where it runs is the one where it runs.
+    """
+    device = offloaded_to(module)
+    if device is not None:
+        return device
     tensor = next(chain(module.parameters(), module.buffers()), None)
     return None if tensor is None else tensor.device
+
+
+def input_dtype(module: torch.nn.Module) -> str:
+    """Return the type of an input of which only the shape is known: that of the weights, or ``float32`` if they are not numbers."""
+    for tensor in chain(module.parameters(), module.buffers()):
+        if tensor.is_floating_point() or tensor.is_complex():
+            return dtype_name(tensor.dtype) if tensor.itemsize > 1 else "float32"
+    return "float32"
 
 
 def _device_type(module: torch.nn.Module) -> str:
@@ -476,8 +496,18 @@ class FunctionModule(torch.nn.Module):
         raise TypeError("a function cannot be copied with the modules that it uses: count a torch.nn.Module instead")
 
 
+def module_of_program(program: torch.export.ExportedProgram) -> torch.nn.Module:
+    """Return the module of a program that ``torch.export`` has made."""
+    module: torch.nn.Module = program.module()
+    for inner in module.modules():  # it has the mode of the export only, and its eval() raises
+        inner.training = False
+    return module
+
+
 def module_of(function: Callable[..., Any]) -> torch.nn.Module:
-    """Return a module that calls the function, of a class with the function's name."""
+    """Return a module that calls the function, of a class with the function's name; of an exported program its own."""
+    if isinstance(function, torch.export.ExportedProgram):
+        return module_of_program(function)
     inner = function.func if isinstance(function, partial) else function
     name = getattr(inner, "__name__", type(inner).__name__)
     kind = type(

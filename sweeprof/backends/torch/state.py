@@ -171,7 +171,7 @@ def in_mode(modules: Iterable[torch.nn.Module], *, is_training: bool) -> Iterato
 
     Not by ``train()`` or ``eval()``: what a model does when it is called, merging adapters for example, could not be undone.
     """
-    others = [vars(module) for module in modules if module.training != is_training]
+    others = [vars(m) for m in modules if hasattr(m, "training") and m.training != is_training]
     try:
         for attributes in others:
             attributes["training"] = is_training
@@ -192,6 +192,36 @@ def parameters_kept(module: torch.nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for parameter, values in before:
                 parameter.copy_(values)
+
+
+def is_training(module: torch.nn.Module) -> bool:
+    """True if a module is in training mode; one that TorchScript has frozen has no mode."""
+    return bool(getattr(module, "training", False))
+
+
+def frozen_weights(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Return the weights that TorchScript has made constants of a frozen module's forward, with their names there."""
+    if not isinstance(module, torch.jit.ScriptModule) or hasattr(module, "training") or not hasattr(module, "graph"):
+        return []
+    found = []
+    graph: Any = module.graph
+    for node in graph.findAllNodes("prim::Constant"):
+        if node.output().type().kind() == "TensorType" and node.hasAttribute("value"):
+            weight = node.t("value")
+            if weight.is_floating_point() or weight.is_complex():
+                found.append((node.output().debugName(), weight))
+    return found
+
+
+def offloaded_to(root: torch.nn.Module) -> torch.device | None:
+    """Return the device on which a model runs whose weights accelerate brings there call by call; None for any other model."""
+    for module in modules_of(root):
+        hook = vars(module).get("_hf_hook")
+        for part in getattr(hook, "hooks", (hook,)):
+            device = getattr(part, "execution_device", None)
+            if device is not None and getattr(part, "offload", False):
+                return torch.device(device)
+    return None
 
 
 def children_of(module: torch.nn.Module) -> list[torch.nn.Module]:

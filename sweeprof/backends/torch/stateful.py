@@ -60,7 +60,8 @@ def state_of(tree: object) -> tuple[object, ...]:
     state: list[object] = []
     for part in parts_of(tree):
         if isinstance(part, torch.Tensor):
-            state.append((id(part), part.shape, None if part.is_inference() else part._version))
+            shape = None if part.is_nested else part.shape
+            state.append((id(part), shape, None if part.is_inference() else part._version))
         elif isinstance(part, int | float | str):
             state.append(part)
         elif hasattr(part, "__len__"):

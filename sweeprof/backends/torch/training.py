@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -256,9 +257,20 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
             given = config.optimizer
             optimizer = _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
+            _check_optimizer(optimizer)
             yield TorchTraining(model.forward_of(batch), loss, optimizer, parameters)
     finally:
         _clear_gradients(parameters)
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer | None) -> None:
+    """Raise :class:`Unsupported` if the optimizer runs forward and backward itself, as LBFGS does."""
+    closure = None if optimizer is None else inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise Unsupported(
+            f"training.optimizer={type(optimizer).__name__}: its step needs a closure, by which it runs the forward and the "
+            "backward itself as often as it likes; measured is an optimizer that updates once after a backward, such as adam"
+        )
 
 
 def _clear_gradients(parameters: list[torch.nn.Parameter]) -> None:

@@ -624,7 +624,12 @@ def test_the_backward_may_run_in_a_thread_that_numbers_its_nodes_on_its_own(
 
     def elsewhere(self: TorchTraining, loss: torch.Tensor) -> None:
         done = threading.Event()
-        _thread.start_new_thread(lambda: (backward(self, loss), done.set()), ())  # unlike a Thread, as the engine's own
+
+        def run() -> None:
+            backward(self, loss)
+            done.set()
+
+        _thread.start_new_thread(run, ())  # like a thread of the engine, it is none of Python's
         done.wait()
 
     monkeypatch.setattr(TorchTraining, "backward", elsewhere)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from itertools import count
 from multiprocessing.pool import ThreadPool
+from pathlib import Path
 from types import MethodType
 from typing import Any, get_type_hints
 
@@ -23,7 +24,7 @@ from torch import nn
 from torch.nn import functional
 
 import sweeprof
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Unsupported, UserError
 
 
 def macs(model: Any, *inputs: Any, **settings: Any) -> Any:
@@ -38,7 +39,7 @@ class Early(nn.Module):
         self.layer = nn.Linear(16, 16, bias=False)
         self.calls = calls
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         next(self.calls)
         return self.layer(x) if self.calls.__reduce__()[1][0] <= 2 else x
 
@@ -76,7 +77,7 @@ PASSES = ("timing", "layer_times", "operators", "allocations")
 class Members(nn.Module):
     """Four layers that a function runs."""
 
-    def __init__(self, run: Callable[[nn.ModuleList, torch.Tensor], Any]) -> None:
+    def __init__(self, run: Callable[[Any, torch.Tensor], Any]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(16, 8, bias=False) for _ in range(4))
         self.run = run
@@ -85,10 +86,9 @@ class Members(nn.Module):
         return self.run(self.layers, x)
 
 
-def seen(name: str, model: Any, *inputs: Any, mode: str = "inference") -> Any:
-    return sweeprof.Profiler(model, inputs=sweeprof.Inputs(inputs), mode=mode, protocol=QUICK, progress=False).seen(
-        name
-    )
+def seen(name: str, model: Any, *inputs: Any, mode: Any = "inference", **settings: Any) -> Any:
+    given = sweeprof.Inputs(inputs)
+    return sweeprof.Profiler(model, inputs=given, mode=mode, protocol=QUICK, progress=False, **settings).seen(name)
 
 
 # Other threads
@@ -96,7 +96,7 @@ def seen(name: str, model: Any, *inputs: Any, mode: str = "inference") -> Any:
 
 EARLIER = ThreadPoolExecutor(2)
 EARLIER_POOL = ThreadPool(2)
-ASKED: queue.Queue[Callable[[], None]] = queue.Queue()
+ASKED: queue.Queue[Callable[[], object]] = queue.Queue()
 
 
 def answer() -> None:
@@ -123,7 +123,7 @@ class Worker(threading.Thread):
         self.result = self.layer(self.x)
 
 
-def by_threads_of_a_class(layers: nn.ModuleList, x: torch.Tensor) -> list[torch.Tensor]:
+def by_threads_of_a_class(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
     workers = [Worker(layer, x) for layer in layers]
     for worker in workers:
         worker.start()
@@ -132,20 +132,25 @@ def by_threads_of_a_class(layers: nn.ModuleList, x: torch.Tensor) -> list[torch.
     return [worker.result for worker in workers]
 
 
-def by_a_queue(layers: nn.ModuleList, x: torch.Tensor) -> list[torch.Tensor]:
+def answered(layer: Any, x: torch.Tensor, results: list[torch.Tensor], done: threading.Semaphore) -> None:
+    results.append(layer(x))
+    done.release()
+
+
+def by_a_queue(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
     results: list[torch.Tensor] = []
     done = threading.Semaphore(0)
     for layer in layers:
-        ASKED.put(lambda layer=layer: (results.append(layer(x)), done.release()))  # type: ignore[misc]
+        ASKED.put(partial(answered, layer, x, results, done))
         done.acquire()
     return results
 
 
-async def gathered(layers: nn.ModuleList, x: torch.Tensor) -> list[torch.Tensor]:
+async def gathered(layers: Any, x: torch.Tensor) -> Any:
     return await asyncio.gather(*(asyncio.to_thread(layer, x) for layer in layers))
 
 
-IN_THREADS: dict[str, Callable[[nn.ModuleList, torch.Tensor], Any]] = {
+IN_THREADS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "threads of a class": by_threads_of_a_class,
     "an earlier executor": lambda layers, x: list(EARLIER.map(lambda layer: layer(x), layers)),
     "functions in an earlier executor": lambda layers, x: [
@@ -189,7 +194,7 @@ class Slow(nn.Module):
         self.layer = nn.Linear(16, 16, bias=False)
         self.results = results
 
-    def step(self, x: torch.Tensor) -> torch.Tensor:
+    def step(self, x: torch.Tensor) -> Any:
         time.sleep(0.002)
         return self.layer(x)
 
@@ -243,7 +248,7 @@ def test_a_generator_is_counted_where_it_is_written(model: nn.Module, path: str)
 
 def test_a_coroutine_is_refused_with_what_runs_it() -> None:
     class Awaited(nn.Linear):
-        async def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        async def forward(self, x: torch.Tensor) -> Any:  # type: ignore[override]
             return super().forward(x)
 
     x = torch.randn(3, 16)
@@ -285,7 +290,7 @@ class Head(nn.Module):
         super().__init__()
         self.layer = nn.Linear(16, 16, bias=False)
 
-    def forward(self, x: torch.Tensor, last_only: bool = False) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, last_only: bool = False) -> Any:
         """Apply the layer."""
         return self.layer(x[:, -1:] if last_only else x)
 
@@ -295,7 +300,7 @@ class Looking(nn.Module):
         super().__init__()
         self.head, self.look = Head(), look
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return self.head(x, last_only=self.look(self.head))
 
 
@@ -332,22 +337,22 @@ class Energy(nn.Module):
         self.weight = nn.Parameter(torch.eye(4))
         self.gradient = gradient
 
-    def energy(self, x: torch.Tensor) -> torch.Tensor:
+    def energy(self, x: torch.Tensor) -> Any:
         return 0.5 * ((x @ self.weight) ** 2).sum()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return self.gradient(self.energy, x)
 
 
 @torch.enable_grad()
-def backward(energy: Any, x: torch.Tensor) -> torch.Tensor:
+def backward(energy: Any, x: torch.Tensor) -> Any:
     x = x.detach().clone().requires_grad_()
     energy(x).backward(inputs=[x])
     assert x.grad is not None
     return x.grad
 
 
-def by_grad_mode(energy: Any, x: torch.Tensor) -> torch.Tensor:
+def by_grad_mode(energy: Any, x: torch.Tensor) -> Any:
     before = torch.is_grad_enabled()
     torch.set_grad_enabled(True)
     try:
@@ -357,7 +362,7 @@ def by_grad_mode(energy: Any, x: torch.Tensor) -> torch.Tensor:
         torch.set_grad_enabled(before)
 
 
-def as_if_enabled(energy: Any, x: torch.Tensor) -> torch.Tensor:
+def as_if_enabled(energy: Any, x: torch.Tensor) -> Any:
     """As in networks that are trained on a differential equation."""
     x = x.clone().requires_grad_()
     return torch.autograd.grad(energy(x), x, create_graph=True)[0]
@@ -367,7 +372,7 @@ GRADIENTS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "backward": backward,
     "set_grad_enabled": by_grad_mode,
     "as if enabled": as_if_enabled,
-    "functional": lambda energy, x: torch.autograd.functional.vjp(energy, x)[1],
+    "functional": lambda energy, x: torch.autograd.functional.vjp(energy, x)[1],  # type: ignore[no-untyped-call]
     "torch.func": lambda energy, x: torch.func.grad(energy)(x),
 }
 
@@ -387,7 +392,7 @@ def test_a_model_that_takes_no_gradients_runs_in_inference_mode() -> None:
     modes: list[bool] = []
 
     class Noting(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             modes.append(torch.is_inference_mode_enabled())
             with torch.no_grad():  # which does not switch autograd on, nor does its end
                 return super().forward(x)
@@ -414,7 +419,7 @@ class Appending(nn.Module):
         super().__init__()
         self.project = nn.Linear(8, 8, bias=False)
 
-    def forward(self, x: torch.Tensor, state: Any) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, state: Any) -> Any:
         kept = state["kept"] if isinstance(state, dict) else state
         kept.parts.append(self.project(x))
         kept.count += 1
@@ -440,7 +445,7 @@ class Counter:
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_replaced_tensor_of_a_state_is_a_change(is_kept: bool) -> None:
     class Recurrent(nn.Linear):
-        def forward(self, x: torch.Tensor, counter: Counter) -> torch.Tensor:  # type: ignore[override]
+        def forward(self, x: torch.Tensor, counter: Counter) -> Any:  # type: ignore[override]
             new = super().forward(x + counter.state["h"]).tanh()
             if is_kept:
                 counter.state["h"] = new
@@ -468,7 +473,7 @@ def test_parameters_of_decorated_bound_methods() -> None:
 
         @twice
         @torch.no_grad()
-        def encode(self, x: torch.Tensor) -> torch.Tensor:
+        def encode(self, x: torch.Tensor) -> Any:
             return self.layer(x)
 
     coder = Coder()
@@ -480,7 +485,7 @@ def test_parameters_of_decorated_bound_methods() -> None:
             self.coder = coder
 
         @torch.inference_mode()
-        def run(self, x: torch.Tensor) -> torch.Tensor:
+        def run(self, x: torch.Tensor) -> Any:
             return self.coder.layer(x)
 
     for model in (coder.encode, twice(coder.encode), partial(coder.encode), Service().run):
@@ -501,7 +506,7 @@ class Viewed(nn.Module):
         if not before:
             self.register_buffer("mirror", view(weight.data))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return x @ self.get_parameter("inner.weight").t()
 
 
@@ -521,8 +526,9 @@ def test_a_buffer_in_the_memory_of_a_parameter_is_no_further_one(
     names = ["params/total", "params/buffers", "size/params_bytes", "size/buffers_bytes"]
     profile = sweeprof.profile(Viewed(view, before=before), torch.randn(3, 16), names, progress=False)
     assert [profile[name].value for name in names] == [128, buffers, 512, 4 * buffers]
-    assert profile.layers.inclusive().rows[0].subtree is not None
-    assert profile.layers.inclusive().rows[0].subtree.params == 128
+    tree = profile.layers.inclusive().rows[0].subtree
+    assert tree is not None
+    assert tree.params == 128
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
@@ -546,9 +552,139 @@ def test_a_sparse_tensor_has_the_bytes_that_it_stores(layout: str, indices: int)
             else:
                 self.register_buffer("matrix", sparse)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             return torch.sparse.mm(self.matrix, x) if layout == "parameter" else x + 1
 
     name = "size/params_bytes" if layout == "parameter" else "size/buffers_bytes"
     profile = sweeprof.profile(Graph(), torch.randn(4, 2), [name], progress=False)
     assert profile[name].value == values * 4 + indices * 8
+
+
+# Kinds of models and inputs
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("make", [torch.jit.script, partial(torch.jit.trace, example_inputs=torch.zeros(1, 8))])
+def test_frozen_modules_have_the_weights_in_their_graph(make: Callable[[Any], Any], tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4, bias=False)).eval()
+    frozen = torch.jit.freeze(make(net))
+    torch.jit.save(frozen, tmp_path / "frozen.pt")
+    x = torch.randn(3, 8)
+    for model in (frozen, torch.jit.load(tmp_path / "frozen.pt"), nn.Sequential(frozen)):  # type: ignore[no-untyped-call]
+        names = ["compute/macs", "params/total", "size/params_bytes"]
+        profile = sweeprof.profile(model, x, names, progress=False)
+        assert [profile[name].value for name in names] == [3 * (8 * 16 + 16 * 4), 208, 832]
+        assert seen("timing", model, x).samples
+
+
+def gram(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.t()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_programs_and_functions_of_torch_are_models() -> None:
+    x = torch.randn(3, 8)
+    program = torch.export.export(nn.Sequential(nn.Linear(8, 16), nn.ReLU()).eval(), (x,))
+    profile = sweeprof.profile(program, x, ["compute/macs", "params/total"], progress=False)
+    assert (profile["compute/macs"].value, profile["params/total"].value) == (3 * 8 * 16, 144)
+    for function in (torch.jit.script(gram), torch.jit.trace(gram, x), torch.ops.aten.mm):  # type: ignore[no-untyped-call]
+        given = (x,) if function is not torch.ops.aten.mm else (x, x.t())
+        assert macs(function, *given) == 3 * 3 * 8
+        assert seen("timing", function, *given).samples
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize(
+    "thing",
+    [
+        torch.optim.Adam([torch.zeros(1)]),
+        torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)]), 1),
+        torch.zeros(1),
+        torch.utils.data.TensorDataset(torch.zeros(1)),
+    ],
+)
+def test_what_is_no_model_is_refused(thing: object, backend: str) -> None:
+    with pytest.raises(UserError, match=f"model: '{type(thing).__name__}' is not a model of a framework"):
+        sweeprof.profile(thing, (1, 8), backend=backend, progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+@pytest.mark.parametrize("shape", [(2, 8), [2, 8], {"input": [2, 8]}, {"input": (2, 8)}, torch.Size((2, 8))])
+def test_a_shape_becomes_a_tensor_of_the_type_of_the_weights(dtype: torch.dtype, shape: Any) -> None:
+    model = nn.Linear(8, 4, dtype=dtype)
+    profile = sweeprof.profile(model, shape, "layers", protocol=QUICK, progress=False)
+    assert profile["compute/macs"].value == 2 * 8 * 4
+    assert profile.layers.rows[0].input_dtypes == (str(dtype).removeprefix("torch."),)
+
+
+def test_lists_beside_tensors_are_arguments() -> None:
+    class Padded(nn.Linear):
+        def forward(self, x: torch.Tensor, sizes: list[int]) -> Any:  # type: ignore[override]
+            assert sizes == [2, 1]
+            return super().forward(x)
+
+    profile = sweeprof.profile(Padded(8, 4), {"x": (2, 8), "sizes": [2, 1]}, ["compute/macs"], progress=False)
+    assert profile["compute/macs"].value == 64
+
+
+def ragged(layout: torch.layout, *lengths: int) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.randn(length, 8) for length in lengths], layout=layout)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_count_their_own_elements(layout: torch.layout) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 4, bias=False)).eval()
+    x = ragged(layout, 5, 3, 1)
+    profile = sweeprof.profile(model, (x,), ["compute/macs", "compute/flops", "compute/coverage"], progress=False)
+    flat = sweeprof.profile(model, torch.randn(9, 8), ["compute/flops"], progress=False)
+    assert profile["compute/macs"].value == 9 * (8 * 16 + 16 * 4)
+    assert profile["compute/flops"].value == flat["compute/flops"].value
+    assert profile["compute/coverage"].value == 1.0
+    assert profile.layers.rows[0].input_shapes == ((5, 8), (3, 8), (1, 8))
+    for name in PASSES:
+        seen(name, model, x)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_attention_of_nested_tensors() -> None:
+    parts = [torch.randn(2, 5, 8), torch.randn(2, 3, 8)]
+    attention = functional.scaled_dot_product_attention
+    expected = 2 * (25 + 9) * (8 + 8)
+    q = torch.nested.nested_tensor(parts)
+    assert macs(lambda q: attention(q, q, q), q) == expected
+    assert macs(lambda q, k: torch.softmax(q @ k, -1) @ q, q, q.transpose(-1, -2)) == expected
+
+
+class Sharpness(torch.optim.SGD):
+    """Moves up the gradient before it moves down."""
+
+    def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
+        closure()
+        return super().step()
+
+
+@pytest.mark.parametrize("name", ["timing", "layer_times", "operators", "allocations"])
+@pytest.mark.parametrize("optimizer", [torch.optim.LBFGS, Sharpness])
+def test_an_optimizer_that_needs_a_closure_is_refused(optimizer: Any, name: str) -> None:
+    with pytest.raises(Unsupported, match=f"training.optimizer={optimizer.__name__}: its step needs a closure"):
+        seen(name, nn.Linear(8, 4), torch.randn(2, 8), mode="training", optimizer=optimizer)
+
+
+@pytest.mark.parametrize("kind", ["dispatch", "disk", "nested"])
+def test_offloaded_models_are_measured_where_they_run(kind: str, tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    net = nn.Sequential(nn.Linear(16, 16, bias=False), nn.ReLU(), nn.Linear(16, 4, bias=False)).eval()
+    if kind == "disk":
+        model = accelerate.disk_offload(net, tmp_path, execution_device="cpu")
+    elif kind == "nested":
+        model = nn.Sequential(accelerate.cpu_offload(net, execution_device="cpu"), nn.Linear(4, 2))
+    else:
+        parts = {"0": "cpu", "1": "cpu", "2": "disk"}
+        model = accelerate.dispatch_model(net, parts, main_device="cpu", offload_dir=tmp_path)
+    x = torch.randn(3, 16)
+    expected = model(x)
+    assert macs(model, x) == 3 * (256 + 64) + (3 * 8 if kind == "nested" else 0)
+    for name in PASSES:
+        assert seen(name, model, x)
+    assert torch.equal(model(x), expected)
