@@ -84,6 +84,8 @@ def backend_of(model: object) -> Backend:
             if kind.__module__ == package or kind.__module__.startswith(f"{package}."):
                 if package == "torch" and not isinstance(model, sys.modules["torch"].nn.Module):
                     continue
+                if package in ("keras", "tensorflow") and not callable(model):
+                    continue
                 return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
     allowed = f"is not a model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])
