@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 
@@ -21,15 +23,15 @@ class BackendHome:
     """Name of its class."""
     framework: str
     """Name of the model's builder that it runs first."""
-    package: str | None = None
-    """The package that it needs, as it is imported; None: none."""
+    packages: tuple[str, ...] = ()
+    """The packages that it needs, as they are imported, its framework first."""
     extra: str = ""
     """The extra of sweeprof that installs the package."""
 
 
-def _home(name: str, framework: str = "", package: str = "") -> BackendHome:
+def _home(name: str, framework: str = "", packages: tuple[str, ...] = ()) -> BackendHome:
     adapter = f"sweeprof.backends.{name}.adapter"
-    return BackendHome(adapter, f"{name.capitalize()}Backend", framework or name, package or name, name)
+    return BackendHome(adapter, f"{name.capitalize()}Backend", framework or name, packages or (name,), name)
 
 
 HOMES = {
@@ -37,8 +39,8 @@ HOMES = {
     "keras": _home("tensorflow"),
     "tensorflow": _home("tensorflow"),
     "onnxruntime": _home("onnxruntime", framework="onnx"),
-    "jax": _home("jax"),
-    "litert": _home("litert", package="ai_edge_litert"),
+    "jax": _home("jax", packages=("jax", "keras")),
+    "litert": _home("litert", packages=("ai_edge_litert",)),
     "openvino": _home("openvino"),
     "fake": BackendHome("sweeprof.backends.fake", "FakeBackend", "fake"),
 }
@@ -65,12 +67,23 @@ def backend_named(name: str) -> Backend:
     """The backend of that name with its default settings.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or a package that it needs is not installed.
     """
     if name not in HOMES:
         raise UserError([choice_problem("backend", name, "backend", HOMES)])
-    made: Backend = getattr(import_module(HOMES[name].module), HOMES[name].kind)()
+    home = HOMES[name]
+    missing = missing_package(home.packages)
+    if missing is not None:
+        raise UserError(
+            [Problem("backend", name, f"needs the package {missing}: pip install 'sweeprof[{home.extra}]'.")]
+        )
+    made: Backend = getattr(import_module(home.module), home.kind)()
     return made
+
+
+def missing_package(names: Iterable[str]) -> str | None:
+    """Return the first of these packages that is not installed; None if all are."""
+    return next((name for name in names if find_spec(name) is None), None)
 
 
 def backend_of(model: object) -> Backend:
