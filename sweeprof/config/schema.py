@@ -180,7 +180,7 @@ class TrainingSettings:
 
     optimizer: object = _key(
         "sgd",
-        "A name, or a mapping with _target_ (torch.optim.RMSprop) and its arguments (lr).",
+        "A name, or a mapping with _target_ (torch.optim.RMSprop) and its arguments (lr); not one that needs a closure.",
         c.choice("optimizer", sorted(OPTIMIZERS), or_mapping=True),
         is_open=True,
     )
