@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from math import prod
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -72,6 +73,11 @@ def _described_tensor(tensor: torch.Tensor) -> TensorShapes:
     return TensorShapes((tuple(tensor.shape),), (dtype_name(tensor.dtype),), nbytes, elements)
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """True for a tensor that is not made of others: most are such."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+
+
 def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return the tensors that hold what a tensor stores, its values first: of a sparse one also the indices."""
     with disable_current_modes():
@@ -88,6 +94,9 @@ def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def stored_size(tensor: torch.Tensor) -> tuple[int, int]:
     """Return how many elements a tensor has, of a sparse one those that it stores, and their bytes with those of its indices."""
+    if is_plain(tensor):
+        elements = tensor.numel()
+        return elements, elements * tensor.itemsize
     parts = stored_parts(tensor)
     elements = parts[0].numel() if tensor.layout in (torch.jagged, *SPARSE) else tensor.numel()
     return elements, sum(part.numel() * part.itemsize for part in parts)
@@ -175,9 +184,13 @@ class CallSites:
 
     def run(self, call: ModuleCall, forward: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
         """Run the forward of a call; what it does is counted for that call."""
-        with self.running(call):
+        before = self.thread.call
+        self._now_in(call)  # not by `running`, which takes longer than some layers
+        try:
             outputs = forward(*args, **kwargs)
-        if isinstance(outputs, Generator):
+        finally:
+            self._now_in(before)
+        if type(outputs) is GeneratorType:
             return self._resumed(call, outputs)
         call.outputs = described(outputs)
         return outputs

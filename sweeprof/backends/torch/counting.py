@@ -24,6 +24,7 @@ from sweeprof.backends.torch.callsites import (
     ModuleCall,
     costs_of,
     dtype_name,
+    is_plain,
     operator_counts,
     paths_of,
     stored_parts,
@@ -68,7 +69,7 @@ from sweeprof.backends.torch.state import (
     unchanged,
 )
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
-from sweeprof.counting.parameters import NO_WEIGHTS, Variable, summed
+from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, summed
 from sweeprof.counting.selection import outermost
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -104,11 +105,10 @@ def inventory(
         modules: a root and everything below it, parents first, each with the paths under which it is held.
         sizes: bytes per element by parameter name, of modules that declare them.
     """
-    trained: dict[int, list[tuple[int, int]]] = {}
+    trained: dict[int, list[torch.Tensor]] = {}
     for parameter in tensors_among(modules, buffers=False):
         if not is_lazy(parameter):
-            storage, begin, end = _span(parameter)
-            trained.setdefault(storage, []).append((begin, end))
+            trained.setdefault(place_of(parameter)[0], []).append(parameter)
     held = {module: _tensors(module, sizes.get(module, {}), trained) for module in modules}
     before: set[Hashable] = set()
     own: dict[torch.nn.Module, Weights] = {}
@@ -116,7 +116,13 @@ def inventory(
         fresh = {tensor.key: tensor for tensor in tensors if tensor.key not in before}
         before.update(fresh)
         own[module] = summed(fresh.values())
-    subtree = {}
+    subtree: dict[torch.nn.Module, Weights] = {}
+    is_tree = sum(map(len, modules.values())) == len(modules)
+    if is_tree and len(before) == sum(map(len, held.values())):  # nothing is shared
+        for module in reversed(list(held)):  # children come after their parents
+            children = [subtree[child] for child in children_of(module) if child in subtree]
+            subtree[module] = added([own[module], *children])
+        return ModuleWeights(own, subtree)
     for module in held:
         below = {tensor.key: tensor for inner in modules_of(module) for tensor in held.get(inner, ())}
         subtree[module] = summed(below.values())
@@ -124,12 +130,12 @@ def inventory(
 
 
 def _tensors(
-    module: torch.nn.Module, sizes: Mapping[str, float], trained: Mapping[int, Sequence[tuple[int, int]]]
+    module: torch.nn.Module, sizes: Mapping[str, float], trained: Mapping[int, Sequence[torch.Tensor]]
 ) -> list[Variable]:
     """Return the parameters and persistent buffers that a module holds itself, without buffers in the memory of parameters.
 
     Args:
-        trained: the bytes that are parameters, by storage.
+        trained: every parameter, by storage.
     """
     found = [
         _described(name, parameter, sizes, False, _pruned(module, name) if name.endswith(ORIGINAL) else 0)
@@ -139,8 +145,7 @@ def _tensors(
     for name, buffer in module._buffers.items():
         if buffer is None or is_lazy(buffer) or name in module._non_persistent_buffers_set:
             continue
-        storage, begin, end = _span(buffer)
-        if not any(first <= begin and end <= last for first, last in trained.get(storage, ())):
+        if not any(_is_within(buffer, parameter) for parameter in trained.get(place_of(buffer)[0], ())):
             found.append(_described(name, buffer, sizes, True))
     for name, constant in frozen_weights(module):
         found.append(_described(name, constant, sizes, False))
@@ -180,11 +185,12 @@ def _described(
     name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool, pruned: int | None = 0
 ) -> Variable:
     elements, nbytes = stored_size(tensor)
+    dtype = tensor.dtype if is_plain(tensor) else stored_parts(tensor)[0].dtype
     return Variable(
         place_of(tensor),
         elements,
         sizes.get(name, nbytes / elements if elements else 0),
-        dtype_name(stored_parts(tensor)[0].dtype),
+        dtype_name(dtype),
         tensor.requires_grad,
         is_buffer,
         pruned,
@@ -199,12 +205,19 @@ def place_of(tensor: torch.Tensor) -> StorageKey:
         return id(tensor), 0, tensor.numel()
 
 
-def _span(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Return the storage of a tensor, and its first byte in it and the one after its last."""
-    storage, offset, elements = place_of(tensor)
+def _is_within(buffer: torch.Tensor, parameter: torch.Tensor) -> bool:
+    """True if the bytes of a buffer are among those of a parameter, which has the same storage."""
+    first, last = _span(parameter)
+    begin, end = _span(buffer)
+    return first <= begin and end <= last
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of a tensor in its storage and the one after its last."""
+    _, offset, elements = place_of(tensor)
     if tensor.layout is torch.strided and elements:
         elements = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return storage, offset * tensor.itemsize, (offset + elements) * tensor.itemsize
+    return offset * tensor.itemsize, (offset + elements) * tensor.itemsize
 
 
 _AS_COUNTED = Cost()

@@ -139,9 +139,10 @@ class CountingMode(DispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
-        if any(kind.__name__ == "NestedTensor" for kind in types):
+        if types and any(kind.__name__ == "NestedTensor" for kind in types):
             return NotImplemented  # it runs operators on the values of all its parts, which are counted
-        return self._in_turn(func, args, kwargs or {})
+        with self._lock:
+            return self._dispatched(func, args, kwargs or {})
 
     def _in_turn(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         with self._lock:
