@@ -413,4 +413,19 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     Threads are set by the backend in each worker; numpy's own pool is kept from existing before the fork.
     """
     inherited = {key: value for key, value in os.environ.items() if key not in THREADS}
+    folder = _folder_of_the_command()
+    if folder is not None and folder != str(Path.cwd()):
+        inherited["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, inherited.get("PYTHONPATH"))))
     return {**inherited, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}
+
+
+def _folder_of_the_command() -> str | None:
+    """Return the folder in which Hydra was started, whose modules a config may name: with ``hydra.job.chdir``, a job is elsewhere.
+
+    None if this is no job of Hydra.
+    """
+    hydra: Any = sys.modules.get("hydra.core.hydra_config")
+    if hydra is None or not hydra.HydraConfig.initialized():
+        return None
+    folder: str = hydra.HydraConfig.get().runtime.cwd
+    return folder

@@ -103,11 +103,19 @@ class Traces(Protocol):
 
 
 @runtime_checkable
-class CountsWrites(Protocol):
-    """A loaded model of a framework whose tensors count how often they are written to."""
+class TellsChanges(Protocol):
+    """A loaded model of a framework whose inputs a step may change."""
 
-    def writes(self, batch: Any) -> int:
-        """Return how often the tensors of a batch have been written to; those that do not count it are left out."""
+    def state_of(self, batch: Any) -> int:
+        """Return a number that is another one after a step has written into a batch, added to it or replaced a part of it."""
+
+
+@runtime_checkable
+class ChoosesInputs(Protocol):
+    """A backend whose models take inputs of one type of numbers each."""
+
+    def input_dtype(self, model: Any) -> str:
+        """Return the type of an input of which only the shape is known."""
 
 
 class TrainingHooks(Protocol):

@@ -138,6 +138,16 @@ def shapes_of(inputs: Inputs, axis: int | None = None) -> tuple[list[Shape], dic
     return _tensors(inputs, lambda value: with_channels_last([int(n) for n in value.shape], axis))
 
 
+def values_of(inputs: Inputs) -> tuple[list[AnyArray | None], dict[str, AnyArray | None]]:
+    """Return the integers and truth values among what :func:`arrays` returns; None for other tensors and specifications."""
+
+    def known(value: Any) -> AnyArray | None:
+        is_other = isinstance(value, TensorSpec) or "float" in str(value.dtype) or getattr(value, "is_meta", False)
+        return None if is_other else array_of(value)
+
+    return _tensors(inputs, known)
+
+
 def _tensors(inputs: Inputs, made: Callable[[Any], T]) -> tuple[list[T], dict[str, T]]:
     positional = [made(leaf) for leaf in specs_in(inputs.args)]
     named = {}

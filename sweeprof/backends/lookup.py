@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from os import PathLike
 
 from sweeprof.backends import Backend
@@ -21,15 +23,15 @@ class BackendHome:
     """Name of its class."""
     framework: str
     """Name of the model's builder that it runs first."""
-    package: str | None = None
-    """The package that it needs, as it is imported; None: none."""
+    packages: tuple[str, ...] = ()
+    """The packages that it needs, as they are imported, its framework first."""
     extra: str = ""
     """The extra of sweeprof that installs the package."""
 
 
-def _home(name: str, framework: str = "", package: str = "") -> BackendHome:
+def _home(name: str, framework: str = "", packages: tuple[str, ...] = ()) -> BackendHome:
     adapter = f"sweeprof.backends.{name}.adapter"
-    return BackendHome(adapter, f"{name.capitalize()}Backend", framework or name, package or name, name)
+    return BackendHome(adapter, f"{name.capitalize()}Backend", framework or name, packages or (name,), name)
 
 
 HOMES = {
@@ -37,8 +39,8 @@ HOMES = {
     "keras": _home("tensorflow"),
     "tensorflow": _home("tensorflow"),
     "onnxruntime": _home("onnxruntime", framework="onnx"),
-    "jax": _home("jax"),
-    "litert": _home("litert", package="ai_edge_litert"),
+    "jax": _home("jax", packages=("jax", "keras")),
+    "litert": _home("litert", packages=("ai_edge_litert",)),
     "openvino": _home("openvino"),
     "fake": BackendHome("sweeprof.backends.fake", "FakeBackend", "fake"),
 }
@@ -65,23 +67,38 @@ def backend_named(name: str) -> Backend:
     """The backend of that name with its default settings.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or a package that it needs is not installed.
     """
     if name not in HOMES:
         raise UserError([choice_problem("backend", name, "backend", HOMES)])
-    made: Backend = getattr(import_module(HOMES[name].module), HOMES[name].kind)()
+    home = HOMES[name]
+    missing = missing_package(home.packages)
+    if missing is not None:
+        raise UserError(
+            [Problem("backend", name, f"needs the package {missing}: pip install 'sweeprof[{home.extra}]'.")]
+        )
+    made: Backend = getattr(import_module(home.module), home.kind)()
     return made
+
+
+def missing_package(names: Iterable[str]) -> str | None:
+    """Return the first of these packages that is not installed; None if all are."""
+    return next((name for name in names if find_spec(name) is None), None)
 
 
 def backend_of(model: object) -> Backend:
     """The backend of the framework that ``model`` comes from.
 
     Raises:
-        UserError: it comes from none that sweeprof knows.
+        UserError: it comes from none that sweeprof knows, or is no model, such as an optimizer.
     """
     for kind in type(model).__mro__:
         for package, name in _PACKAGES.items():
             if kind.__module__ == package or kind.__module__.startswith(f"{package}."):
+                if package == "torch" and not isinstance(model, sys.modules["torch"].nn.Module):
+                    continue
+                if package in ("keras", "tensorflow") and not callable(model):
+                    continue
                 return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
     allowed = f"is not a model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])

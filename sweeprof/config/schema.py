@@ -187,7 +187,7 @@ class TrainingSettings:
 
     optimizer: object = _key(
         "sgd",
-        "A name, or a mapping with _target_ (torch.optim.RMSprop) and its arguments (lr).",
+        "A name, or a mapping with _target_ (torch.optim.RMSprop) and its arguments (lr); not one that needs a closure.",
         c.choice("optimizer", sorted(OPTIMIZERS), or_mapping=True),
         is_open=True,
     )
@@ -233,12 +233,6 @@ class MetricSettings:
         "warn",
         "Reaction to an operator without a formula: error, warn, or ignore (counts are then lower bounds).",
         c.choice("reaction to an operator without a formula", ("error", "warn", "ignore")),
-    )
-    reuse_counts: bool = _key(
-        True,
-        "true: the counts of a block are copied to equal blocks that are called with equal shapes, if that is safe; false: each of "
-        "them is counted.",
-        c.BOOLEAN,
     )
     mode: str = _key(
         "inference",

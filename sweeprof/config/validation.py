@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
-from sweeprof.backends.lookup import HOMES
+from sweeprof.backends.lookup import HOMES, missing_package
 from sweeprof.config import samplers
 from sweeprof.config.constraints import METRICS
 from sweeprof.config.override_syntax import is_among
@@ -125,17 +125,15 @@ def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """The package that a framework needs."""
+    """The packages that a framework needs."""
 
-    package: str
-    """As it is imported."""
+    packages: tuple[str, ...]
+    """As they are imported, its own first."""
     name: str
     """The extra of sweeprof that installs it."""
 
 
-FRAMEWORK_EXTRAS = {
-    home.framework: Extra(home.package, home.extra) for home in HOMES.values() if home.package is not None
-}
+FRAMEWORK_EXTRAS = {home.framework: Extra(home.packages, home.extra) for home in HOMES.values() if home.packages}
 """By the framework of a backend."""
 
 
@@ -144,9 +142,12 @@ def _backend_problems(backend: Any) -> Iterator[Problem]:
         yield Problem("backend._target_", None, "is missing: it must name a class or function.")
         return
     extra = FRAMEWORK_EXTRAS.get(str(backend.get("framework")))
-    if extra is not None and find_spec(extra.package) is None:
-        installed = [f"backend={other.name}" for other in FRAMEWORK_EXTRAS.values() if find_spec(other.package)]
-        yield _missing_extra("backend", extra.name, installed)
+    missing = None if extra is None else missing_package(extra.packages)
+    if extra is not None and missing is not None:
+        others = FRAMEWORK_EXTRAS.values()
+        installed = [f"backend={other.name}" for other in others if missing_package(other.packages) is None]
+        what = "" if missing == extra.packages[0] else f"needs the package {missing}, which"
+        yield _missing_extra("backend", extra.name, installed, what)
 
 
 def builder_problem(builder: str, backend: str) -> Problem | None:
@@ -159,7 +160,7 @@ def builder_problem(builder: str, backend: str) -> Problem | None:
     if builder == backend or builder not in FRAMEWORK_EXTRAS:
         return None
     extra = FRAMEWORK_EXTRAS[builder]
-    if find_spec("keras" if builder == "tensorflow" else extra.package) is not None:
+    if missing_package(("keras",) if builder == "tensorflow" else extra.packages[:1]) is None:
         return None
     message = (
         f"is needed to build the model for {backend}, and is not installed here: pip install 'sweeprof[{extra.name}]'."
@@ -271,9 +272,9 @@ def _group_problems(groups: Sequence[object], known: Sequence[str]) -> Iterator[
             yield from _option_problems(group["options"], f"{key}.options")
 
 
-def _missing_extra(key: str, extra: str, alternatives: Sequence[str] = ()) -> Problem:
+def _missing_extra(key: str, extra: str, alternatives: Sequence[str] = (), what: str = "") -> Problem:
     instead = f", or use what is installed: {', '.join(alternatives)}" if alternatives else ""
-    return Problem(key, extra, f"is not installed here: pip install 'sweeprof[{extra}]'{instead}.")
+    return Problem(key, extra, f"{what} is not installed here: pip install 'sweeprof[{extra}]'{instead}.".lstrip())
 
 
 def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Iterator[Problem]:

@@ -86,7 +86,7 @@ def module_table(
     uncovered: Counter[str] = Counter()
     calls = 0
     for operator in graph.operators:
-        if all(value.data is not None for value in operator.outputs):  # a constant, which no step computes
+        if all(value.is_constant and value.data is not None for value in operator.outputs):  # no step computes it
             continue
         calls += 1
         cost = cost_of(operator)

@@ -15,7 +15,6 @@ of a type holds for its subclasses too. A module may instead declare its own: a 
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -69,8 +68,6 @@ class Formulas:
         self._modules: dict[type, Formula] = {}
         self._operators: dict[str, Formula] = {}
         self._outer = outer
-        self.reuse_counts = True
-        """True: the counts of a block are copied to equal calls of interchangeable blocks."""
         self.selection = selection
         """The modules that are counted."""
         for key, formula in (formulas or {}).items():
@@ -80,12 +77,6 @@ class Formulas:
         names = [kind.__name__ for kind in self._modules] + list(self._operators)
         outer = "" if self._outer is None else f", else {self._outer!r}"
         return f"<Formulas of {', '.join(names) or 'nothing'}{outer}>"
-
-    def without_reuse(self) -> Formulas:
-        """Return the same formulas for a count in which every call is run."""
-        formulas = copy.copy(self)
-        formulas.reuse_counts = False
-        return formulas
 
     def add(self, key: FormulaKey, formula: Formula) -> None:
         """Register ``formula`` for a module type or for an operator, e.g. ``"mylib::op"``.

@@ -128,8 +128,17 @@ def transposed_convolution(
     return sums_of_products(inputs * window, outputs, numbers, bias=bias)
 
 
-def attention(
-    rows: int, keys: int, width: int, value_width: int, numbers: Numbers, *, masks: int = 0, capped: bool = False
+def attention(  # noqa: PLR0913  # three numbers of rows, which only broadcasting tells apart
+    rows: int,
+    keys: int,
+    width: int,
+    value_width: int,
+    numbers: Numbers,
+    *,
+    masks: int = 0,
+    capped: bool = False,
+    product_rows: int | None = None,
+    result_rows: int | None = None,
 ) -> OperatorCost:
     """Attention in one kernel, ``softmax(q kᵀ / √d + mask) v`` of L queries and S keys of widths E and V.
 
@@ -149,9 +158,14 @@ def attention(
         numbers: of the queries.
         masks: tensors that are added to the scores, or choose among them.
         capped: scores are limited by ``c · tanh(s / c)``.
+        product_rows: of q kᵀ, if they are fewer than those of the scores, to which a mask with more samples or heads is added.
+        result_rows: of the results, if they are more than those of the scores, as values have more samples or heads.
     """
     scores = rows * keys
-    macs, flops, ops = sums_of_products(scores * (width + value_width), scores + rows * value_width, numbers)
+    product_rows = rows if product_rows is None else product_rows
+    result_rows = rows if result_rows is None else result_rows
+    products = keys * (product_rows * width + result_rows * value_width)
+    macs, flops, ops = sums_of_products(products, product_rows * keys + result_rows * value_width, numbers)
     beside = (masks + (3 if capped else 0)) * scores
     return macs, flops + 2 * scores + beside, ops + scores + beside + rows * max(0, 4 * keys - 1)
 

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
 import yaml
 
+from sweeprof.backends.lookup import missing_package
 from sweeprof.config.validation import FRAMEWORK_EXTRAS, Extra
 from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.doctor.host import Advice, Finding, known
@@ -81,9 +81,10 @@ def backends(quick: bool) -> Iterator[Finding]:
 def missing(name: str, config: Mapping[str, object]) -> Finding | None:
     """Return what a backend lacks, as far as it is known without importing it."""
     extra = _extra(config)
-    if find_spec(extra.package) is None:
+    lacking = missing_package(extra.packages)
+    if lacking is not None:
         advice = Advice(f"install {extra.name}", f"pip install 'sweeprof[{extra.name}]'")
-        return Finding("Backends", name, None, f"{extra.name} is not installed", advice)
+        return Finding("Backends", name, None, f"{lacking} is not installed", advice)
     if config.get("compile") and shutil.which("g++") is None and shutil.which("clang++") is None:
         advice = Advice("it writes C++ and compiles it", "sudo apt-get install g++")
         reason = f"{_framework(config)} is installed, a C++ compiler is not"
@@ -110,13 +111,13 @@ def _extra(config: Mapping[str, object]) -> Extra:
     """Return the package that a backend's framework needs."""
     framework = str(config["framework"])
     if framework == "fake":
-        return Extra("sweeprof", "all")
-    return FRAMEWORK_EXTRAS.get(framework, Extra(framework, framework))
+        return Extra(("sweeprof",), "all")
+    return FRAMEWORK_EXTRAS.get(framework, Extra((framework,), framework))
 
 
 def _framework(config: Mapping[str, object]) -> str:
     """Return the name and the version of a backend's framework."""
-    return f"{config['framework']} {_version(_extra(config).package) or 'of an unknown version'}"
+    return f"{config['framework']} {_version(_extra(config).packages[0]) or 'of an unknown version'}"
 
 
 def _row(name: str, config: Mapping[str, object], answer: Answer | None) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, TypeGuard
 
 from sweeprof.errors import Problem, UserError, choice_problem
@@ -41,12 +42,17 @@ class Inputs:
         return self.forward(model, *self.args, **self.kwargs)
 
     @classmethod
-    def of(cls, arguments: object) -> Inputs:
+    def of(cls, arguments: object, dtype: str = "float32") -> Inputs:
         """Return inputs from a plain value.
 
         The elements of a tuple are positional arguments, the entries of a mapping keyword arguments. A tuple of ints,
-        ``(1, 3, 224, 224)``, is the shape of one tensor to be generated, also among the arguments. Anything else, such as a list
-        or a named tuple, is one argument. If a tuple or a mapping is one argument, use ``Inputs(args=(it,))``.
+        ``(1, 3, 224, 224)``, is the shape of one tensor to be generated, also among the arguments; so is a list of ints that is
+        the only argument, or a mapping of nothing else, as JSON and YAML have no tuples. Anything else, such as another list or a
+        named tuple, is one argument. If a tuple or a mapping is one argument, use ``Inputs(args=(it,))``.
+
+        Args:
+            arguments: the value.
+            dtype: of tensors to be generated.
 
         Raises:
             UserError: a size of a shape is negative.
@@ -54,10 +60,15 @@ class Inputs:
         if isinstance(arguments, cls):
             return arguments
         if isinstance(arguments, Mapping):
-            return cls(kwargs={key: _specified(value) for key, value in arguments.items()})
+            named = dict(arguments)
+            if all(isinstance(value, list) and _is_shape(tuple(value)) for value in named.values()):
+                named = {key: tuple(value) for key, value in named.items()}
+            return cls(kwargs={key: _specified(value, dtype) for key, value in named.items()})
+        if isinstance(arguments, list) and _is_shape(tuple(arguments)):
+            arguments = tuple(arguments)
         if isinstance(arguments, tuple) and not _is_shape(arguments) and not hasattr(arguments, "_fields"):
-            return cls(tuple(_specified(value) for value in arguments))
-        return cls((_specified(arguments),))
+            return cls(tuple(_specified(value, dtype) for value in arguments))
+        return cls((_specified(arguments, dtype),))
 
     @classmethod
     def from_batch(cls, batch: Any, pass_as: str = "auto") -> Inputs:
@@ -87,7 +98,7 @@ class Inputs:
         """Return the shapes of the tensors, in the order of the arguments."""
         leaves: list[object] = []
         self.map(leaves.append)
-        return [tuple(leaf.shape) for leaf in leaves if hasattr(leaf, "shape")]
+        return [shape for shape in map(shape_of, leaves) if shape is not None]
 
 
 def pattern_of(*pattern: int | str) -> Callable[[Sequence[object]], Inputs]:
@@ -120,9 +131,18 @@ def pattern_of(*pattern: int | str) -> Callable[[Sequence[object]], Inputs]:
 _MOST_DESCRIBED, _LONGEST = 8, 60
 
 
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of a tensor, of a nested one with the largest size along each axis; None for anything else."""
+    if getattr(value, "is_nested", False):
+        samples = [sample.shape for sample in value.unbind()]
+        return len(samples), *map(max, zip(*samples, strict=True))
+    return tuple(value.shape) if hasattr(value, "shape") else None
+
+
 def described(value: object) -> str:
     """Return a value without its elements, e.g. ``float32[8, 3, 224, 224]``, ``(int64[8, 16], True)``."""
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    is_nested = getattr(value, "is_nested", False)
+    shape, dtype = shape_of(value) if is_nested else getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, Sequence) and dtype is not None:
         name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
         return f"{name}[{', '.join(map(str, shape))}]"
@@ -143,12 +163,12 @@ def _with_rest(parts: Sequence[str], count: int) -> str:
 def _is_shape(value: object) -> TypeGuard[tuple[int, ...]]:
     if not isinstance(value, tuple) or not value:
         return False
-    return all(isinstance(size, int) and not isinstance(size, bool) for size in value)
+    return all(isinstance(size, Integral) and not isinstance(size, bool) for size in value)
 
 
-def _specified(value: object) -> object:
+def _specified(value: object, dtype: str) -> object:
     if not _is_shape(value):
         return value
     if min(value) < 0:
         raise UserError([Problem("inputs", value, "is not a shape: a size is negative.")])
-    return TensorSpec(value)
+    return TensorSpec(tuple(map(int, value)), dtype)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -66,10 +67,9 @@ def keras_model(path: str) -> keras.Model:
 def torch_module(path: str) -> torch.nn.Module:
     """Return the module of a program that ``torch.export.save`` has written."""
     export = package("torch.export", "torch")
+    model = import_module("sweeprof.backends.torch.model")
     with _reading(path):
-        module: torch.nn.Module = export.load(_existing(path)).module()
-    for inner in module.modules():  # it has the mode of the export only, and its eval() raises
-        inner.training = False
+        module: torch.nn.Module = model.module_of_program(export.load(_existing(path)))
     return module
 
 

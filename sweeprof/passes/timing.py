@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeprof.backends import Backend, Calibrates, CountsWrites, Generates, Traces, Trains, gap_of, lacking
+from sweeprof.backends import Backend, Calibrates, Generates, TellsChanges, Traces, Trains, gap_of, lacking
 from sweeprof.measuring.calibration import KernelTimes
 from sweeprof.measuring.timing import (
     FusedStep,
@@ -23,8 +23,8 @@ from sweeprof.results.record import Warning
 
 WRITTEN = Warning(
     "inputs_changed",
-    "the model writes into its inputs: each step found what the last one left there",
-    "let the first layer return a new tensor, as with inplace=False",
+    "the model changes its inputs: each step found what the last one left there",
+    "let the first layer return a new tensor, as with inplace=False; give a cache to a step that makes a new one",
 )
 
 
@@ -40,7 +40,7 @@ def run(session: Session, backend: Backend) -> Timing:
     workload = session.workload(inputs) if session.mode in ("inference", "training") else None
     with session.loaded() as model:
         work, clock = session.work(model, inputs), model.clock()
-        writes = model.writes(work.batch) if isinstance(model, CountsWrites) else 0
+        before = model.state_of(work.batch) if isinstance(model, TellsChanges) else 0
         kernel, reason = None, None
         if protocol.kernel is not None and isinstance(backend, Calibrates):
             kernel = backend.kernel(model, None if protocol.kernel == "auto" else protocol.kernel)
@@ -62,7 +62,7 @@ def run(session: Session, backend: Backend) -> Timing:
                 moves = model.transfers(inputs, step())
                 transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
             timing = replace(timing, transfers=transfers)
-        if isinstance(model, CountsWrites) and model.writes(work.batch) != writes:
+        if isinstance(model, TellsChanges) and model.state_of(work.batch) != before:
             timing = replace(timing, warnings=(*timing.warnings, WRITTEN))
     if reason is not None:
         warning = Warning("no_kernel", reason, "set protocol.interleave=samples, or protocol.kernel=null")

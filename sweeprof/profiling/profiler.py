@@ -11,7 +11,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
-from sweeprof.backends import Backend
+from sweeprof.backends import Backend, ChoosesInputs
 from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function, model_in
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
@@ -87,7 +87,6 @@ class Profiler(Displayed):
         include: ModulePatterns = (),
         exclude: ModulePatterns = (),
         strict: Strict = "warn",
-        reuse_counts: bool = True,
         mode: Mode = "inference",
         optimizer: str | Callable[..., object] = "sgd",
         loss: str | Callable[..., object] = "mean",
@@ -116,7 +115,6 @@ class Profiler(Displayed):
             include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
             exclude: neither count nor time these modules and what is inside them, likewise.
             strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
-            reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
             mode: a step is a forward (``inference``), a whole training step (``training``) or a whole generation of text
                 (``generation``).
             optimizer: for training steps: a name, or a function from the parameters to an optimizer.
@@ -143,9 +141,12 @@ class Profiler(Displayed):
             model = model_in(model)
         if backend in ("auto", "torch") and is_function(model):
             model = as_model(model)
+        if backend == "torch":
+            backend_of(model)  # which raises where it is no model
         given_backend = backend_of(model) if backend == "auto" else backend
         if isinstance(given_backend, str):
             given_backend = backend_named(given_backend)
+        dtype = given_backend.input_dtype(model) if isinstance(given_backend, ChoosesInputs) else "float32"
         session = LiveSession(
             backend=given_backend,
             protocol=protocol or Protocol(),
@@ -156,7 +157,7 @@ class Profiler(Displayed):
             generation_config=generation or GenerationConfig(),
             functions=(functions,) if isinstance(functions, str) else tuple(functions),
             model=model,
-            arguments=None if inputs is None else Inputs.of(inputs),
+            arguments=None if inputs is None else Inputs.of(inputs, dtype),
             forward=forward,
             batches=Data.of(data, input_pattern),
             device=device,
@@ -164,8 +165,6 @@ class Profiler(Displayed):
             units=units,
         )
         session.check()
-        if not reuse_counts:
-            session.formulas = session.formulas.without_reuse()
         if quality:
             session.output_scores = partial(scores_of, quality, session.device_name(), data)
         self._set_up(session, Progress(progress, verbose), quality)
@@ -213,8 +212,6 @@ class Profiler(Displayed):
             ),
             Progress(is_shown=False),
         )
-        if not metrics.get("reuse_counts", True):
-            profiler.session.formulas = profiler.session.formulas.without_reuse()
         return profiler
 
     @property
@@ -765,7 +762,6 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     include: ModulePatterns = (),
     exclude: ModulePatterns = (),
     strict: Strict = "warn",
-    reuse_counts: bool = True,
     backend: str | Backend = "auto",
     device: str | None = None,
     forward: Callable[..., object] | None = None,
@@ -794,7 +790,6 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         include: count and time only these modules and what is inside them: paths, globs (``layer1.*``), class names or classes.
         exclude: neither count nor time these modules and what is inside them, likewise.
         strict: what to do about an operator without a formula: ``error``, ``warn`` or ``ignore``.
-        reuse_counts: copy the counts of a block to equal blocks that are called with equal shapes; False: count each of them.
         backend: name or object; ``auto`` takes the framework of the model.
         device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
         forward: ``forward(model, *args, **kwargs)`` if a step is more than a call of the model.
@@ -834,7 +829,6 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         include=include,
         exclude=exclude,
         strict=strict,
-        reuse_counts=reuse_counts,
         mode=mode or "inference",
         optimizer=optimizer,
         loss=loss,

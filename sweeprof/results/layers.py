@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from sweeprof.display import Displayed, Rows
@@ -147,17 +146,6 @@ class LayerRow(Displayed):
     def name(self) -> str:
         """Last part of the path."""
         return self.path.rpartition(".")[2]
-
-
-_FIELDS = tuple(spec.name for spec in dataclasses.fields(LayerRow))
-_values_of = attrgetter(*_FIELDS)
-
-
-def repeated_row(row: LayerRow, path: str, depth: int, call: int, parent: int | None) -> LayerRow:
-    """Return the row of an equal call of another module: ``dataclasses.replace``, a few times quicker."""
-    repeated = LayerRow(*_values_of(row))
-    repeated.path, repeated.depth, repeated.call, repeated.parent = path, depth, call, parent
-    return repeated
 
 
 @dataclass(frozen=True, slots=True)

@@ -340,3 +340,50 @@ def test_a_path_whose_home_folder_or_variable_is_unknown(
     assert ran.code == 1
     assert f"error: {error}" in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+FORCES = """
+import torch
+
+import sweeprof
+
+class Forces(torch.nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.energy = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.Tanh(), torch.nn.Linear(width, 1))
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(self.energy(x).sum(), x)[0]
+
+@sweeprof.metric(name="own/rows", unit="rows", better=None)
+def rows(layers):
+    return float(len(layers.rows))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+@pytest.mark.parametrize("chdir", ["true", "false"])
+def test_modules_of_the_working_directory_whatever_hydra_makes_it(
+    sweeprof: Command, tmp_path: Path, chdir: str, isolation: str
+) -> None:
+    """Their model takes gradients in its forward, in every pass."""
+    (tmp_path / "own_forces.py").write_text(FORCES)
+    ran = sweeprof(
+        "model.torch._target_=own_forces.Forces",
+        "model.torch.width=4,8",
+        "dataset=synthetic",
+        "dataset.shape=[16]",
+        "metrics.select=[compute/macs,latency/forward,operators/calls,memory/alloc_peak_bytes,{_target_: own_forces.rows}]",
+        "protocol=quick",
+        "protocol.min_s=0.05",
+        "tracking=none",
+        f"hydra.job.chdir={chdir}",
+        f"isolation={isolation}",
+    )
+    assert ran.code == 0, ran.err
+    table = _table(ran.folder("adhoc"))
+    assert list(table["compute/macs"]) == [2 * 4 * 17, 2 * 8 * 17]
+    assert (table["latency/forward"] > 0).all()

@@ -232,6 +232,7 @@ def test_processes_are_the_sweeps(file: Path) -> None:
         "processes.py",
         "results/environment.py",  # asks git for the revision
         "measuring/child.py",  # what it measures ends with it
+        "backends/torch/threads.py",  # follows the threads of a pool of multiprocessing
         "backends/fake.py",  # ends its own process, as it is told to
         "backends/model_files.py",  # what makes a model's file must not be in the process that is measured
     }

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, ClassVar, Literal
 
 import keras
+import numpy as np
 from keras import layers, ops
 
 from sweeprof.backends import Build, Gap
@@ -49,8 +50,10 @@ def _described(shape: tuple[int, ...], dtype: str) -> TensorShapes:
 
 
 def dtype_of(tensor: keras.KerasTensor) -> str:
-    """Return Keras's name of the data type, e.g. ``float32``."""
+    """Return Keras's name of the data type, e.g. ``float32``; ``string`` for text, which NumPy holds as objects or characters."""
     dtype = tensor.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "OSU":
+        return "string"
     return dtype if type(dtype) is str else str(keras.backend.standardize_dtype(dtype))
 
 

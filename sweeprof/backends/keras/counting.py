@@ -8,8 +8,9 @@ depends on what is trained.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import prod
+from typing import Any
 
 import keras
 
@@ -58,7 +59,7 @@ LayersBelow = Mapping[int, list[keras.Layer]]
 
 
 def inventory(
-    root: keras.Layer, below: LayersBelow, sizes: Mapping[int, Mapping[str, float]]
+    root: keras.Layer, below: LayersBelow, sizes: Mapping[int, Mapping[str, float]], read: Sequence[Any] = ()
 ) -> tuple[dict[int, Weights], dict[int, Weights]]:
     """The weights of every layer, by the identity of the layer.
 
@@ -68,9 +69,10 @@ def inventory(
         root: whose layers.
         below: the layers below each.
         sizes: by the identity of a layer, bytes per element by name of variable, where a layer declares them.
+        read: the variables that the forward of a root reads that is no Keras layer.
     """
     layers = _reached(root, below)
-    held = {identity: _variables(layer, sizes.get(identity, {})) for identity, layer in layers.items()}
+    held = {identity: _variables(layer, sizes.get(identity, {}), read) for identity, layer in layers.items()}
     before: set[Hashable] = set()
     own, subtree = {}, {}
     for identity, layer in layers.items():
@@ -94,7 +96,7 @@ def _reached(root: keras.Layer, below: LayersBelow) -> dict[int, keras.Layer]:
     return found
 
 
-def _variables(layer: keras.Layer, sizes: Mapping[str, float]) -> list[Variable]:
+def _variables(layer: keras.Layer, sizes: Mapping[str, float], read: Sequence[Any]) -> list[Variable]:
     """Parameters, and state that no optimizer sees.
 
     Keras keeps what an optimizer may change in ``_trainable_variables`` whether or not the layer is frozen; its public lists move
@@ -102,7 +104,7 @@ def _variables(layer: keras.Layer, sizes: Mapping[str, float]) -> list[Variable]
     too. The state of a random generator is none of the model's.
     """
     if not isinstance(layer, keras.Layer):
-        return _of_other(layer)
+        return _of_other(layer, read)
     found = []
     for owner in (layer, *hidden_in(layer)):
         is_quantised = owner.quantization_mode in _STORED_SMALLER
@@ -113,11 +115,11 @@ def _variables(layer: keras.Layer, sizes: Mapping[str, float]) -> list[Variable]
     return found
 
 
-def _of_other(model: object) -> list[Variable]:
-    """The variables of a model that is no Keras layer, where it tells them, as a function of a SavedModel does."""
+def _of_other(model: object, read: Sequence[Any]) -> list[Variable]:
+    """The variables of a model that is no Keras layer: those that it lists, as a signature of a SavedModel does, or reads."""
     return [
         Variable(id(v), prod(v.shape), itemsize(dtype_of(v)), dtype_of(v), v.trainable, not v.trainable)
-        for v in getattr(model, "variables", ())
+        for v in getattr(model, "variables", read)
     ]
 
 
@@ -131,7 +133,7 @@ def rows_of(trace: SymbolicTrace, root: object) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls, then every layer that was never called."""
     below = _below(trace, root)
     declared = {id(c.layer): c.counted.param_size for c in trace.calls if c.counted is not None}
-    own_weights, subtree = inventory(root, below, declared)
+    own_weights, subtree = inventory(root, below, declared, trace.variables)
     position: dict[LayerCall | None, int] = {}
     times: Counter[str] = Counter()
     rows: list[LayerRow] = []

@@ -234,6 +234,8 @@ class SymbolicTrace:
         self.calls: list[LayerCall] = []
         self.ran: list[OperationRun] = []
         """Every operation in its order."""
+        self.variables: list[Any] = []
+        """Variables that a model reads which is no Keras layer."""
         self.paths = Paths()
         self.fallen_back: dict[str, str] = {}
         """Paths of layers that were counted otherwise, with the reason."""
@@ -460,10 +462,19 @@ def _separable(
     return ops.conv(between, pointwise, 1, "valid", where)
 
 
+def _attended(
+    operation: keras.Operation, query: KerasTensor, key: KerasTensor, value: KerasTensor, *_: Any, **__: Any
+) -> KerasTensor:
+    """Return the result of attention, which is as wide as the values; Keras says that it is as wide as the queries."""
+    return KerasTensor((*query.shape[:-1], value.shape[-1]), operation.compute_output_spec(query, key, value).dtype)
+
+
 def _output_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs) -> KerasTensor:
     """Symbolic outputs of an operation of ``keras.ops`` on symbolic tensors."""
     if name == "conv" and len(args) == 2:
         return operation.compute_output_spec(args[0], _ungrouped(operation, *args))
+    if name == ATTENTION:
+        return _attended(operation, *args, **kwargs)
     if name in ("adaptive_average_pool", "adaptive_max_pool"):
         return _pooled(operation, args[0])
     return operation.compute_output_spec(*args, **kwargs)

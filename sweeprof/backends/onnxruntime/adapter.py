@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import onnxruntime
 
 from sweeprof.backends import Gap, device_names
-from sweeprof.backends.call_signature import shapes_of
+from sweeprof.backends.call_signature import shapes_of, values_of
 from sweeprof.backends.file_backend import FileBackend, gaps_of
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported
@@ -75,7 +75,7 @@ class OnnxruntimeBackend(FileBackend):
     ) -> LayerTable:
         from sweeprof.backends.onnxruntime.counting import count_file
 
-        return count_file(replace(file, sizes=stored.sizes), *shapes_of(inputs, axis), formulas)
+        return count_file(replace(file, sizes=stored.sizes), *shapes_of(inputs, axis), formulas, values_of(inputs))
 
     def layer_times(self, model: OnnxModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.onnxruntime.profiler import layer_times

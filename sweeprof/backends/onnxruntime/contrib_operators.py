@@ -436,12 +436,24 @@ def _packed_cost(node: ContribNode) -> OperatorCost:
 
 
 ShapeRule = Callable[[ContribNode], Sequence[Typed]]
+
+
+def _compressed_shape(node: ContribNode) -> Sequence[Typed]:
+    """As many as the condition holds for, of an axis or of all elements; its values must be known."""
+    given, kept = node.operand(0), int(np.count_nonzero(node.operand(1).data))
+    if "axis" not in node.attributes:
+        return [(given, (kept,))]
+    axis = int(node.attributes["axis"]) % len(given.sizes)
+    return [(given, (*given.sizes[:axis], kept, *given.sizes[axis + 1 :]))]
+
+
 SHAPES: dict[str, dict[str, ShapeRule | Counterpart]] = {
     "": mapping.by_name(
         {
             "GroupNormalization MeanVarianceNormalization LRN LpNormalization Shrink": like_first,
             "SimplifiedLayerNormalization": like_first,
             "STFT": _short_fourier_shape,
+            "Compress": _compressed_shape,
         }
     ),
     MICROSOFT: mapping.by_name(

@@ -13,7 +13,7 @@ from math import prod
 
 from sweeprof.backends.onnxruntime import classical_ml_operators, contrib_operators
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import OnnxNode, read
+from sweeprof.backends.onnxruntime.graph import Given, OnnxNode, read
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
@@ -25,16 +25,20 @@ VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 
 
 def count_file(
-    file: Exported, shapes: Sequence[tuple[int, ...]], named: dict[str, tuple[int, ...]], formulas: Formulas
+    file: Exported,
+    shapes: Sequence[tuple[int, ...]],
+    named: dict[str, tuple[int, ...]],
+    formulas: Formulas,
+    values: Given = ((), {}),
 ) -> LayerTable:
-    """The layers of a file for inputs of these shapes, in their order and by name.
+    """The layers of a file for inputs of these shapes, in their order and by name, and of these values where they are known.
 
     Raises:
         Exception: it is no ONNX file.
     """
     buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib_operators.TABLES, **classical_ml_operators.BUFFERS}
     facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
-    return module_table(read(file, shapes, named), facts, partial(cost_of, formulas=formulas), "onnx")
+    return module_table(read(file, shapes, named, values), facts, partial(cost_of, formulas=formulas), "onnx")
 
 
 def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:

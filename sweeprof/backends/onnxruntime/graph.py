@@ -96,8 +96,19 @@ FILLING = {"Expand", "ConstantOfShape", "Tile"}
 """Operators whose last input decides the shape of the result."""
 
 
-def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+def read(
+    file: Exported,
+    shapes: Sequence[tuple[int, ...]],
+    named: Mapping[str, tuple[int, ...]],
+    values: Given = ((), {}),
+) -> OnnxGraph:
     """The graph of a file for inputs of these shapes: in their order, and by name.
+
+    Args:
+        file: the file.
+        shapes: by position.
+        named: by name.
+        values: those of the inputs by position and by name, which may decide shapes; None where they are not known.
 
     Raises:
         Unsupported: there are not as many as the graph has inputs; its own shapes may be open, and do not stand in.
@@ -109,11 +120,20 @@ def read(file: Exported, shapes: Sequence[tuple[int, ...]], named: Mapping[str, 
     for entry in (*model.opset_import, *model.graph.node):
         if entry.domain == STANDARD:
             entry.domain = ""
-    return _GraphReader(model, file).graph(shapes, named)
+    return _GraphReader(model, file).graph(shapes, named, values)
 
 
 STANDARD = "ai.onnx"
 """The other name of the standard's domain, which has none."""
+
+Given = tuple[Sequence["AnyArray | None"], Mapping[str, "AnyArray | None"]]
+
+
+def deciding(values: AnyArray | None) -> AnyArray | None:
+    """Return the values of an input if they may decide shapes: they are integers or truth values, and few."""
+    is_deciding = values is not None and values.dtype.kind in "biu" and values.size <= CONSTANT_ELEMENTS
+    return values if is_deciding else None
+
 
 SHAPES: dict[str, Mapping[str, contrib_operators.ShapeRule | contrib_operators.Counterpart]] = {
     **contrib_operators.SHAPES,
@@ -139,13 +159,18 @@ class _GraphReader:
         self._within: list[OnnxValue] = []
         """Weights in attributes."""
 
-    def graph(self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+    def graph(
+        self, shapes: Sequence[tuple[int, ...]], named: Mapping[str, tuple[int, ...]], values: Given
+    ) -> OnnxGraph:
         graph = self._model.graph
         weights = [self._weight(tensor) for tensor in graph.initializer]
         weights += [self._sparse(tensor.values.name, tensor) for tensor in graph.sparse_initializer]
         given = [value for value in graph.input if value.name not in self._values]
         sized = by_name([value.name for value in given], shapes, named)
-        inputs = tuple(self._know(v.name, v.type.tensor_type.elem_type, sized[v.name]) for v in given)
+        valued = by_name([value.name for value in given], *values) if any(values) else {}
+        inputs = tuple(
+            self._know(v.name, v.type.tensor_type.elem_type, sized[v.name], deciding(valued.get(v.name))) for v in given
+        )
         nodes, constants = [], []
         for node in in_order(graph.node):
             if node.op_type == "Constant":
@@ -153,11 +178,22 @@ class _GraphReader:
             else:
                 nodes.append(self._node(node))
         outputs = tuple(self._values[value.name] for value in graph.output)
-        used = names_read(graph)
-        weights = [value for value in weights if value.name in used or value.name in self._file.weights]
-        stored = without_scales([*weights, *weights_among(constants, nodes)], nodes)
-        unpack(stored, nodes)
+        stored = self._stored(graph, weights, constants, nodes)
         return FileGraph(tuple(nodes), inputs, outputs, (*stored, *self._within))
+
+    def _stored(
+        self,
+        graph: onnx.GraphProto,
+        weights: Sequence[OnnxValue],
+        constants: Sequence[OnnxValue],
+        nodes: Sequence[OnnxNode],
+    ) -> list[OnnxValue]:
+        """Return the constants of a graph that are learned."""
+        used = names_read(graph)
+        read = [value for value in weights if value.name in used or value.name in self._file.weights]
+        stored = without_scales([*read, *weights_among(constants, nodes)], nodes)
+        unpack(stored, nodes)
+        return stored
 
     def _weight(self, tensor: onnx.TensorProto) -> OnnxValue:
         value = self._know(tensor.name, tensor.data_type, tuple(tensor.dims), is_constant=True)
@@ -186,10 +222,10 @@ class _GraphReader:
         base = str(Path(self._file.path).parent) if uses_external_data(tensor) else ""
         return numpy_helper.to_array(tensor, base)
 
-    def _know_array(self, name: str, data: AnyArray) -> OnnxValue:
+    def _know_array(self, name: str, data: AnyArray, *, is_constant: bool = True) -> OnnxValue:
         kept = data if data.size <= CONSTANT_ELEMENTS else None
         kind = helper.np_dtype_to_tensor_dtype(data.dtype)
-        return self._know(name, kind, tuple(data.shape), kept, is_constant=True)
+        return self._know(name, kind, tuple(data.shape), kept, is_constant=is_constant)
 
     def _know(
         self,
@@ -229,7 +265,12 @@ class _GraphReader:
         )
 
     def _weights_within(self, node: onnx.NodeProto) -> Iterator[OnnxValue | None]:
-        """Return the learned numbers that an operator has in its attributes."""
+        """Return the learned numbers that an operator has in its attributes, and in the graphs there, such as branches."""
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                weights = self._weights_of(inner)
+                self._within += weights
+                yield from weights
         names = (
             classical_ml_operators.WEIGHTS.get(node.op_type, ()) if node.domain == classical_ml_operators.DOMAIN else ()
         )
@@ -242,6 +283,25 @@ class _GraphReader:
                 self._within.append(value)
             yield value
 
+    def _weights_of(self, graph: onnx.GraphProto) -> list[OnnxValue]:
+        """Return the weights that a graph within a node holds; the shapes in it may differ from run to run."""
+        outside, self._values = self._values, dict(self._values)
+        weights = [self._weight(tensor) for tensor in graph.initializer]
+        weights += [self._sparse(tensor.values.name, tensor) for tensor in graph.sparse_initializer]
+        nodes, constants = [], []
+        for node in in_order(graph.node):
+            if node.op_type == "Constant":
+                constants.append(self._constant(node))
+                continue
+            inputs = tuple(self._values.get(name) for name in node.input)
+            is_constant = all(value is not None and value.is_constant for value in inputs)
+            outputs = tuple(self._know(name, 0, None, is_constant=is_constant) for name in node.output if name)
+            list(self._weights_within(node))
+            nodes.append(OnnxNode(node.op_type, ROOT, inputs, outputs, _attributes(node), node.domain or "onnx"))
+        stored = self._stored(graph, weights, constants, nodes)
+        self._values = outside
+        return stored
+
     def _content(self, value: OnnxValue) -> object:
         """Return all that the results of a node may depend on."""
         data = value.data
@@ -253,7 +313,11 @@ class _GraphReader:
         results = self._once(("computed", key), lambda: computed(node, inputs, self._model.opset_import))
         if results is not None:
             for name, data in zip(node.output, results, strict=False):
-                yield self._know_array(name, np.asarray(data))
+                # A shape is the same in every step, whatever it is the shape of.
+                is_constant = node.op_type == "Shape" or all(
+                    v is None or v.is_constant or v.data is None for v in inputs
+                )
+                yield self._know_array(name, np.asarray(data), is_constant=is_constant)
             return
         inferred = self._once(("inferred", key), lambda: self._inferred(node, inputs))
         is_constant = all(value is None or value.is_constant for value in inputs) and node.op_type not in RANDOM

@@ -138,6 +138,8 @@ class OnnxModel(FileModel):
         """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
         and them.
         """
+        if any(isinstance(value, np.ndarray) for value in batch.values.values()):
+            return _step_on_host(session, batch)
         binding = session.io_binding()
         for name, value in batch.values.items():
             binding.bind_ortvalue_input(name, value)
@@ -159,7 +161,11 @@ class OnnxModel(FileModel):
 
     def named_outputs(self, values: Any) -> dict[str, AnyArray]:
         pairs = zip(self.native.get_outputs(), values, strict=True)
-        return {slot.name: value.numpy() for slot, value in pairs if value.is_tensor()}
+        return {
+            slot.name: value if isinstance(value, np.ndarray) else value.numpy()
+            for slot, value in pairs
+            if isinstance(value, np.ndarray) or (hasattr(value, "is_tensor") and value.is_tensor())
+        }
 
     def products(self) -> tuple[int, int]:
         import onnx
@@ -185,8 +191,16 @@ class OnnxModel(FileModel):
         }
 
 
-def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue:
-    """Return a copy of an array on a device."""
+def _step_on_host(session: onnxruntime.InferenceSession, batch: Feed) -> Callable[[], object]:
+    """Return a function that runs one forward of inputs among which are texts, which ONNX Runtime takes from arrays alone."""
+    given = {name: v if isinstance(v, np.ndarray) else v.numpy() for name, v in batch.values.items()}
+    return lambda: (batch.rows, session.run(None, given))
+
+
+def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue | AnyArray:
+    """Return a copy of an array on a device; of texts it is one on the host."""
+    if array.dtype.kind in "OSU":
+        return array.astype(object)
     return onnxruntime.OrtValue.ortvalue_from_numpy(array, *_place(device))
 
 

@@ -227,7 +227,10 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
             yield seen
         finally:
             content = Path(session.end_profiling()).read_bytes()
-        shapes = {name: tuple(value.shape()) for name, value in batch.values.items()}
+        shapes = {
+            name: value.shape if isinstance(value, np.ndarray) else tuple(value.shape())
+            for name, value in batch.values.items()
+        }
         known = origins(read(model.file, (), shapes), list(graph.node))
         traced = list(steps_of(content))
         seen.steps = [tuple(_ran(event, known) for event in step.nodes) for step in traced]

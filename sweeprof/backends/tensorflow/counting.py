@@ -24,10 +24,11 @@ from sweeprof.backends.keras.private import takes_training
 from sweeprof.backends.keras.symbolic_trace import OperationRun, SymbolicTrace
 from sweeprof.backends.tensorflow import private
 from sweeprof.counting import mapping
-from sweeprof.counting.formulas import Args, Kwargs, operator_cost
+from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, operator_cost
 from sweeprof.counting.mapping import CallTensor, OperatorCall
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.results.layers import LayerTable
 from sweeprof.results.operators import OwnCounts
 
 # Costs of operators
@@ -133,16 +134,31 @@ def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args
     with _layers_apart(trace) as entering:
         traced = tf.function(run).get_concrete_function(*specs)
     graph = traced.graph
+    if not isinstance(trace.current.layer, keras.Layer):
+        trace.variables += graph.variables
     wanted = [*tf.nest.flatten(traced.outputs), *(tensor for tensor in entering if tensor.graph is graph)]
     for operator in reversed(list(_reachable(graph, wanted))):
         _count(trace, operator)
+    for tensor in entering:
+        if tensor.graph is not graph and tensor.op.type != "Placeholder":
+            trace.current.miss(f"{PREFIX}{tensor.op.type} within a function", trace.times)
     outputs = _sized(trace, keras.tree.map_structure(_tensor, traced.structured_outputs), args, kwargs)
     trace.ran.append(OperationRun(trace.current.path, given, keras.tree.flatten(outputs)))
     return outputs
 
 
-count_layers = partial(counting.count_layers, fallback=count_graph)
-"""Return the layers of a Keras model, or of any callable of tensors, for inputs in the layout that the model expects."""
+def count_layers(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+    """Return the layers of a Keras model, or of any callable of tensors, for inputs in the layout that the model expects.
+
+    A ``tf.function`` is counted as the function that it was made of: layers that are called in a graph within the graph hide what
+    was done before them.
+    """
+    if type(model) is type(_A_FUNCTION):
+        model = getattr(model, "python_function")  # noqa: B009  # of a type that TensorFlow does not name
+    return counting.count_layers(model, inputs, formulas, fallback=count_graph)
+
+
+_A_FUNCTION = tf.function(lambda: None)
 count_training = partial(counting.count_training, fallback=count_graph)
 """Return one training step of a Keras model."""
 

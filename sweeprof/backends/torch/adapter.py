@@ -20,6 +20,7 @@ from sweeprof.backends.torch.model import (
     accelerators,
     built,
     device_of,
+    input_dtype,
     with_quantized_weights,
 )
 from sweeprof.backends.torch.private import inductor_settings
@@ -27,6 +28,7 @@ from sweeprof.backends.torch.state import (
     in_mode,
     known_accelerator,
     modules_of,
+    offloaded_to,
     parameters_kept,
     tensors_among,
     unchanged,
@@ -122,7 +124,10 @@ class TorchBackend:
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> TorchModel:
         variant = self._variant()
-        return TorchModel(variant.of(in_inference(built(build)).to(device)), torch.device(device), variant)
+        module = in_inference(built(build))
+        if offloaded_to(module) is None:
+            module = module.to(device)
+        return TorchModel(variant.of(module), torch.device(device), variant)
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
         return self._as_held(count_built(*self._counted(build, inputs), formulas), build)
@@ -163,6 +168,9 @@ class TorchBackend:
 
     def device_of(self, model: torch.nn.Module) -> str:
         return str(device_of(model) or "cpu")
+
+    def input_dtype(self, model: torch.nn.Module) -> str:
+        return input_dtype(model)
 
     @contextmanager
     def borrowed(self, model: torch.nn.Module, is_trained: bool = False) -> Iterator[None]:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import weakref
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from math import prod
+from types import GeneratorType
+from typing import Any
 
 import torch
 
-from sweeprof.backends.torch.private import current_autograd_node, sequence_number
+from sweeprof.backends.torch.private import (
+    current_autograd_node,
+    disable_current_modes,
+    is_wrapper_subclass,
+    sequence_number,
+)
 from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
 from sweeprof.counting.rows import NO_TENSORS, TensorShapes, together
@@ -42,33 +50,59 @@ class ModuleCall:
     outputs: TensorShapes = NO_TENSORS
     counted: Cost | None = None
     """The cost by a formula of the module's type, which replaces that of its operators."""
-    source: ModuleCall | None = None
-    """The equal call whose counts these are; None if this one was run."""
     row: int | None = None
     """Index of its row, once the table is made."""
-
-    def copy(self, other: ModuleCall) -> None:
-        """Take over all counts of an equal call."""
-        self.source = other
-        self.children = other.children
-        self.operators = other.operators
-        self.inputs, self.outputs = other.inputs, other.outputs
-        self.uncovered = other.uncovered
-
-    def at(self, path: str, module: torch.nn.Module, parent: ModuleCall) -> ModuleCall:
-        """Return an equal call of another module."""
-        made = ModuleCall(module, path, parent)
-        made.copy(self)
-        return made
 
 
 def described(tree: object) -> TensorShapes:
     """Return a description of every tensor in ``tree``."""
     if type(tree) is tuple and len(tree) == 1:
         tree = tree[0]
-    if type(tree) is torch.Tensor:
+    if type(tree) is torch.Tensor and not tree.is_nested:
         return _seen_of(tree.shape, tree.dtype)
-    return together([_seen_of(tensor.shape, tensor.dtype) for tensor in tensors_in(tree)])
+    return together([_described_tensor(tensor) for tensor in tensors_in(tree)])
+
+
+def _described_tensor(tensor: torch.Tensor) -> TensorShapes:
+    if tensor.is_nested:
+        with disable_current_modes():
+            return together([_described_tensor(part) for part in tensor.unbind()])
+    if tensor.layout is torch.strided:
+        return _seen_of(tensor.shape, tensor.dtype)
+    elements, nbytes = stored_size(tensor)
+    return TensorShapes((tuple(tensor.shape),), (dtype_name(tensor.dtype),), nbytes, elements)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """True for a tensor that is not made of others: most are such."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+
+
+def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors that hold what a tensor stores, its values first: of a sparse one also the indices."""
+    with disable_current_modes():
+        if tensor.layout is torch.sparse_coo:
+            return [tensor._values(), tensor._indices()]
+        if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+            return [tensor.values(), tensor.crow_indices(), tensor.col_indices()]
+        if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+            return [tensor.values(), tensor.ccol_indices(), tensor.row_indices()]
+    if is_wrapper_subclass(type(tensor)):  # such as torchao's: values, scales and zero points
+        return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]  # type: ignore[attr-defined]
+    return [tensor]
+
+
+def stored_size(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return how many elements a tensor has, of a sparse one those that it stores, and their bytes with those of its indices."""
+    if is_plain(tensor):
+        elements = tensor.numel()
+        return elements, elements * tensor.itemsize
+    parts = stored_parts(tensor)
+    elements = parts[0].numel() if tensor.layout in (torch.jagged, *SPARSE) else tensor.numel()
+    return elements, sum(part.numel() * part.itemsize for part in parts)
+
+
+SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
 @lru_cache(maxsize=4096)  # what one layer returns, the next one is given
@@ -77,20 +111,35 @@ def _seen_of(shape: torch.Size, dtype: torch.dtype) -> TensorShapes:
     return TensorShapes((tuple(shape),), (dtype_name(dtype),), elements * dtype.itemsize, elements)
 
 
+class _Thread(threading.local):
+    """What is known of the thread that runs."""
+
+    call: ModuleCall | None = None
+    """The call of a module that is running; None: there was none yet."""
+    is_followed = False
+    """True if the operators of the thread are counted."""
+
+
 class CallSites:
-    """Follows the calls of every module below a root."""
+    """Follows the calls of every module below a root, in every thread."""
 
     def __init__(self, paths: dict[torch.nn.Module, list[str]], formulas: Formulas) -> None:
         self.paths = paths
         self.excluded = excluded_paths(self.paths, formulas.selection)
         self.outside = ModuleCall(None, OUTSIDE, None, OUTSIDE in self.excluded)
         self.calls: list[ModuleCall] = []
-        self.current = self.outside
-        self.marks = 0
-        """How often something happened for which a call that runs cannot be reused."""
+        self.thread = _Thread()
+        self.thread.call = self.outside
+        self.in_thread: Callable[[Callable[..., object]], Callable[..., object]] | None = None
+        """Returns a function that counts what another one does in the thread in which it is called."""
         self._formulas = formulas
         self._formula_of: dict[type, Formula | None] = {}
         self._timeline: list[tuple[int, str]] | None = None
+
+    @property
+    def current(self) -> ModuleCall:
+        """The call that is running; in a thread that was there before, the first call of the model until there is another one."""
+        return self.thread.call or (self.calls[0] if self.calls else self.outside)
 
     @contextmanager
     def tracking(self) -> Iterator[None]:
@@ -113,10 +162,11 @@ class CallSites:
         *args: object,
         **kwargs: object,
     ) -> object:
+        if self.in_thread is not None and not self.thread.is_followed:
+            return self.in_thread(partial(self._followed, module, forward, formula))(*args, **kwargs)
         call = self.called(module, args, kwargs)
         outputs = self.run(call, forward, args, kwargs)
         if formula is not None and not call.is_excluded:
-            self.marks += 1
             call.counted = cost_by_formula(formula, module, (*args, *kwargs.values()), outputs)
         return outputs
 
@@ -134,14 +184,38 @@ class CallSites:
 
     def run(self, call: ModuleCall, forward: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
         """Run the forward of a call; what it does is counted for that call."""
-        before = self.current
-        self._now_in(call)
+        before = self.thread.call
+        self._now_in(call)  # not by `running`, which takes longer than some layers
         try:
             outputs = forward(*args, **kwargs)
         finally:
             self._now_in(before)
+        if type(outputs) is GeneratorType:
+            return self._resumed(call, outputs)
         call.outputs = described(outputs)
         return outputs
+
+    @contextmanager
+    def running(self, call: ModuleCall | None) -> Iterator[None]:
+        """Within it, what runs in this thread is counted for a call."""
+        before = self.thread.call
+        self._now_in(call)
+        try:
+            yield
+        finally:
+            self._now_in(before)
+
+    def _resumed(self, call: ModuleCall, outputs: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Return a generator whose steps are counted for the call that made it, whoever asks for them."""
+        items = []
+        while True:
+            with self.running(call):
+                try:
+                    items.append(next(outputs))
+                except StopIteration as end:
+                    call.outputs = described(items)
+                    return end.value
+            yield items[-1]
 
     def formula_of(self, module: torch.nn.Module) -> Formula | None:
         """Return the formula by which the user says what a module costs; None: its operators are counted."""
@@ -152,9 +226,10 @@ class CallSites:
 
     def count(self, name: str, cost: OperatorCost, args: Args, output: object) -> None:
         """Add an operator to the call that is running."""
-        figures = self.current.operators.get(name)
+        operators = self.current.operators
+        figures = operators.get(name)
         if figures is None:
-            figures = self.current.operators[name] = [0, 0, 0, 0, 0, 0]
+            figures = operators[name] = [0, 0, 0, 0, 0, 0]
         figures[0] += 1
         figures[1] += cost[0]
         figures[2] += cost[1]
@@ -195,10 +270,10 @@ class CallSites:
         """Note which autograd nodes each call makes, so that :meth:`where` can tell whose backward is running."""
         self._timeline = [(0, self.current.path)]
 
-    def _now_in(self, call: ModuleCall) -> None:
-        self.current = call
+    def _now_in(self, call: ModuleCall | None) -> None:
+        self.thread.call = call
         if self._timeline is not None:
-            self._timeline.append((sequence_number(), call.path))
+            self._timeline.append((sequence_number(), self.current.path))
 
     def where(self) -> str:
         """Path of the call that is running, or whose backward is."""
@@ -213,14 +288,9 @@ class CallSites:
 class _Alive(weakref.ref[torch.UntypedStorage]):
     """A reference to a storage that knows what to subtract when it is gone."""
 
-    __slots__ = ("key", "nbytes", "number")
+    __slots__ = ("key", "nbytes")
     key: int
     nbytes: int
-    number: int
-
-
-Peak = tuple[int, str]
-"""Bytes, and the path of the layer that ran."""
 
 
 class LiveBytes:
@@ -238,8 +308,8 @@ class LiveBytes:
         # By address, which storages made later may have if these did not stay: a forward may replace a buffer.
         self._excluded = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in excluded}
         self._alive: dict[int, _Alive] = {}
-        self.live = self.made = 0
-        """Bytes alive now, and storages seen so far."""
+        self.live = 0
+        """Bytes alive now."""
         self._peak = 0
         self._peak_at = where()
 
@@ -258,8 +328,6 @@ class LiveBytes:
         reference = _Alive(storage, self._gone)
         reference.key = key
         reference.nbytes = storage.nbytes()
-        reference.number = self.made
-        self.made += 1
         self._alive[key] = reference
         self.live += reference.nbytes
         if self.live > self._peak:
@@ -273,29 +341,6 @@ class LiveBytes:
     def _gone(self, reference: _Alive) -> None:
         self.live -= reference.nbytes
         self._alive.pop(reference.key, None)
-
-    def begin(self) -> Peak:
-        """Begin to look for the peak of a part of the forward; returns the peak so far, for :meth:`end`."""
-        before = self._peak, self._peak_at
-        self._peak, self._peak_at = self.live, self._where()
-        return before
-
-    def end(self, before: Peak) -> Peak:
-        """Return the peak since :meth:`begin`."""
-        peak = self._peak, self._peak_at
-        if before[0] >= peak[0]:
-            self._peak, self._peak_at = before
-        return peak
-
-    def reach(self, more: int, path: str) -> None:
-        """Note that a part of the forward, which is not run, would need so many bytes more at a time."""
-        if self.live + more > self._peak:
-            self._peak, self._peak_at = self.live + more, path
-
-    def made_since(self, storage: torch.UntypedStorage, made: int) -> bool:
-        """True if the storage was seen when ``made`` others had been, or later, and has still the same size."""
-        reference = self._alive.get(storage._cdata)
-        return reference is not None and reference.number >= made and reference.nbytes == storage.nbytes()
 
     def result(self, input_bytes: int) -> Liveness:
         """The peak so far."""

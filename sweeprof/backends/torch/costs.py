@@ -272,13 +272,26 @@ def _conv_tbc(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
 
 
 def _attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """Query ``(..., heads, L, E)``, k ``(..., S, E)``, v ``(..., S, V)``."""
+    """Query ``(..., heads, L, E)``, k ``(..., S, E)``, v ``(..., S, V)``; axes of samples and heads are broadcast."""
     query, key, value = args[0], args[1], args[2]
-    width = query.shape[-1]
-    rows = query.numel() // width if width else 0
-    is_masked = isinstance(kwargs.get("attn_mask", argument(args, 3)), torch.Tensor)
+    mask = kwargs.get("attn_mask", argument(args, 3))
+    is_masked = isinstance(mask, torch.Tensor)
+    of_keys, of_values = key.shape[:-2], value.shape[:-2]
+    if kwargs.get("enable_gqa"):  # each head of k and v is repeated for several of q
+        of_keys, of_values = (*of_keys[:-1], query.shape[-3]), (*of_values[:-1], query.shape[-3])
+    products = torch.broadcast_shapes(query.shape[:-2], of_keys)  # type: ignore[no-untyped-call]
+    scores = torch.broadcast_shapes(products, mask.shape[:-2]) if is_masked else products  # type: ignore[no-untyped-call]
+    results = torch.broadcast_shapes(scores, of_values)  # type: ignore[no-untyped-call]
+    length = query.shape[-2]
     return operators.attention(
-        rows, key.shape[-2], width, value.shape[-1], numbers_of(query), masks=1 if is_masked else 0
+        prod(scores) * length,
+        key.shape[-2],
+        query.shape[-1],
+        value.shape[-1],
+        numbers_of(query),
+        masks=1 if is_masked else 0,
+        product_rows=prod(products) * length,
+        result_rows=prod(results) * length,
     )
 
 
@@ -842,7 +855,7 @@ def _flex_attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
 
     A block mask saves nothing, as a causal mask does not; what the score function does is counted as it runs.
     """
-    return _attention(args[:3], {}, output)
+    return _attention(args[:3], {"enable_gqa": True}, output)
 
 
 def _flex_attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -889,6 +902,8 @@ FREE = frozenset(
     arange linspace logspace scalar_tensor eye rand randn rand_like randn_like randint randint_like randperm normal
     uniform_ random_ exponential_ cauchy_ log_normal_ geometric_ meshgrid cartesian_prod hann_window hamming_window
     blackman_window bartlett_window kaiser_window im2col unfold_backward slice_backward select_backward
+    _nested_tensor_from_tensor_list _nested_view_from_buffer _nested_view_from_jagged _nested_from_padded to_padded_tensor
+    _nested_tensor_from_mask _nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets
     diagonal_backward _pack_padded_sequence _pad_packed_sequence quantize_per_tensor quantize_per_channel
     quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point _nested_tensor_from_mask
     nested_to_padded_tensor _coalesce _sparse_coo_tensor_unsafe sparse_coo_tensor

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +24,11 @@ from sweeprof.backends.torch.callsites import (
     ModuleCall,
     costs_of,
     dtype_name,
+    is_plain,
     operator_counts,
     paths_of,
+    stored_parts,
+    stored_size,
     tensors_in,
 )
 from sweeprof.backends.torch.dispatch import (
@@ -35,6 +37,14 @@ from sweeprof.backends.torch.dispatch import (
     CountingMode,
     NotOnShapes,
     apart_from_others,
+)
+from sweeprof.backends.torch.forwards import (
+    MODES,
+    UNTIED_MODES,
+    AutogradWatch,
+    GradientMode,
+    finished,
+    further_modes,
 )
 from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.model import (
@@ -46,10 +56,18 @@ from sweeprof.backends.torch.model import (
     made,
     materialised,
     on_device,
+    with_own_state,
 )
-from sweeprof.backends.torch.private import below_autograd
-from sweeprof.backends.torch.repeats import PLAIN_TENSORS, Kind, ReusingCallSites, Structure
-from sweeprof.backends.torch.state import MASK, ORIGINAL, children_of, modules_of, unchanged
+from sweeprof.backends.torch.state import (
+    MASK,
+    ORIGINAL,
+    children_of,
+    frozen_weights,
+    is_training,
+    modules_of,
+    tensors_among,
+    unchanged,
+)
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
 from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, summed
 from sweeprof.counting.selection import outermost
@@ -58,7 +76,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
-from sweeprof.results.layers import LayerRow, LayerTable, Weights, repeated_row
+from sweeprof.results.layers import LayerRow, LayerTable, Weights
 from sweeprof.results.operators import OwnCounts
 from sweeprof.text import stored
 from sweeprof.tracebacks import first_line
@@ -77,102 +95,60 @@ class ModuleWeights:
 
 
 def inventory(
-    modules: Mapping[torch.nn.Module, Sequence[str]],
-    sizes: Mapping[torch.nn.Module, Mapping[str, float]],
-    structure: Structure | None = None,
+    modules: Mapping[torch.nn.Module, Sequence[str]], sizes: Mapping[torch.nn.Module, Mapping[str, float]]
 ) -> ModuleWeights:
-    """The weights of every module.
+    """The weights of every module; a tensor that several hold counts once, with the first of them and in each subtree.
+
+    A buffer in the memory of a parameter, such as a view of it, is not counted.
 
     Args:
         modules: a root and everything below it, parents first, each with the paths under which it is held.
         sizes: bytes per element by parameter name, of modules that declare them.
-        structure: of the same modules, where it is known.
     """
-    if structure is not None and not sizes and not _differ_within_kinds(structure):
-        return _by_kind(modules, structure.kinds)
-    return _by_tensor({module: _tensors(module, sizes.get(module, {})) for module in modules})
-
-
-def _differ_within_kinds(structure: Structure) -> bool:
-    """Return True unless it is certain that modules of one kind have equal weights.
-
-    For that, every module and the memory of every tensor must have one place in the model, and no parameter may have a mask.
-    """
-    tensors = structure.tensors
-    if not structure.is_tree or structure.has_masks:
-        return True
-    if any(_may_be_packed(kind.__module__) for kind in set(map(type, structure.paths))):
-        return True
-    if not PLAIN_TENSORS.issuperset(map(type, tensors)) or not _STRIDED.issuperset(map(_layout, tensors)):
-        return True
-    return len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
-
-
-_STRIDED = frozenset({torch.strided})
-_layout = attrgetter("layout")
-
-
-def _by_kind(modules: Mapping[torch.nn.Module, Sequence[str]], kinds: Mapping[torch.nn.Module, Kind]) -> ModuleWeights:
-    """Return the weights if nothing is shared, each kind of module added up once."""
-    own: dict[torch.nn.Module, Weights] = {}
-    subtree: dict[torch.nn.Module, Weights] = {}
-    known: dict[Kind, tuple[Weights, Weights]] = {}
-    for module in reversed(list(modules)):  # children come after their parents
-        kind = kinds.get(module)
-        found = None if kind is None else known.get(kind)
-        if found is None:
-            mine = _plain_weights(module) if module._parameters or module._buffers else NO_WEIGHTS
-            children = children_of(module) if module._modules else ()
-            found = mine, added([mine, *(subtree[child] for child in children)]) if children else mine
-            if kind is not None:
-                known[kind] = found
-        own[module], subtree[module] = found
-    return ModuleWeights(own, subtree)
-
-
-def _plain_weights(module: torch.nn.Module) -> Weights:
-    """Return a module's own weights if its tensors are plain and not shared."""
-    params = trainable = params_bytes = buffers = buffers_bytes = 0
-    dtypes: dict[str, int] = {}
-    for parameter in module._parameters.values():
-        if parameter is not None:
-            elements, dtype = parameter.numel(), dtype_name(parameter.dtype)
-            params += elements
-            params_bytes += elements * parameter.itemsize
-            dtypes[dtype] = dtypes.get(dtype, 0) + elements
-            if parameter.requires_grad:
-                trainable += elements
-    for name, buffer in module._buffers.items():
-        if buffer is not None and name not in module._non_persistent_buffers_set:
-            buffers += buffer.numel()
-            buffers_bytes += buffer.numel() * buffer.itemsize
-    return Weights(params, trainable, params_bytes, buffers, buffers_bytes, dtypes)
-
-
-def _by_tensor(held: Mapping[torch.nn.Module, Sequence[Variable]]) -> ModuleWeights:
-    """Return the weights if tensors or modules may be shared: each counts once, with its first module and in each subtree."""
+    trained: dict[int, list[torch.Tensor]] = {}
+    for parameter in tensors_among(modules, buffers=False):
+        if not is_lazy(parameter):
+            trained.setdefault(place_of(parameter)[0], []).append(parameter)
+    held = {module: _tensors(module, sizes.get(module, {}), trained) for module in modules}
     before: set[Hashable] = set()
     own: dict[torch.nn.Module, Weights] = {}
     for module, tensors in held.items():
         fresh = {tensor.key: tensor for tensor in tensors if tensor.key not in before}
         before.update(fresh)
         own[module] = summed(fresh.values())
-    subtree = {}
+    subtree: dict[torch.nn.Module, Weights] = {}
+    is_tree = sum(map(len, modules.values())) == len(modules)
+    if is_tree and len(before) == sum(map(len, held.values())):  # nothing is shared
+        for module in reversed(list(held)):  # children come after their parents
+            children = [subtree[child] for child in children_of(module) if child in subtree]
+            subtree[module] = added([own[module], *children])
+        return ModuleWeights(own, subtree)
     for module in held:
         below = {tensor.key: tensor for inner in modules_of(module) for tensor in held.get(inner, ())}
         subtree[module] = summed(below.values())
     return ModuleWeights(own, subtree)
 
 
-def _tensors(module: torch.nn.Module, sizes: Mapping[str, float]) -> list[Variable]:
+def _tensors(
+    module: torch.nn.Module, sizes: Mapping[str, float], trained: Mapping[int, Sequence[torch.Tensor]]
+) -> list[Variable]:
+    """Return the parameters and persistent buffers that a module holds itself, without buffers in the memory of parameters.
+
+    Args:
+        trained: every parameter, by storage.
+    """
     found = [
         _described(name, parameter, sizes, False, _pruned(module, name) if name.endswith(ORIGINAL) else 0)
         for name, parameter in module._parameters.items()
         if parameter is not None and not is_lazy(parameter)
     ]
     for name, buffer in module._buffers.items():
-        if buffer is not None and not is_lazy(buffer) and name not in module._non_persistent_buffers_set:
+        if buffer is None or is_lazy(buffer) or name in module._non_persistent_buffers_set:
+            continue
+        if not any(_is_within(buffer, parameter) for parameter in trained.get(place_of(buffer)[0], ())):
             found.append(_described(name, buffer, sizes, True))
+    for name, constant in frozen_weights(module):
+        found.append(_described(name, constant, sizes, False))
     if _may_be_packed(type(module).__module__):
         for name, packed in _packed(module):  # a copy, whose memory the next module's may take
             found.append(_described(name, packed, sizes, False)._replace(key=(id(module), name)))
@@ -208,16 +184,12 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _described(
     name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool, pruned: int | None = 0
 ) -> Variable:
-    place = place_of(tensor)
-    itemsize: float = tensor.itemsize
-    dtype = tensor.dtype
-    if hasattr(tensor, "__tensor_flatten__") and tensor.numel():  # such as torchao's: values, scales and zero points
-        parts = [getattr(tensor, part) for part in tensor.__tensor_flatten__()[0]]
-        itemsize, dtype = sum(part.nbytes for part in parts) / tensor.numel(), parts[0].dtype
+    elements, nbytes = stored_size(tensor)
+    dtype = tensor.dtype if is_plain(tensor) else stored_parts(tensor)[0].dtype
     return Variable(
-        place,
-        place[2],
-        sizes.get(name, itemsize),
+        place_of(tensor),
+        elements,
+        sizes.get(name, nbytes / elements if elements else 0),
         dtype_name(dtype),
         tensor.requires_grad,
         is_buffer,
@@ -231,6 +203,21 @@ def place_of(tensor: torch.Tensor) -> StorageKey:
         return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
     except (RuntimeError, NotImplementedError):  # sparse and other layouts have no storage of their own
         return id(tensor), 0, tensor.numel()
+
+
+def _is_within(buffer: torch.Tensor, parameter: torch.Tensor) -> bool:
+    """True if the bytes of a buffer are among those of a parameter, which has the same storage."""
+    first, last = _span(parameter)
+    begin, end = _span(buffer)
+    return first <= begin and end <= last
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of a tensor in its storage and the one after its last."""
+    _, offset, elements = place_of(tensor)
+    if tensor.layout is torch.strided and elements:
+        elements = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return offset * tensor.itemsize, (offset + elements) * tensor.itemsize
 
 
 _AS_COUNTED = Cost()
@@ -278,19 +265,16 @@ def _sizes(value: object) -> tuple[int, ...]:
     return tuple(sizes) if set(map(type, sizes)) <= {int} else ()
 
 
-def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[LayerRow, ...]:
+def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     """One row per call in the order of the calls; a list of modules comes before the first call below it."""
     declared = {c.module: c.counted.param_size for c in sites.calls if c.module is not None and c.counted is not None}
     kept = {module: names for module, names in sites.paths.items() if names[0] not in sites.excluded}
-    # With a selection, only one of two equal blocks may be excluded.
-    weights = inventory(kept, declared, None if sites.excluded else structure)
+    weights = inventory(kept, declared)
     called = {call.path for call in sites.calls}
     waiting = {names[0]: module for module, names in kept.items() if names[0] not in called}
     lists = {path for path, module in waiting.items() if children_of(module)}
     times: dict[str, int] = {}
     rows: list[LayerRow] = []
-    owns: list[Weights] = []
-    layers: dict[Kind, _Layer] = {}
 
     def add(call: ModuleCall, module: torch.nn.Module, index: int) -> None:
         call.row = len(rows)
@@ -300,22 +284,7 @@ def rows_of(sites: CallSites, structure: Structure | None = None) -> tuple[Layer
             around = around.parent
         parent = None if around is None else around.row
         subtree = weights.subtree.get(module)
-        owns.append(own)
-        kind = None if structure is None else structure.kinds.get(module)
-        if kind is not None and structure is not None and structure.differs(module):
-            kind = None
-        if call.source is not None and kind is not None:
-            source = call.source.row
-            assert source is not None
-            if owns[source] is own and rows[source].subtree is subtree:
-                rows.append(repeated_row(rows[source], call.path, _depth(call.path), index, parent))
-                return
-        layer = None if kind is None else layers.get(kind)
-        if layer is None:
-            layer = _layer_of(module)
-            if kind is not None:
-                layers[kind] = layer
-        rows.append(_row(call, layer, own, subtree, index, parent))
+        rows.append(_row(call, _layer_of(module), own, subtree, index, parent))
 
     entered: set[str] = set()
     for call in sites.calls:
@@ -421,7 +390,7 @@ def traced_graph(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) ->
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
     """Return the module in inference mode; ``eval`` is not called if it already is."""
-    return module.eval() if any(inner.training for inner in modules_of(module)) else module
+    return module.eval() if any(is_training(inner) for inner in modules_of(module)) else module
 
 
 def count_layers(
@@ -446,30 +415,11 @@ def count_layers(
         if device is not None and device.type == "meta":
             return _without_values(module, inputs, formulas, reason, recorders)
 
-        def for_real(gradients: Callable[[], AbstractContextManager[Any]]) -> LayerTable:
-            given = on_device(inputs, device or "cpu")
-            method = f"{FOR_REAL}: {reason}"
-            return count_forward(Structure(module), given, formulas, method, gradients, recorders=recorders)
-
+        method = f"{FOR_REAL}: {reason}"
         try:
-            try:
-                return for_real(without_autograd)
-            except FormulaFailed:
-                raise
-            except (
-                Exception
-            ):  # the forward may raise anything, also because it needs autograd for a gradient of its own
-                pass
-            return for_real(torch.no_grad)
+            return count_forward(module, on_device(inputs, device or "cpu"), formulas, method, recorders=recorders)
         except FormulaFailed as failed:
             raise failed.error from None
-
-
-@contextmanager
-def without_autograd() -> Iterator[None]:
-    """Within it operators arrive whole, as in inference mode, and what is computed is not tied to that mode."""
-    with torch.no_grad(), below_autograd():
-        yield
 
 
 def _over_shapes(
@@ -486,16 +436,14 @@ def _over_shapes(
         NotOnShapes: the forward raised something each time; the message is that of the first.
     """
     module = uncompiled(module)
-    structure = Structure(module)
-    if structure.is_lazy:
-        structure = Structure(materialised(module, inputs))
+    module = materialised(module, inputs)
     first: Exception | None = None
     for attempt in _ATTEMPTS:
         if attempt.zeros and not _has_integers_on_meta(inputs):
             continue
         try:
-            counted = Structure(copied_to_meta(structure.root)) if attempt.is_copy else structure
-            device = device_of(counted.root)
+            counted = copied_to_meta(module) if attempt.is_copy else module
+            device = device_of(counted)
             given = as_shapes(inputs, device, attempt.zeros) if attempt.constants else on_device(inputs, "meta")
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
                 return count_forward(
@@ -556,7 +504,7 @@ def _without_values(
     """Return the table of a module on the meta device whose forward needs values: its weights, and counts as far as possible."""
     try:
         given = as_shapes(inputs, None)
-        return count_forward(Structure(module), given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
+        return count_forward(module, given, formulas, ON_SHAPES, skips_branches=True, recorders=recorders)
     except FormulaFailed as failed:
         raise failed.error from None
     except Exception:  # the forward asks for values in Python too
@@ -587,43 +535,55 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
-    structure: Structure,
+    module: torch.nn.Module,
     inputs: Inputs,
     formulas: Formulas,
     method: str,
-    gradients: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
+    modes: Sequence[GradientMode] = (),
     *,
     constants: int = CONSTANT_ELEMENTS,
     skips_branches: bool = False,
     recorders: list[GraphRecorder] | None = None,
 ) -> LayerTable:
-    """The layers as one forward is counted, within ``gradients``.
+    """The layers as one forward is counted, in the first of ``modes`` in which it runs as it does for its users.
 
     Raises:
         Exception: whatever the forward raised.
     """
     on_shapes = not method.startswith(FOR_REAL)
+    modes = modes or (MODES if on_shapes else UNTIED_MODES)
     had_compiler = has_compiler()
-    given = tensors_in((inputs.args, inputs.kwargs))
-    may_reuse = on_shapes and formulas.reuse_counts and recorders is None and formulas.selection.is_everything
-    sites = ReusingCallSites(structure, formulas, may_reuse)
-    module = structure.root
-    protected = [tensor for tensor in structure.tensors if not tensor.is_meta] if on_shapes else []
+    called = with_own_state(inputs)
+    given = tensors_in((called.args, called.kwargs))
+    sites = CallSites(paths_of(module), formulas)
+    tensors = tensors_among(sites.paths)
+    protected = [tensor for tensor in tensors if not tensor.is_meta] if on_shapes else []
     live = LiveBytes(sites.where, [tensor for tensor in given if tensor.layout == torch.strided])
     recorder = None if recorders is None else GraphRecorder(module, sites, live, given)
     mode = CountingMode(sites, live, formulas, on_shapes, protected, constants=constants, skips_branches=skips_branches)
     mode.recorder = recorder
-    restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=structure.tensors)
-    with restored as changed, gradients(), slow_paths(), sites.tracking(), mode, sites.reusing(live, mode):
-        outputs = inputs.call(module)
-    if has_compiler() != had_compiler:
+    restored = unchanged(module, values=not on_shapes, modules=sites.paths, tensors=tensors)
+    following = mode.following_threads(modes[0])
+    outputs = None
+    watch = AutogradWatch()
+    try:
+        with restored, modes[0](), watch, slow_paths(), sites.tracking(), following, mode:
+            outputs = finished(called.call(module))
+        further = further_modes(modes, watch, None)
+    except FormulaFailed:
+        raise
+    except Exception as error:
+        further = further_modes(modes, watch, error)
+        if not further:
+            raise
+    if further or has_compiler() != had_compiler:
         del outputs
         return count_forward(
-            structure,
+            module,
             inputs,
             formulas,
             method,
-            gradients,
+            further or modes,
             constants=constants,
             skips_branches=skips_branches,
             recorders=recorders,
@@ -632,15 +592,12 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
         recorder.returned(outputs)
         recorders.append(recorder)
     del outputs
-    if sites.were_wrong(changed):
-        formulas = formulas.without_reuse()
-        return count_forward(structure, inputs, formulas, method, constants=constants, skips_branches=skips_branches)
     return LayerTable(
-        rows=rows_of(sites, structure),
+        rows=rows_of(sites),
         uncovered=sites.uncovered,
         method=method,
         operator_calls=mode.operator_calls,
-        liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
+        liveness=live.result(sum(stored_size(tensor)[1] for tensor in given)),
         excluded=outermost(sites.excluded),
     )
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
+from threading import RLock
 from typing import Any
 
 import torch
@@ -31,17 +32,17 @@ from sweeprof.backends.torch.callsites import CallSites, LiveBytes, tensors_in
 from sweeprof.backends.torch.costs import COSTS, HIGHER_ORDER_COSTS, ONE_EACH, TorchRule, does_no_arithmetic
 from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.private import (
-    DisableTorchDispatch,
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
-    TorchDispatchMode,
     current_dispatch_modes,
     disable_current_modes,
     rule_in_mode,
 )
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, UNKNOWN_TO_TORCH, Shortcut
+from sweeprof.backends.torch.threads import DispatchMode, InThread, tasks_wrapped
 from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
+from sweeprof.counting.operators import added
 
 
 def _is_unknown(value: object) -> bool:
@@ -90,24 +91,10 @@ class _Operator:
     written: tuple[tuple[int, str], ...]
     """Position and name of the arguments that it writes to."""
     takes_device: bool
-    reads_values: bool
-    """True if the result, or its shape, is decided by values."""
-    is_written: bool = False
-    """True if a formula of the user says what it costs."""
-
-
-class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode in which nothing is compiled; to be wrapped for that would import the compiler, two seconds in every process."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
 
 class CountingMode(DispatchMode):
     """Adds each operator's cost to the call that is running."""
-
-    supports_higher_order_operators = True
 
     def __init__(  # noqa: PLR0913  # one argument for each way to treat what has no values
         self,
@@ -146,9 +133,56 @@ class CountingMode(DispatchMode):
         self._overwritten: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         """Memory of constants that have no values any more, until nothing refers to it."""
         self._operators: dict[Any, _Operator] = {}
+        self._lock = RLock()
+        """Of the thread whose operator is counted."""
 
-    def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
-        kwargs = kwargs or {}
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        if types and any(kind.__name__ == "NestedTensor" for kind in types):
+            return NotImplemented  # it runs operators on the values of all its parts, which are counted
+        with self._lock:
+            return self._dispatched(func, args, kwargs or {})
+
+    def _in_turn(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        with self._lock:
+            return self._dispatched(func, args, kwargs)
+
+    @contextmanager
+    def following_threads(self, gradients: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+        """Within it, operators that run in other threads are counted too, for the module call that had them run.
+
+        These are threads that are started, functions that pools of threads get, and calls of modules in any other thread.
+
+        Args:
+            gradients: the gradient mode, which each thread has of its own.
+        """
+        sites = self._sites
+
+        def followed(function: Callable[..., Any]) -> Callable[..., Any]:
+            call = sites.thread.call
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                if sites.thread.is_followed or sites.in_thread is None:
+                    with sites.running(call):
+                        return function(*args, **kwargs)
+                sites.thread.is_followed = True
+                try:
+                    with gradients(), InThread(self._in_turn), sites.running(call):
+                        return function(*args, **kwargs)
+                finally:
+                    sites.thread.is_followed = False
+
+            return run
+
+        sites.in_thread, sites.thread.is_followed = followed, True
+        try:
+            with tasks_wrapped(followed):
+                yield
+        finally:
+            sites.in_thread = None
+
+    def _dispatched(self, func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         operator = self._operators.get(func)
         if operator is None:
             if isinstance(func, HigherOrderOperator):
@@ -157,8 +191,6 @@ class CountingMode(DispatchMode):
         if operator.is_composite:
             with self:  # counted by its parts
                 return func.decompose(*args, **kwargs)
-        if operator.reads_values and (func is not torch.ops.aten.index.Tensor or _selects_rows(args)):
-            self._sites.marks += 1
         output = None
         if self._on_shapes:
             if operator.shortcut is not None:
@@ -177,22 +209,6 @@ class CountingMode(DispatchMode):
             self.recorder.ran(operator.name, (0, 0, 0) if is_free else cost, (args, kwargs), output, written)
         return output
 
-    def of_layer(self, func: OpOverload, args: Args) -> Any:
-        """Count an operator and return its result without torch's dispatcher; None, and no count, where that is not certain."""
-        operator = self._operators.get(func)
-        if operator is None:
-            operator = self._operators[func] = self._looked_up(func)
-        if operator.shortcut is None or operator.is_written:
-            return None
-        with DisableTorchDispatch():
-            output = operator.shortcut(args, {})
-        if output is not None:
-            if not self._is_silent:
-                self._counted(operator, args, {}, output)
-            if operator.allocates or (operator.may_copy and _is_copy(args, output)):
-                self._live.saw(output)
-        return output
-
     def _counted(self, operator: _Operator, args: Args, kwargs: Kwargs, output: object) -> OperatorCost | None:
         """Count an operator that ran, and return its cost; None if it has no formula."""
         self.operator_calls += 1
@@ -200,7 +216,10 @@ class CountingMode(DispatchMode):
             if not operator.is_covered:
                 self._sites.miss(operator.name)
             return None
-        cost = operator.cost(args, kwargs, output)
+        if self._on_shapes:
+            cost = operator.cost(args, kwargs, output)
+        else:
+            cost = added(*(operator.cost(*parts) for parts in _without_nesting(args, kwargs, output)))
         self._sites.count(operator.name, cost, args, output)
         return cost
 
@@ -212,7 +231,6 @@ class CountingMode(DispatchMode):
         """
         name = f"{func.namespace}::{func.name()}"  # type: ignore[no-untyped-call]
         self.higher_order.add(name)
-        self._sites.marks += 1
         written = self._formulas.of_operator(name)
         cost = HIGHER_ORDER_COSTS.get(name) if written is None else partial(operator_cost, written)
         ran = False
@@ -278,7 +296,7 @@ class CountingMode(DispatchMode):
         if written is None:
             return known
         cost = partial(operator_cost, written)
-        return replace(known, cost=cost, is_composite=False, is_covered=True, is_written=True)
+        return replace(known, cost=cost, is_composite=False, is_covered=True)
 
     def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         targets = _targets(operator, args, kwargs)
@@ -288,7 +306,6 @@ class CountingMode(DispatchMode):
             args, kwargs = _mapped(args, self._without_values), _mapped(kwargs, self._without_values)
         real, meta = _devices(args, kwargs)
         if targets and (real or self._overwritten):
-            self._sites.marks += 1
             is_for_real = not meta and not self._is_of_model(targets)
             return func(*args, **kwargs) if is_for_real else self._written(func, targets, args, kwargs)
         if not real and not meta:
@@ -427,24 +444,7 @@ def known_operator(func: OpOverload) -> _Operator:
             if argument.alias_info is not None and argument.alias_info.is_write
         ),
         takes_device=any(str(argument.type) in _DEVICES for argument in func._schema.arguments),
-        reads_values=name in _READ_VALUES
-        or torch.Tag.data_dependent_output in func.tags
-        or torch.Tag.dynamic_output_shape in func.tags,
     )
-
-
-_READ_VALUES = frozenset(
-    """
-    resolve_conj resolve_neg is_nonzero to_sparse _to_sparse _pack_padded_sequence _pad_packed_sequence to_dense _to_dense
-    set_ resize_ resize_as_ squeeze_ unsqueeze_ transpose_ t_ as_strided_ swapaxes_ swapdims_ set_data
-    """.split()
-)
-"""Operators that give values to NumPy and lists, whose results depend on values, or that change the shape of a tensor."""
-
-
-def _selects_rows(args: Args) -> bool:
-    """True if a tensor is indexed by truth values."""
-    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
 
 
 _DEVICES = ("Device", "Optional[Device]")
@@ -488,6 +488,23 @@ def _devices(args: Args, kwargs: Kwargs) -> tuple[bool, bool]:
                 else:
                     real = True
     return real, meta
+
+
+def _without_nesting(args: Args, kwargs: Kwargs, output: object) -> Iterator[tuple[Args, Kwargs, Any]]:
+    """Yield arguments and result of an operator; if they are nested tensors, those of each sample, which has its own sizes."""
+    call = (args, kwargs, output)
+    sizes = [tensor.size(0) for tensor in tensors_in(call) if tensor.is_nested]
+    if not sizes:
+        yield call
+        return
+    for sample in range(sizes[0]):
+
+        def of_sample(item: object, sample: int = sample) -> object:
+            if isinstance(item, torch.Tensor) and item.is_nested:
+                return item.unbind()[sample].unsqueeze(0)
+            return item
+
+        yield _mapped(call, of_sample)
 
 
 def _elements(args: Args) -> int:

@@ -21,6 +21,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from threading import get_ident
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -30,6 +32,7 @@ from sweeprof.backends.torch.callsites import excluded_paths, paths_of, tensors_
 from sweeprof.backends.torch.model import TorchModel, as_shapes, clock_of, device_of
 from sweeprof.backends.torch.private import current_autograd_node, execution_engine, sequence_number
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of, running_as_python
+from sweeprof.backends.torch.threads import IN_OTHER_THREADS, in_one_thread
 from sweeprof.backends.torch.training import CHECKPOINT, Steps, stepping
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.errors import Problem, Unsupported, UserError
@@ -58,6 +61,11 @@ from sweeprof.results.protocol import Protocol
 
 ANEW = 2**40
 """Added to the numbers of nodes that are made during the backward: on an accelerator it runs in a thread that counts on its own."""
+
+
+RUNS_LATER = (
+    "a module returns a generator, whose work is done after its call, so that probes cannot tell the time of it"
+)
 
 
 @dataclass(slots=True)
@@ -97,6 +105,9 @@ class ModuleProbes:
         self.events: list[Event] = []
         self.is_in_backward = False
         self._mark, self._with_backward = clock.mark, with_backward
+        self._thread = get_ident()
+        self.gap: str | None = None
+        """Why probes do not tell the time of every call: it is in another thread, or runs after the call has returned."""
         self._handles: list[Any] = []
         self._nodes: set[Any] = set()
         """Kept, as the hook of a node is gone when its Python object is."""
@@ -116,22 +127,33 @@ class ModuleProbes:
         if not self._with_backward:
 
             def probed(*args: object, **kwargs: object) -> object:
+                if get_ident() != self._thread:
+                    self.gap = IN_OTHER_THREADS.format("probes")
+                    return forward(*args, **kwargs)
                 append = self.events.append
                 append((index, 0, mark()))
                 try:
-                    return forward(*args, **kwargs)
+                    outputs = forward(*args, **kwargs)
                 finally:
                     append((LEFT, 0, mark()))
+                if type(outputs) is GeneratorType:
+                    self.gap = RUNS_LATER
+                return outputs
 
             return probed
 
         def numbered(*args: object, **kwargs: object) -> object:
+            if get_ident() != self._thread and not self.is_in_backward:  # which may have a thread of its own
+                self.gap = IN_OTHER_THREADS.format("probes")
+                return forward(*args, **kwargs)
             append = self.events.append
             append((index, self._number(sequence_number()), mark()))
             try:
                 outputs = forward(*args, **kwargs)
             finally:
                 append((LEFT, self._number(sequence_number()), mark()))
+            if type(outputs) is GeneratorType:
+                self.gap = RUNS_LATER
             if self.is_in_backward:
                 node = current_autograd_node()
                 if node is not None and node.name() == CHECKPOINT:  # a reentrant one is computing its forward once more
@@ -315,7 +337,7 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
         raise Unsupported("a compiled model has no layers when it runs; backend=torch has the same model with them")
     is_training, clock = work.training is not None, model.clock()
     probes = ModuleProbes(model.module, clock, is_training, work.selection)
-    with stepping(model, work) as steps, without_collection():
+    with stepping(model, work) as steps, in_one_thread("probes"), without_collection():
 
         def probed() -> Turn:
             with probes.attached():
@@ -324,6 +346,8 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
         pairs = in_turns(partial(_turn, steps, clock), probed)
         calibrate = partial(calibrated, clock, model.device, with_backward=is_training)
         times = timed_in_turns(pairs, calibrate, clock.now, protocol, is_training)
+    if probes.gap is not None:
+        raise Unsupported(probes.gap)
     if len(times.calls) < 2:
         raise Unsupported("no Python module of the model was called: a scripted model has no layers when it runs")
     return replace(times, mode=work.mode)

@@ -20,14 +20,16 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
-from sweeprof.backends.torch.callsites import dtype_name, tensors_in
+from sweeprof.backends.torch.callsites import dtype_name, stored_parts, tensors_in
 from sweeprof.backends.torch.model import TorchModel, accelerators
 from sweeprof.backends.torch.operators import MODULE, NODE, STEP, annotated, check_no_profiler
-from sweeprof.backends.torch.private import DisableTorchFunctionSubclass, EventType, RecordFunction, is_wrapper_subclass
+from sweeprof.backends.torch.private import DisableTorchFunctionSubclass, EventType, RecordFunction
 from sweeprof.backends.torch.state import modules_of
+from sweeprof.backends.torch.threads import in_one_thread
 from sweeprof.backends.torch.training import stepping
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.allocations import Change, course
+from sweeprof.measuring.inputs import shape_of
 from sweeprof.measuring.line_profile import (
     LineMemory,
     MeasureMemory,
@@ -132,7 +134,8 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
     """
     check_no_profiler()
     meter = meter_of(model.device)
-    with annotated(model.module), stepping(model, work) as steps, without_collection():
+    one_thread = in_one_thread("torch's profiler")
+    with annotated(model.module), stepping(model, work) as steps, one_thread, without_collection():
         gc.collect()
         before = storages()
         meter.begin()
@@ -194,13 +197,6 @@ def _followed(roots: Iterable[Any], device: str) -> tuple[list[Change], list[int
 
 OTHERS = 1000
 """At most so many rows of tensors that nothing names; the smaller ones beyond share a row per device."""
-_SPARSE = {
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}
 
 
 def live_tensors(
@@ -236,7 +232,7 @@ def live_tensors(
                 if name is None and key in known:
                     continue
                 seen.append(part)
-                shape, dtype = tuple(part.shape), dtype_name(part.dtype)
+                shape, dtype = shape_of(part) or (), dtype_name(part.dtype)
                 row = found.setdefault(key, _Storage({}, kind, shape, dtype, str(device), size))
                 if name is not None:
                     row.names[name] = None
@@ -331,15 +327,11 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors with a storage that a tensor is made of: mostly itself; a compiler's stand-in of symbolic size has no memory."""
     if is_lazy(tensor) or tensor._has_symbolic_sizes_strides:
         return
-    if is_wrapper_subclass(type(tensor)):
-        inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]  # type: ignore[attr-defined]
-    elif tensor.layout in _SPARSE:
-        inner = [getattr(tensor, name)() for name in _SPARSE[tensor.layout]]
-    else:
-        inner = []
-        yield tensor
-    for part in inner:
-        yield from _parts(part)
+    for part in stored_parts(tensor):
+        if part is tensor:
+            yield tensor
+        else:
+            yield from _parts(part)
 
 
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.device, int] | None:

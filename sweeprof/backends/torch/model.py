@@ -29,8 +29,9 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
 from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, outputs_on_host
-from sweeprof.backends.torch.callsites import tensors_in
-from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS, DispatchMode
+from sweeprof.backends.torch.callsites import dtype_name, tensors_in
+from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
+from sweeprof.backends.torch.forwards import inference
 from sweeprof.backends.torch.private import OpOverload, find_compiler
 from sweeprof.backends.torch.state import (
     WrappedForward,
@@ -39,8 +40,11 @@ from sweeprof.backends.torch.state import (
     known_accelerator,
     masks_of,
     modules_of,
+    offloaded_to,
     tensors_of,
 )
+from sweeprof.backends.torch.stateful import state_of, with_tensors
+from sweeprof.backends.torch.threads import DispatchMode
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -160,7 +164,8 @@ class TorchVariant:
         if isinstance(leaf, PackedSequence):
             return leaf.to(self.dtype) if self.dtype is not None and leaf.data.is_floating_point() else leaf
         if not isinstance(leaf, torch.Tensor):
-            return leaf
+            is_changed = self.dtype is not None or self.channels_last
+            return with_tensors(leaf, self.prepared) if is_changed else leaf
         made = leaf.detach()
         if self.dtype is not None and made.is_floating_point():
             made = made.to(self.dtype)
@@ -189,6 +194,11 @@ def on_device(inputs: Inputs, device: str | torch.device) -> Inputs:
     """The inputs with every tensor on ``device``; on meta, shapes only. What is only specified is generated there."""
     place = torch.device(device)
     return inputs.map(lambda leaf: _placed(leaf, lambda _: place))
+
+
+def with_own_state(inputs: Inputs) -> Inputs:
+    """The inputs for one of several forwards: with containers and objects of its own, and the same tensors."""
+    return inputs.map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else with_tensors(leaf, lambda held: held))
 
 
 def as_shapes(inputs: Inputs, device: torch.device | None, zeros: bool = False) -> Inputs:
@@ -241,18 +251,23 @@ def _placed(leaf: object, place_of: Callable[[torch.Tensor | TensorSpec], torch.
         return _placed_tensor(leaf, place_of(leaf))
     if isinstance(leaf, Mapping):  # such as a tokenizer's BatchEncoding
         return {key: _placed(value, place_of) for key, value in leaf.items()}
-    return leaf
+    return with_tensors(leaf, lambda tensor: _placed_tensor(tensor, place_of(tensor)))
 
 
 def _placed_tensor(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:
     if tensor.is_meta and tensor.device == place:
         return tensor
+    if place == _META and tensor.is_nested:
+        raise NotImplementedError("the lengths of a nested tensor are not known on the meta device")
     if place == _META and tensor.layout == torch.strided:
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=place)
         return made.requires_grad_(tensor.requires_grad)
     if tensor.is_meta:
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device=place)
-    return tensor.detach().to(place, copy=True).requires_grad_(tensor.requires_grad)
+    given = tensor.detach()
+    if tensor.is_nested and tensor.layout is torch.strided:
+        given = given.contiguous()  # torch copies no other one
+    return given.to(place, copy=True).requires_grad_(tensor.requires_grad)
 
 
 def _generated(spec: TensorSpec, device: torch.device) -> torch.Tensor:
@@ -298,17 +313,19 @@ class TorchModel:
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
-        with torch.inference_mode():
-            yield synchronised(self.forward_of(batch), self.device)
+        with inference(self.module, self.forward_of(batch)) as forward:
+            yield synchronised(forward, self.device)
 
     def forward_of(self, batch: Inputs) -> Callable[[], object]:
-        """A function that runs one forward; it does not wait for the device, and leaves gradients as they are set."""
+        """A function that runs one forward; it does not wait for the device, and leaves gradients as they are set.
+
+        What it returns may have to be :func:`finished`.
+        """
         called = self.module if batch.forward is None else partial(batch.forward, self.module)
         return partial(called, *batch.args, **batch.kwargs)
 
-    def writes(self, batch: Inputs) -> int:
-        tensors = tensors_in((batch.args, batch.kwargs))
-        return sum(tensor._version for tensor in tensors if not tensor.is_inference())
+    def state_of(self, batch: Inputs) -> int:
+        return hash(state_of((batch.args, batch.kwargs)))
 
     def host_outputs(self, outputs: object) -> HostOutputs:
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if isinstance(leaf, torch.Tensor)}
@@ -420,9 +437,23 @@ def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
 
 
 def device_of(module: torch.nn.Module) -> torch.device | None:
-    """Return the device of the model's first parameter, or of its first buffer; None where it has neither."""
+    """Return the device of the model's first parameter, or of its first buffer; None where it has neither.
+
+    That of a model whose weights are brought call by call to where it runs is the one where it runs.
+    """
+    device = offloaded_to(module)
+    if device is not None:
+        return device
     tensor = next(chain(module.parameters(), module.buffers()), None)
     return None if tensor is None else tensor.device
+
+
+def input_dtype(module: torch.nn.Module) -> str:
+    """Return the type of an input of which only the shape is known: that of the weights, or ``float32`` if they are not numbers."""
+    for tensor in chain(module.parameters(), module.buffers()):
+        if tensor.is_floating_point() or tensor.is_complex():
+            return dtype_name(tensor.dtype) if tensor.itemsize > 1 else "float32"
+    return "float32"
 
 
 def _device_type(module: torch.nn.Module) -> str:
@@ -465,8 +496,18 @@ class FunctionModule(torch.nn.Module):
         raise TypeError("a function cannot be copied with the modules that it uses: count a torch.nn.Module instead")
 
 
+def module_of_program(program: torch.export.ExportedProgram) -> torch.nn.Module:
+    """Return the module of a program that ``torch.export`` has made."""
+    module: torch.nn.Module = program.module()
+    for inner in module.modules():  # it has the mode of the export only, and its eval() raises
+        inner.training = False
+    return module
+
+
 def module_of(function: Callable[..., Any]) -> torch.nn.Module:
-    """Return a module that calls the function, of a class with the function's name."""
+    """Return a module that calls the function, of a class with the function's name; of an exported program its own."""
+    if isinstance(function, torch.export.ExportedProgram):
+        return module_of_program(function)
     inner = function.func if isinstance(function, partial) else function
     name = getattr(inner, "__name__", type(inner).__name__)
     kind = type(
@@ -481,13 +522,17 @@ def _held_by(function: Any) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Pa
         yield from _held_by(function.func)
         yield from _found({f"argument_{i}": value for i, value in enumerate(function.args)} | function.keywords)
         return
-    function = inspect.unwrap(function)
     owner = getattr(function, "__self__", None)
+    while owner is None and hasattr(
+        function, "__wrapped__"
+    ):  # what a bound method's decorator wraps has no object any more
+        function = function.__wrapped__
+        owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.nn.Module):
         yield type(owner).__name__, owner
     elif owner is not None or not hasattr(function, "__code__"):
         yield from _found(getattr(function if owner is None else owner, "__dict__", {}))
-    function = getattr(function, "__func__", function)
+    function = inspect.unwrap(getattr(function, "__func__", function))
     if not hasattr(function, "__code__"):
         function = vars(type(function)).get("__call__")
         if not inspect.isfunction(function):

@@ -25,10 +25,11 @@ import gzip
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -39,8 +40,9 @@ from sweeprof.backends.torch.callsites import CallSites, LiveBytes, paths_of, te
 from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.private import DeviceType, RecordFunction, is_profiler_enabled
+from sweeprof.backends.torch.private import DeviceType, RecordFunction, current_autograd_node, is_profiler_enabled
 from sweeprof.backends.torch.state import forwards_wrapped, running_as_python
+from sweeprof.backends.torch.threads import IN_OTHER_THREADS, in_one_thread
 from sweeprof.backends.torch.training import Steps, stepping
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, OperatorCost
 from sweeprof.errors import Unsupported
@@ -68,7 +70,7 @@ def operators(model: TorchModel, work: Work) -> Operators:
         Unsupported: a profiler of torch is running, or the training config does not fit the model.
         Exception: whatever the model raised.
     """
-    with stepping(model, work) as steps:
+    with stepping(model, work) as steps, in_one_thread("torch's profiler"):
         for _ in range(WARMUP_STEPS):
             steps.whole()
         counted, reason = _counted(model.module, steps)
@@ -114,7 +116,7 @@ def _counted(module: torch.nn.Module, steps: Steps) -> tuple[dict[OperatorKey, l
     sites = _Counting(module)
     mode = CountingMode(sites, LiveBytes(sites.where, ()), DEFAULTS, on_shapes=False)
     try:
-        with slow_paths(), sites.tracking(), mode:
+        with slow_paths(), sites.tracking(), mode.following_threads(nullcontext), mode:
             steps.whole(sites.within)
     # An operator may refuse to be dispatched to Python; what the model raises, the trace raises too.
     except Exception as error:
@@ -287,18 +289,31 @@ def check_no_profiler() -> None:
 
 @contextmanager
 def annotated(root: torch.nn.Module) -> Iterator[None]:
-    """Within it every call of a module is an annotation; afterwards every module is as it was."""
+    """Within it every call of a module is an annotation; afterwards every module is as it was.
+
+    Raises:
+        Unsupported: at the end, if modules were called in other threads.
+    """
     paths = paths_of(root)
     running = [OUTSIDE]
+    elsewhere: list[str] = []
     modules = running_as_python(paths)
-    with forwards_wrapped(modules, lambda module, forward: _annotating(paths[module], running, forward)):
+    with forwards_wrapped(modules, lambda module, forward: _annotating(paths[module], running, elsewhere, forward)):
         yield
+    if elsewhere:
+        raise Unsupported(IN_OTHER_THREADS.format("torch's profiler"))
 
 
-def _annotating(names: list[str], running: list[str], forward: Callable[..., object]) -> Callable[..., object]:
+def _annotating(
+    names: list[str], running: list[str], elsewhere: list[str], forward: Callable[..., object]
+) -> Callable[..., object]:
+    thread = get_ident()
     alone = names[0] if len(names) == 1 else None
 
     def annotated(*args: object, **kwargs: object) -> object:
+        if get_ident() != thread and current_autograd_node() is None:  # a backward may have a thread of its own
+            elsewhere.append(names[0])
+            return forward(*args, **kwargs)
         path = alone or path_below(names, running[-1])
         running.append(path)
         try:

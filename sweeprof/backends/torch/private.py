@@ -23,13 +23,9 @@ HigherOrderOperator = torch._ops.HigherOrderOperator
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 TorchDispatchMode = torch.utils._python_dispatch.TorchDispatchMode
-DisableTorchDispatch = torch._C._DisableTorchDispatch
 DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
 disable_current_modes = torch.utils._python_dispatch._disable_current_modes
 current_dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
-dispatch_mode_count = torch._C._len_torch_dispatch_stack
-function_mode_count = torch._C._len_torch_function_stack
-function_transform = torch._C._functorch.peek_interpreter_stack
 rule_in_mode: Any = torch._library.simple_registry.find_torch_dispatch_rule
 is_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass_type
 
@@ -37,18 +33,13 @@ is_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 current_autograd_node: Any = torch._C._current_autograd_node
 sequence_number = torch._C._autograd._get_sequence_nr
+core: Any = torch._C
+SWITCHES_OF_AUTOGRAD = ("_set_grad_enabled", "_enter_dual_level")
+"""Functions of ``core`` that switch autograd on: reverse mode, unless they are called with False, and forward mode."""
 execution_engine: Any = torch.autograd.Variable._execution_engine
-is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 
 # Modules.
 AnyConvolution = torch.nn.modules.conv._ConvNd
-GLOBAL_HOOKS = (
-    torch.nn.modules.module._global_forward_hooks,
-    torch.nn.modules.module._global_forward_pre_hooks,
-    torch.nn.modules.module._global_backward_hooks,
-    torch.nn.modules.module._global_backward_pre_hooks,
-)
-"""Hooks of all modules; empty where there are none."""
 
 # The profiler.
 DeviceType = torch._C._autograd.DeviceType

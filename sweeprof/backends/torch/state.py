@@ -27,7 +27,7 @@ def unchanged(
     values: bool = True,
     modules: Iterable[torch.nn.Module] | None = None,
     tensors: Sequence[torch.Tensor] | None = None,
-) -> Iterator[list[torch.nn.Module]]:
+) -> Iterator[None]:
     """Put back everything that happens to ``module`` within it, also after an error.
 
     Restored: mode, attributes, hooks and what they hold, which tensors are its parameters and buffers, which of them want
@@ -38,13 +38,10 @@ def unchanged(
             are not written to by a forward.
         modules: itself and every module below it, where the caller knows them already.
         tensors: their parameters and buffers, likewise.
-
-    Yields a list of the modules that were changed, which is filled at the end.
     """
     modules = modules_of(module) if modules is None else list(modules)
     known = _REMEMBERED.get(id(module))
     attributes = known if known is not None and known.modules == modules else Attributes(modules)
-    changed: list[torch.nn.Module] = []
     tensors = tensors_among(modules) if tensors is None else tensors
     if any_lazy(tensors):
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
@@ -60,11 +57,11 @@ def unchanged(
     try:
         accelerator, numbers = _seeded_accelerators()
         with torch.random.fork_rng(devices=numbers, device_type=accelerator):
-            yield changed
+            yield
     finally:
         if is_outermost:
             del _REMEMBERED[id(module)]
-        changed += attributes.restore()
+        attributes.restore()
         for thing, kind in kinds:
             _make_lazy(thing, kind)
         for tensor, data, grad in holding:
@@ -91,9 +88,12 @@ _REMEMBERED: dict[int, Attributes] = {}
 
 
 class WrappedForward(partial[Any]):
-    """A forward in the place of another; a copy or a pickle of its module has the other one."""
+    """A forward in the place of another; a copy or a pickle of its module has the other one.
 
-    __slots__ = ("original",)
+    To a model that looks at its own forward it is the other one: it has its class, signature, name and code. It is a partial, as
+    that is called without a step in Python.
+    """
+
     original: Callable[..., object]
 
     @classmethod
@@ -101,7 +101,30 @@ class WrappedForward(partial[Any]):
         """``wrapping`` in the place of ``original``."""
         made = cls(wrapping)
         made.original = original
+        for name in ("__doc__", "__module__", "__annotations__"):  # what its class has, too
+            if hasattr(original, name):
+                setattr(made, name, getattr(original, name))
         return made
+
+    @property
+    def __class__(self) -> Any:
+        return self.original.__class__
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None:
+        raise TypeError("the class of a forward cannot be changed")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.original == (other.original if type(other) is WrappedForward else other))
+
+    def __hash__(self) -> int:
+        return hash(self.original)
+
+    def __repr__(self) -> str:
+        return repr(self.original)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self.original, memo)
@@ -148,7 +171,7 @@ def in_mode(modules: Iterable[torch.nn.Module], *, is_training: bool) -> Iterato
 
     Not by ``train()`` or ``eval()``: what a model does when it is called, merging adapters for example, could not be undone.
     """
-    others = [vars(module) for module in modules if module.training != is_training]
+    others = [vars(m) for m in modules if hasattr(m, "training") and m.training != is_training]
     try:
         for attributes in others:
             attributes["training"] = is_training
@@ -169,6 +192,36 @@ def parameters_kept(module: torch.nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for parameter, values in before:
                 parameter.copy_(values)
+
+
+def is_training(module: torch.nn.Module) -> bool:
+    """True if a module is in training mode; one that TorchScript has frozen has no mode."""
+    return bool(getattr(module, "training", False))
+
+
+def frozen_weights(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Return the weights that TorchScript has made constants of a frozen module's forward, with their names there."""
+    if not isinstance(module, torch.jit.ScriptModule) or hasattr(module, "training") or not hasattr(module, "graph"):
+        return []
+    found = []
+    graph: Any = module.graph
+    for node in graph.findAllNodes("prim::Constant"):
+        if node.output().type().kind() == "TensorType" and node.hasAttribute("value"):
+            weight = node.t("value")
+            if weight.is_floating_point() or weight.is_complex():
+                found.append((node.output().debugName(), weight))
+    return found
+
+
+def offloaded_to(root: torch.nn.Module) -> torch.device | None:
+    """Return the device on which a model runs whose weights accelerate brings there call by call; None for any other model."""
+    for module in modules_of(root):
+        hook = vars(module).get("_hf_hook")
+        for part in getattr(hook, "hooks", (hook,)):
+            device = getattr(part, "execution_device", None)
+            if device is not None and getattr(part, "offload", False):
+                return torch.device(device)
+    return None
 
 
 def children_of(module: torch.nn.Module) -> list[torch.nn.Module]:
@@ -206,12 +259,12 @@ def tensors_of(root: torch.nn.Module) -> list[torch.Tensor]:
     return tensors_among(modules_of(root))
 
 
-def tensors_among(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
-    """Every parameter and buffer that the modules hold themselves."""
+def tensors_among(modules: Iterable[torch.nn.Module], buffers: bool = True) -> list[torch.Tensor]:
+    """Every parameter, and with ``buffers`` every buffer, that the modules hold themselves."""
     return [
         tensor
         for module in modules
-        for held in (module._parameters, module._buffers)
+        for held in ((module._parameters, module._buffers) if buffers else (module._parameters,))
         for tensor in held.values()
         if tensor is not None
     ]
@@ -278,8 +331,8 @@ class Attributes:
         """Return what the containers hold that were not empty: of a mapping the keys, and in another place the values."""
         return chain(chain.from_iterable(self._filled), chain.from_iterable(map(dict.values, self._mappings)))
 
-    def restore(self) -> list[torch.nn.Module]:
-        """Put every one back that was exchanged, added or removed; returns the modules that had such."""
+    def restore(self) -> None:
+        """Put every one back that was exchanged, added or removed."""
         if (
             list(map(len, self._current)) == list(map(len, self._names))
             and all(map(is_, chain.from_iterable(map(dict.values, self._current)), self._values))
@@ -287,28 +340,22 @@ class Attributes:
             and list(map(len, self._filled)) == self._sizes
             and all(map(is_, self._contents_now(), self._contents))
         ):
-            return []
-        restored = self._restored_containers()
-        changed = []
+            return
+        self._restore_containers()
         end = 0
-        for module, current, names in zip(self.modules, self._current, self._names, strict=True):
+        for current, names in zip(self._current, self._names, strict=True):
             begin, end = end, end + len(names)
             values = self._values[begin:end]
             if len(current) != len(names) or not all(map(is_, current.values(), values)):
                 current.clear()
                 current.update(zip(names, values, strict=True))
-                changed.append(module)
-            elif restored and not restored.isdisjoint(map(id, values)):
-                changed.append(module)
-        return changed
 
     def _same_are_filled(self) -> bool:
         filled = list(filter(None, self._containers))
         return len(filled) == len(self._filled) and all(map(is_, filled, self._filled))
 
-    def _restored_containers(self) -> set[int]:
-        """Put back what the containers held; returns the identities of those that held something else."""
-        restored = set()
+    def _restore_containers(self) -> None:
+        """Put back what the containers held."""
         end, mapped = 0, sum(self._sizes)
         sizes = dict(zip(map(id, self._filled), self._sizes, strict=True))
         for container in self._containers:
@@ -323,10 +370,8 @@ class Attributes:
             if isinstance(container, set):
                 content = set(content)
             if not _same(container, content):
-                restored.add(id(container))
                 container.clear()
                 container.extend(content) if isinstance(container, list) else container.update(content)
-        return restored
 
 
 def _same(value: Any, content: Any) -> bool:

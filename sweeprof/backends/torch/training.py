@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from sweeprof.backends import Build
-from sweeprof.backends.torch.callsites import CallSites, LiveBytes, costs_of, paths_of, tensors_in
+from sweeprof.backends.torch.callsites import CallSites, LiveBytes, costs_of, paths_of, stored_size, tensors_in
 from sweeprof.backends.torch.counting import (
     ON_SHAPES,
     count_forward,
@@ -22,7 +23,6 @@ from sweeprof.backends.torch.counting import (
     message_of,
     slow_paths,
     uncompiled,
-    without_autograd,
 )
 from sweeprof.backends.torch.dispatch import (
     CONSTANT_ELEMENTS,
@@ -32,6 +32,7 @@ from sweeprof.backends.torch.dispatch import (
     NotOnShapes,
     apart_from_others,
 )
+from sweeprof.backends.torch.forwards import UNTIED_MODES, finished, inference
 from sweeprof.backends.torch.generation import own_generation
 from sweeprof.backends.torch.model import (
     TorchModel,
@@ -42,8 +43,8 @@ from sweeprof.backends.torch.model import (
     made,
     materialised,
     on_device,
+    with_own_state,
 )
-from sweeprof.backends.torch.repeats import Structure
 from sweeprof.backends.torch.state import in_mode, modules_of
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.gradients import estimated_training
@@ -130,20 +131,22 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            table = count_forward(Structure(module), inputs, formulas, ON_SHAPES, without_autograd, constants=constants)
+            table = count_forward(module, inputs, formulas, ON_SHAPES, UNTIED_MODES, constants=constants)
         except Exception:  # a forward may raise anything
             return None
     return table.macs, table.flops or 0
 
 
 def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, constants: int, masks: int) -> Training:
+    inputs = with_own_state(inputs)
     given = tensors_in((inputs.args, inputs.kwargs))
     sites = CallSites(paths_of(module), formulas)
     live = LiveBytes(sites.where, [*given, *module.parameters(), *module.buffers()])
     sites.remember_gradients()
     mode = CountingMode(sites, live, formulas, on_shapes=True, constants=constants, most_filled=masks)
-    with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), mode:
-        outputs = inputs.call(module)
+    following = mode.following_threads(torch.enable_grad)
+    with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), following, mode:
+        outputs = finished(inputs.call(module))
         if (
             mode.higher_order
         ):  # torch compiles their functions for a backward, and what these close over is not seen here
@@ -158,7 +161,7 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
         forward_flops=forward[1],
         backward_macs=done[0] - begun[0],
         backward_flops=done[1] - begun[1],
-        liveness=live.result(sum(tensor.numel() * tensor.itemsize for tensor in given)),
+        liveness=live.result(sum(stored_size(tensor)[1] for tensor in given)),
         uncovered=sites.uncovered,
     )
 
@@ -223,7 +226,7 @@ class TorchTraining:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         _clear_gradients(self.parameters)
-        return self.loss(self.step())
+        return self.loss(finished(self.step()))
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
@@ -254,9 +257,20 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
             given = config.optimizer
             optimizer = _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
+            _check_optimizer(optimizer)
             yield TorchTraining(model.forward_of(batch), loss, optimizer, parameters)
     finally:
         _clear_gradients(parameters)
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer | None) -> None:
+    """Raise :class:`Unsupported` if the optimizer runs forward and backward itself, as LBFGS does."""
+    closure = None if optimizer is None else inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise Unsupported(
+            f"training.optimizer={type(optimizer).__name__}: its step needs a closure, by which it runs the forward and the "
+            "backward itself as often as it likes; measured is an optimizer that updates once after a backward, such as adam"
+        )
 
 
 def _clear_gradients(parameters: list[torch.nn.Parameter]) -> None:
@@ -359,8 +373,9 @@ def stepping(model: TorchModel, work: Work) -> Iterator[Steps]:
         with training(model, work.batch, work.targets, work.training) as phases:
             yield Steps(model.device, phases.forward, phases)
         return
-    with torch.inference_mode():
-        forward = model.forward_of(work.batch)
-        if work.generation is not None:
-            forward = own_generation(model, work.batch, work.generation)
+    if work.generation is not None:
+        with torch.inference_mode():
+            yield Steps(model.device, own_generation(model, work.batch, work.generation))
+        return
+    with inference(model.module, model.forward_of(work.batch)) as forward:
         yield Steps(model.device, forward)

@@ -12,19 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
 
+import sweeprof
 from sweeprof.backends.tensorflow.counting import count_layers, own_counts
 from sweeprof.backends.torch.counting import count_built as count_torch
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 
 HAND = runpy.run_path(str(Path(__file__).parents[1] / "zoo" / "hand_counts.py"))
+
+QUICK = sweeprof.Protocol(min_s=0.02, warmup_s=0.01)
 
 
 def counted(model: Any, *shape: int, dtype: Any = "float32") -> LayerTable:
@@ -478,3 +482,93 @@ def test_what_was_seen_of_a_layer_before_it_is_counted_as_a_graph_is_forgotten()
     assert table.method.startswith("shapes; as a graph widened: ")
     assert table.liveness is not None
     assert table.liveness.peak_bytes == 4 * 2 * 1  # what it returns
+
+
+# Models that list no variables, and texts
+
+
+class Projection(tf.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = tf.Variable(tf.ones([16, 8]))
+        self.second = tf.Variable(tf.ones([8, 4]), trainable=False)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 16])])  # type: ignore[untyped-decorator]
+    def project(self, x: Any) -> Any:
+        return self.inner(x) @ self.second
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def inner(self, x: Any) -> Any:
+        return x @ self.first
+
+
+KERNEL = tf.Variable(tf.ones([16, 3]))
+
+
+PROJECTION = Projection()  # functions do not keep what they belong to
+RESTORED: list[Any] = []
+
+
+def loaded(folder: Path) -> Any:
+    tf.saved_model.save(PROJECTION, str(folder))
+    RESTORED.append(tf.saved_model.load(str(folder)))
+    return RESTORED[-1]
+
+
+@pytest.mark.parametrize(
+    ("make", "weights"),
+    [
+        (lambda folder: PROJECTION.project, (128, 32, 2 * 160)),
+        (lambda folder: loaded(folder).project, (128, 32, 2 * 160)),
+        (lambda folder: tf.function(lambda x: x @ KERNEL), (48, 0, 2 * 48)),
+        (lambda folder: lambda x: tf.function(lambda y: y @ KERNEL)(x) @ tf.transpose(KERNEL), (48, 0, 2 * 96)),
+    ],
+)
+def test_variables_that_a_function_reads_are_its_weights(
+    make: Callable[[Path], Any], weights: tuple[int, int, int], tmp_path: Path
+) -> None:
+    table = complete(make(tmp_path), 2, 16)
+    assert (table.params, table.buffers, table.macs) == weights
+    assert table.params_bytes == 4 * weights[0]
+
+
+def test_layers_within_a_function_hold_their_own_weights() -> None:
+    dense = layers.Dense(4)
+    dense.build((None, 3))
+    function = tf.function(lambda x: dense(x @ KERNEL))
+    table = complete(function, 2, 16)
+    assert (table.params, table.macs) == (48 + 3 * 4 + 4, 2 * (48 + 12))
+    assert counted(lambda x: function(2 * x), 2, 16).uncovered == {"tensorflow::MatMul within a function": 1}
+
+
+TEXTS = np.array(["a b", "c d e"], dtype=object)
+
+
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS.astype(str), tf.constant(["a b", "c d e"])])
+def test_texts_are_counted_and_timed(texts: Any) -> None:
+    words = layers.TextVectorization(max_tokens=20, output_sequence_length=6)
+    words.adapt(["a b c", "d e f"])
+    parts = [words, layers.Embedding(20, 8), layers.GlobalAveragePooling1D(), layers.Dense(2, use_bias=False)]
+    model = keras.Sequential([keras.Input((), dtype="string"), *parts])
+    profile = sweeprof.profile(model, texts, ["compute/macs", "latency/forward"], protocol=QUICK, progress=False)
+    assert profile["compute/macs"].value == 2 * 8 * 2
+    assert profile["latency/forward"].value
+    assert profile.layers.rows[0].input_dtypes == ("string",)
+
+
+@pytest.mark.parametrize("value_dim", [2, 6])
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_has_the_width_of_its_values(value_dim: int, causal: bool) -> None:
+    queries, keys = keras.Input((5, 8)), keras.Input((7 if not causal else 5, 8))
+    attention = layers.MultiHeadAttention(2, 4, value_dim=value_dim)
+    model = keras.Model([queries, keys], attention(queries, keys, use_causal_mask=causal))
+    length = keys.shape[1]
+    table = count_layers(model, Inputs(([TensorSpec((3, 5, 8)), TensorSpec((3, length, 8))],)))
+    projected = 5 * 8 * 8 + length * 8 * 8 + length * 8 * 2 * value_dim + 5 * 2 * value_dim * 8
+    assert table.macs == 3 * (projected + 2 * 5 * length * (4 + value_dim))
+
+
+@pytest.mark.parametrize("thing", [keras.optimizers.SGD(), tf.ones([2]), tf.data.Dataset.range(3)])
+def test_what_is_no_model_is_refused(thing: Any) -> None:
+    with pytest.raises(UserError, match="is not a model of a framework"):
+        sweeprof.profile(thing, (1, 8), progress=False)

@@ -48,12 +48,8 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "Tensor": ("_has_symbolic_sizes_strides", "_indices", "_nnz", "_values", "_version"),
     "UntypedStorage": ("_cdata",),
     "Module": (
-        "_backward_hooks",
-        "_backward_pre_hooks",
         "_buffers",
         "_compiled_call_impl",
-        "_forward_hooks",
-        "_forward_pre_hooks",
         "_modules",
         "_non_persistent_buffers_set",
         "_parameters",

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fakes import fake_config
+from sweeprof.backends import lookup
 from sweeprof.config import validation
 from sweeprof.config.schema import KEYS
 from sweeprof.config.units import parse_size
 from sweeprof.config.validation import baseline_problems, config_problems
-from sweeprof.errors import Problem
+from sweeprof.errors import Problem, UserError
 
 BASE = fake_config()
 
@@ -32,7 +33,6 @@ KEPT = ["mlflow.db", "MLflow.db-journal", "mlflow.db.new", "mlruns", "mlflow-art
 
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "metrics.strict": (["error", "warn", "ignore"], ["warning", None, True]),
-    "metrics.reuse_counts": ([True, False], [0, "true", None]),
     "mode": (["inference", "training", "generation"], ["train", "Training", None, 1, ["training"]]),
     "generation.prompt_length": ([None, 1, 512], [0, -1, 1.5, "64", True]),
     "generation.new_tokens": ([1, 32], [0, None, 2.5, "8", True]),
@@ -277,12 +277,30 @@ def test_a_model_without_a_name(target: Any) -> None:
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_a_framework_that_is_not_installed(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "find_spec", lambda name: None)
+    monkeypatch.setattr(lookup, "find_spec", lambda name: None)
     config = copy.deepcopy(BASE)
     config["tracking"] = {"_target_": None}
     config["backend"]["framework"] = framework
     (problem,) = config_problems(config)
     assert str(problem) == f"backend: '{framework}' is not installed here: pip install 'sweeprof[{framework}]'."
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"), [({"keras"}, "needs the package keras, which is"), ({"jax", "keras"}, "is")]
+)
+def test_a_package_beside_the_framework_that_is_not_installed(
+    missing: set[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(lookup, "find_spec", lambda name: None if name in missing else found(name))
+    config = copy.deepcopy(BASE)
+    config["tracking"] = {"_target_": None}
+    config["backend"]["framework"] = "jax"
+    (problem,) = config_problems(config)
+    message = f"backend: 'jax' {said} not installed here: pip install 'sweeprof[jax]', or use what is installed: "
+    assert str(problem).startswith(message)
+    with pytest.raises(UserError, match=r"needs the package (jax|keras): pip install 'sweeprof\[jax\]'"):
+        lookup.backend_named("jax")
 
 
 def test_a_tracker_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

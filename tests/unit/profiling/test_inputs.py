@@ -6,7 +6,9 @@ from collections import OrderedDict, namedtuple
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+import torch
 
 from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
 
@@ -36,7 +38,11 @@ class Fields(Pair):
         ("a", ("a",)),
         (7, (7,)),
         (None, (None,)),
-        ([1, 2], ([1, 2],)),
+        ([1, 2], (TensorSpec((1, 2)),)),
+        ([1.0, 2], ([1.0, 2],)),
+        (([1, 2], "a"), ([1, 2], "a")),
+        (torch.Size((2, 3)), (TensorSpec((2, 3)),)),
+        ((np.int64(2), 3), (TensorSpec((2, 3)),)),
         (["a", (2, 3)], (["a", (2, 3)],)),
         (TensorSpec((2,), "int64"), (TensorSpec((2,), "int64"),)),
         (Pair("a", "b"), (Pair("a", "b"),)),
@@ -52,7 +58,9 @@ def test_a_mapping_are_keyword_arguments() -> None:
     assert Inputs.of({"ids": (2, 3), "mask": "m", "flag": True}) == Inputs(
         kwargs={"ids": TensorSpec((2, 3)), "mask": "m", "flag": True}
     )
-    assert Inputs.of(OrderedDict(x=[1])).kwargs == {"x": [1]}
+    assert Inputs.of(OrderedDict(x=[1.0])).kwargs == {"x": [1.0]}
+    assert Inputs.of({"x": [1, 2], "y": [3]}).kwargs == {"x": TensorSpec((1, 2)), "y": TensorSpec((3,))}
+    assert Inputs.of({"x": [1, 2], "flag": True}).kwargs == {"x": [1, 2], "flag": True}
 
 
 def test_inputs_are_taken_as_they_are() -> None:

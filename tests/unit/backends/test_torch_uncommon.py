@@ -1,0 +1,690 @@
+"""Counts and times of models whose forward does uncommon things: each is counted as it runs, or refused with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from itertools import count
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from types import MethodType
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import sweeprof
+from sweeprof.errors import Unsupported, UserError
+
+
+def macs(model: Any, *inputs: Any, **settings: Any) -> Any:
+    return sweeprof.profile(model, inputs, ["compute/macs"], progress=False, **settings)["compute/macs"].value
+
+
+class Early(nn.Module):
+    """Skips its layer after a number of calls, which is kept in a place that the blocks share."""
+
+    def __init__(self, calls: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16, bias=False)
+        self.calls = calls
+
+    def forward(self, x: torch.Tensor) -> Any:
+        next(self.calls)
+        return self.layer(x) if self.calls.__reduce__()[1][0] <= 2 else x
+
+
+class Narrowed(nn.Module):
+    """Runs equal blocks with another setting each, and restores it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(16, 16, bias=False)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        results = []
+        for width, block in zip((4, 8, 16), self.blocks, strict=True):
+            layer: Any = next(block.children())
+            whole = layer.weight
+            layer.weight = nn.Parameter(whole[:width])
+            results.append(block(x))
+            layer.weight = whole
+        return results
+
+
+def test_equal_blocks_are_counted_each() -> None:
+    x = torch.randn(3, 16)
+    assert macs(nn.Sequential(*[Early(count()) for _ in range(4)]), x) == 4 * 3 * 256
+    calls = count()
+    assert macs(nn.Sequential(*[Early(calls) for _ in range(4)]), x) == 2 * 3 * 256
+    assert macs(Narrowed(), x) == 3 * 16 * (4 + 8 + 16)
+
+
+QUICK = sweeprof.Protocol(min_s=0.02, warmup_s=0.01)
+PASSES = ("timing", "layer_times", "operators", "allocations")
+
+
+class Members(nn.Module):
+    """Four layers that a function runs."""
+
+    def __init__(self, run: Callable[[Any, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 8, bias=False) for _ in range(4))
+        self.run = run
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.run(self.layers, x)
+
+
+def seen(name: str, model: Any, *inputs: Any, mode: Any = "inference", **settings: Any) -> Any:
+    given = sweeprof.Inputs(inputs)
+    return sweeprof.Profiler(model, inputs=given, mode=mode, protocol=QUICK, progress=False, **settings).seen(name)
+
+
+# Other threads
+
+
+EARLIER = ThreadPoolExecutor(2)
+EARLIER_POOL = ThreadPool(2)
+ASKED: queue.Queue[Callable[[], object]] = queue.Queue()
+
+
+def answer() -> None:
+    while True:
+        ASKED.get()()
+
+
+threading.Thread(target=answer, daemon=True).start()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    EARLIER.shutdown()
+    EARLIER_POOL.terminate()
+
+
+class Worker(threading.Thread):
+    def __init__(self, layer: nn.Module, x: torch.Tensor) -> None:
+        super().__init__()
+        self.layer, self.x, self.result = layer, x, x
+
+    def run(self) -> None:
+        self.result = self.layer(self.x)
+
+
+def by_threads_of_a_class(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    workers = [Worker(layer, x) for layer in layers]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return [worker.result for worker in workers]
+
+
+def answered(layer: Any, x: torch.Tensor, results: list[torch.Tensor], done: threading.Semaphore) -> None:
+    results.append(layer(x))
+    done.release()
+
+
+def by_a_queue(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    results: list[torch.Tensor] = []
+    done = threading.Semaphore(0)
+    for layer in layers:
+        ASKED.put(partial(answered, layer, x, results, done))
+        done.acquire()
+    return results
+
+
+async def gathered(layers: Any, x: torch.Tensor) -> Any:
+    return await asyncio.gather(*(asyncio.to_thread(layer, x) for layer in layers))
+
+
+IN_THREADS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "threads of a class": by_threads_of_a_class,
+    "an earlier executor": lambda layers, x: list(EARLIER.map(lambda layer: layer(x), layers)),
+    "functions in an earlier executor": lambda layers, x: [
+        task.result() for task in [EARLIER.submit(torch.mm, x, layer.weight.t()) for layer in layers]
+    ],
+    "an earlier pool": lambda layers, x: EARLIER_POOL.map(lambda layer: x @ layer.weight.t(), layers),
+    "tasks of a pool": lambda layers, x: [task.get() for task in [EARLIER_POOL.apply_async(m, (x,)) for m in layers]],
+    "a queue": by_a_queue,
+    "asyncio": lambda layers, x: asyncio.run(gathered(layers, x)),
+    "futures that are returned": lambda layers, x: [EARLIER.submit(layer, x) for layer in layers],
+}
+
+
+@pytest.mark.parametrize("how", IN_THREADS)
+def test_operators_in_other_threads_are_counted(how: str) -> None:
+    x = torch.randn(3, 16)
+    profile = sweeprof.profile(Members(IN_THREADS[how]), x, ["compute/macs", "compute/coverage"], progress=False)
+    assert (profile["compute/macs"].value, profile["compute/coverage"].value) == (4 * 3 * 16 * 8, 1.0)
+
+
+@pytest.mark.parametrize("name", ["layer_times", "operators", "allocations"])
+@pytest.mark.parametrize("how", ["threads of a class", "functions in an earlier executor", "a queue"])
+def test_what_cannot_see_other_threads_says_so(how: str, name: str) -> None:
+    with pytest.raises(Unsupported, match="the model runs operators in other threads"):
+        seen(name, Members(IN_THREADS[how]), torch.randn(3, 16))
+
+
+def test_threads_are_left_as_they_were() -> None:
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    macs(Members(IN_THREADS["asyncio"]), torch.randn(3, 16))
+    assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
+    assert "apply_async" not in vars(ThreadPool)
+
+
+# Forwards that are evaluated lazily
+
+
+class Slow(nn.Module):
+    def __init__(self, results: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16, bias=False)
+        self.results = results
+
+    def step(self, x: torch.Tensor) -> Any:
+        time.sleep(0.002)
+        return self.layer(x)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.results(partial(self.step, x))
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        lambda step: zip(*[(step() for _ in range(3))], strict=True),
+        lambda step: {"all": (step() for _ in range(3))},
+        lambda step: (step(), [iter([step()]), (step() for _ in range(1))]),
+    ],
+)
+def test_what_is_lazy_in_the_results_is_counted_and_timed(results: Callable[[Any], Any]) -> None:
+    x = torch.randn(3, 16)
+    assert macs(Slow(results), x) == 3 * 3 * 256
+    assert min(seen("timing", Slow(results), x).samples) >= 0.006
+
+
+class Stages(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16, bias=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for _ in range(3):
+            x = self.layer(x)
+            yield x @ x.t()
+
+
+class Last(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = Stages()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        *_, last = self.stages(x)
+        return last
+
+
+@pytest.mark.parametrize(("model", "path"), [(Stages(), "__root__"), (Last(), "stages")])
+def test_a_generator_is_counted_where_it_is_written(model: nn.Module, path: str) -> None:
+    profile = sweeprof.profile(model, torch.randn(3, 16), ["compute/macs"], progress=False)
+    assert {row.path: row.macs for row in profile.layers.rows}[path] == 3 * 3 * 3 * 16
+    assert profile["compute/macs"].value == 3 * (3 * 3 * 16 + 3 * 256)
+    with pytest.raises(Unsupported, match="a module returns a generator"):
+        seen("layer_times", model, torch.randn(3, 16))
+
+
+def test_a_coroutine_is_refused_with_what_runs_it() -> None:
+    class Awaited(nn.Linear):
+        async def forward(self, x: torch.Tensor) -> Any:  # type: ignore[override]
+            return super().forward(x)
+
+    x = torch.randn(3, 16)
+    message = r"forward=lambda model, x: asyncio\.run\(model\(x\)\)"
+    with pytest.raises(Unsupported, match=message):
+        seen("timing", Awaited(16, 8), x)
+    with pytest.raises(Unsupported, match=message):
+        seen("analysis", Awaited(16, 8), x)
+    assert macs(Awaited(16, 8), x, forward=lambda model, x: asyncio.run(model(x))) == 3 * 16 * 8
+
+
+# Attention whose operands broadcast
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "mask", "products"),
+    [
+        ((3, 1, 5, 8), (1, 2, 7, 8), (3, 1, 7, 4), None, 3 * 2 * 5 * 7 * (8 + 4)),
+        ((5, 8), (6, 7, 8), (7, 8), None, 6 * 5 * 7 * (8 + 8)),
+        ((1, 1, 5, 8), (1, 1, 7, 8), (1, 1, 7, 8), (4, 1, 5, 7), 5 * 7 * 8 + 4 * 5 * 7 * 8),
+        ((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8), "grouped", 2 * 4 * 5 * 7 * (8 + 8)),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_attention_counts_the_products_of_broadcast_operands(
+    q: Any, k: Any, v: Any, mask: Any, products: int, device: str
+) -> None:
+    is_grouped = mask == "grouped"
+    given = [torch.randn(shape, device=device) for shape in (q, k, v, *([mask] if mask and not is_grouped else []))]
+    attention = partial(functional.scaled_dot_product_attention, enable_gqa=is_grouped)
+    assert macs(attention, *given) == products
+
+
+# Models that look at their own forward
+
+
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16, bias=False)
+
+    def forward(self, x: torch.Tensor, last_only: bool = False) -> Any:
+        """Apply the layer."""
+        return self.layer(x[:, -1:] if last_only else x)
+
+
+class Looking(nn.Module):
+    def __init__(self, look: Callable[[Any], bool]) -> None:
+        super().__init__()
+        self.head, self.look = Head(), look
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head(x, last_only=self.look(self.head))
+
+
+LOOKS: dict[str, Callable[[Any], bool]] = {
+    "source": lambda head: "last_only" in inspect.getsource(head.forward),
+    "defaults": lambda head: head.forward.__defaults__ == (False,),
+    "annotations": lambda head: "last_only" in get_type_hints(head.forward),
+    "equal": lambda head: head.forward == Head.forward.__get__(head),
+    "class": lambda head: isinstance(head.forward, MethodType) and head.forward.__self__ is head,
+    "documentation": lambda head: head.forward.__doc__ == "Apply the layer.",
+    "a copy": lambda head: copy.deepcopy(head).forward.__code__ is Head.forward.__code__,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_model_finds_its_own_forward(look: str) -> None:
+    model, x = Looking(LOOKS[look]), torch.randn(2, 5, 16)
+    assert macs(model, x) == 2 * 1 * 256
+    table = sweeprof.profile(model, x, "layers", protocol=QUICK, progress=False).layers
+    assert next(row for row in table.rows if row.path == "head.layer").input_shapes == ((2, 1, 16),)
+    for mode in ("inference", "training"):
+        assert seen("layer_times", model, x, mode=mode).calls
+        assert seen("operators", model, x, mode=mode).rows
+
+
+# Gradients within a forward
+
+
+class Energy(nn.Module):
+    """The gradient of an energy, taken in one of several ways."""
+
+    def __init__(self, gradient: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(4))
+        self.gradient = gradient
+
+    def energy(self, x: torch.Tensor) -> Any:
+        return 0.5 * ((x @ self.weight) ** 2).sum()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.gradient(self.energy, x)
+
+
+@torch.enable_grad()
+def backward(energy: Any, x: torch.Tensor) -> Any:
+    x = x.detach().clone().requires_grad_()
+    energy(x).backward(inputs=[x])
+    assert x.grad is not None
+    return x.grad
+
+
+def by_grad_mode(energy: Any, x: torch.Tensor) -> Any:
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    try:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(energy(x), x)[0]
+    finally:
+        torch.set_grad_enabled(before)
+
+
+def as_if_enabled(energy: Any, x: torch.Tensor) -> Any:
+    """As in networks that are trained on a differential equation."""
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(energy(x), x, create_graph=True)[0]
+
+
+GRADIENTS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "backward": backward,
+    "set_grad_enabled": by_grad_mode,
+    "as if enabled": as_if_enabled,
+    "functional": lambda energy, x: torch.autograd.functional.vjp(energy, x)[1],  # type: ignore[no-untyped-call]
+    "torch.func": lambda energy, x: torch.func.grad(energy)(x),
+}
+
+
+@pytest.mark.parametrize("how", GRADIENTS)
+def test_a_forward_that_takes_gradients(how: str) -> None:
+    labels = torch.arange(8) % 4
+    x = functional.one_hot(labels, 4).float()
+    profiler = sweeprof.Profiler(Energy(GRADIENTS[how]), data={"test": [(x, labels)]}, progress=False)
+    assert profiler.compute("quality/accuracy").value == 1.0
+    assert profiler.compute("compute/macs").value == 2 * 8 * 16
+    for name in PASSES:
+        seen(name, Energy(GRADIENTS[how]), x)
+
+
+def test_a_model_that_takes_no_gradients_runs_in_inference_mode() -> None:
+    modes: list[bool] = []
+
+    class Noting(nn.Linear):
+        def forward(self, x: torch.Tensor) -> Any:
+            modes.append(torch.is_inference_mode_enabled())
+            with torch.no_grad():  # which does not switch autograd on, nor does its end
+                return super().forward(x)
+
+    seen("timing", Noting(4, 4), torch.randn(2, 4))
+    assert all(modes)
+
+
+# Objects among the inputs
+
+
+class Kept:
+    """A state that a forward adds to."""
+
+    __slots__ = ("count", "lock", "parts")
+
+    def __init__(self) -> None:
+        self.parts = deque([torch.zeros(2, 3, 8)])
+        self.count = 0
+
+
+class Appending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: torch.Tensor, state: Any) -> Any:
+        kept = state["kept"] if isinstance(state, dict) else state
+        kept.parts.append(self.project(x))
+        kept.count += 1
+        return x @ torch.cat(list(kept.parts), 1).transpose(1, 2)
+
+
+@pytest.mark.parametrize("wrap", [lambda kept: kept, lambda kept: {"kept": kept}])
+def test_an_object_among_the_inputs_is_copied_and_its_growth_is_told(wrap: Callable[[Kept], Any]) -> None:
+    kept, x = Kept(), torch.randn(2, 1, 8)
+    expected = 2 * 8 * 8 + 2 * 1 * 8 * 4
+    assert macs(Appending(), x, wrap(kept)) == expected
+    assert macs(Appending(), x, wrap(kept), forward=lambda model, x, state: model(x, state)) == expected
+    timing = seen("timing", Appending(), x, wrap(kept))
+    assert "inputs_changed" in [warning.code for warning in timing.warnings]
+    assert (len(kept.parts), kept.count, kept.parts[0].device.type) == (1, 0, "cpu")
+
+
+class Counter:
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.state = {"h": tensor}
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_replaced_tensor_of_a_state_is_a_change(is_kept: bool) -> None:
+    class Recurrent(nn.Linear):
+        def forward(self, x: torch.Tensor, counter: Counter) -> Any:  # type: ignore[override]
+            new = super().forward(x + counter.state["h"]).tanh()
+            if is_kept:
+                counter.state["h"] = new
+            return new
+
+    timing = seen("timing", Recurrent(8, 8), torch.randn(2, 8), Counter(torch.zeros(2, 8)))
+    assert ("inputs_changed" in [warning.code for warning in timing.warnings]) is is_kept
+
+
+# Parameters
+
+
+def test_parameters_of_decorated_bound_methods() -> None:
+    def twice(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def inner(*args: Any) -> Any:
+            return function(*args)
+
+        return inner
+
+    class Coder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        @twice
+        @torch.no_grad()
+        def encode(self, x: torch.Tensor) -> Any:
+            return self.layer(x)
+
+    coder = Coder()
+
+    class Service:
+        """Holds a module, and is none."""
+
+        def __init__(self) -> None:
+            self.coder = coder
+
+        @torch.inference_mode()
+        def run(self, x: torch.Tensor) -> Any:
+            return self.coder.layer(x)
+
+    for model in (coder.encode, twice(coder.encode), partial(coder.encode), Service().run):
+        profile = sweeprof.profile(model, torch.randn(3, 16), ["params/total", "compute/macs"], progress=False)
+        assert (profile["params/total"].value, profile["compute/macs"].value) == (272, 768)
+
+
+class Viewed(nn.Module):
+    """A parameter, and a buffer in its memory or beside it."""
+
+    def __init__(self, view: Callable[[torch.Tensor], torch.Tensor], *, before: bool) -> None:
+        super().__init__()
+        weight = nn.Parameter(torch.randn(8, 16))
+        if before:
+            self.register_buffer("mirror", view(weight.data))
+        self.inner = nn.Module()
+        self.inner.weight = weight
+        if not before:
+            self.register_buffer("mirror", view(weight.data))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x @ self.get_parameter("inner.weight").t()
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    ("view", "buffers"),
+    [
+        (lambda weight: weight[2:5], 0),
+        (lambda weight: weight.t(), 0),
+        (lambda weight: weight[:, ::2], 0),
+        (lambda weight: weight[2:5].clone(), 48),
+    ],
+)
+def test_a_buffer_in_the_memory_of_a_parameter_is_no_further_one(
+    view: Callable[[torch.Tensor], torch.Tensor], buffers: int, before: bool
+) -> None:
+    names = ["params/total", "params/buffers", "size/params_bytes", "size/buffers_bytes"]
+    profile = sweeprof.profile(Viewed(view, before=before), torch.randn(3, 16), names, progress=False)
+    assert [profile[name].value for name in names] == [128, buffers, 512, 4 * buffers]
+    tree = profile.layers.inclusive().rows[0].subtree
+    assert tree is not None
+    assert tree.params == 128
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize(("layout", "indices"), [("csc", 3 + 5), ("bsr", 2 + 3), ("parameter", 2 * 3)])
+def test_a_sparse_tensor_has_the_bytes_that_it_stores(layout: str, indices: int) -> None:
+    matrix = torch.zeros(4, 4)
+    matrix[0, 1] = matrix[1, 0] = matrix[3, 2] = 1.0
+    values = 3
+    if layout == "csc":
+        sparse = matrix.to_sparse_csc()
+    elif layout == "bsr":
+        sparse, values = matrix.to_sparse_bsr((2, 2)), 8
+    else:
+        sparse = nn.Parameter(matrix.to_sparse())
+
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            if layout == "parameter":
+                self.matrix = sparse
+            else:
+                self.register_buffer("matrix", sparse)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.sparse.mm(self.matrix, x) if layout == "parameter" else x + 1
+
+    name = "size/params_bytes" if layout == "parameter" else "size/buffers_bytes"
+    profile = sweeprof.profile(Graph(), torch.randn(4, 2), [name], progress=False)
+    assert profile[name].value == values * 4 + indices * 8
+
+
+# Kinds of models and inputs
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("make", [torch.jit.script, partial(torch.jit.trace, example_inputs=torch.zeros(1, 8))])
+def test_frozen_modules_have_the_weights_in_their_graph(make: Callable[[Any], Any], tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4, bias=False)).eval()
+    frozen = torch.jit.freeze(make(net))
+    torch.jit.save(frozen, tmp_path / "frozen.pt")
+    x = torch.randn(3, 8)
+    for model in (frozen, torch.jit.load(tmp_path / "frozen.pt"), nn.Sequential(frozen)):  # type: ignore[no-untyped-call]
+        names = ["compute/macs", "params/total", "size/params_bytes"]
+        profile = sweeprof.profile(model, x, names, progress=False)
+        assert [profile[name].value for name in names] == [3 * (8 * 16 + 16 * 4), 208, 832]
+        assert seen("timing", model, x).samples
+
+
+def gram(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.t()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_programs_and_functions_of_torch_are_models() -> None:
+    x = torch.randn(3, 8)
+    program = torch.export.export(nn.Sequential(nn.Linear(8, 16), nn.ReLU()).eval(), (x,))
+    profile = sweeprof.profile(program, x, ["compute/macs", "params/total"], progress=False)
+    assert (profile["compute/macs"].value, profile["params/total"].value) == (3 * 8 * 16, 144)
+    for function in (torch.jit.script(gram), torch.jit.trace(gram, x), torch.ops.aten.mm):  # type: ignore[no-untyped-call]
+        given = (x,) if function is not torch.ops.aten.mm else (x, x.t())
+        assert macs(function, *given) == 3 * 3 * 8
+        assert seen("timing", function, *given).samples
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize(
+    "thing",
+    [
+        torch.optim.Adam([torch.zeros(1)]),
+        torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)]), 1),
+        torch.zeros(1),
+        torch.utils.data.TensorDataset(torch.zeros(1)),
+    ],
+)
+def test_what_is_no_model_is_refused(thing: object, backend: str) -> None:
+    with pytest.raises(UserError, match=f"model: '{type(thing).__name__}' is not a model of a framework"):
+        sweeprof.profile(thing, (1, 8), backend=backend, progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+@pytest.mark.parametrize("shape", [(2, 8), [2, 8], {"input": [2, 8]}, {"input": (2, 8)}, torch.Size((2, 8))])
+def test_a_shape_becomes_a_tensor_of_the_type_of_the_weights(dtype: torch.dtype, shape: Any) -> None:
+    model = nn.Linear(8, 4, dtype=dtype)
+    profile = sweeprof.profile(model, shape, "layers", protocol=QUICK, progress=False)
+    assert profile["compute/macs"].value == 2 * 8 * 4
+    assert profile.layers.rows[0].input_dtypes == (str(dtype).removeprefix("torch."),)
+
+
+def test_lists_beside_tensors_are_arguments() -> None:
+    class Padded(nn.Linear):
+        def forward(self, x: torch.Tensor, sizes: list[int]) -> Any:  # type: ignore[override]
+            assert sizes == [2, 1]
+            return super().forward(x)
+
+    profile = sweeprof.profile(Padded(8, 4), {"x": (2, 8), "sizes": [2, 1]}, ["compute/macs"], progress=False)
+    assert profile["compute/macs"].value == 64
+
+
+def ragged(layout: torch.layout, *lengths: int) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.randn(length, 8) for length in lengths], layout=layout)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_count_their_own_elements(layout: torch.layout) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 4, bias=False)).eval()
+    x = ragged(layout, 5, 3, 1)
+    profile = sweeprof.profile(model, (x,), ["compute/macs", "compute/flops", "compute/coverage"], progress=False)
+    flat = sweeprof.profile(model, torch.randn(9, 8), ["compute/flops"], progress=False)
+    assert profile["compute/macs"].value == 9 * (8 * 16 + 16 * 4)
+    assert profile["compute/flops"].value == flat["compute/flops"].value
+    assert profile["compute/coverage"].value == 1.0
+    assert profile.layers.rows[0].input_shapes == ((5, 8), (3, 8), (1, 8))
+    for name in PASSES:
+        seen(name, model, x)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_attention_of_nested_tensors() -> None:
+    parts = [torch.randn(2, 5, 8), torch.randn(2, 3, 8)]
+    attention = functional.scaled_dot_product_attention
+    expected = 2 * (25 + 9) * (8 + 8)
+    q = torch.nested.nested_tensor(parts)
+    assert macs(lambda q: attention(q, q, q), q) == expected
+    assert macs(lambda q, k: torch.softmax(q @ k, -1) @ q, q, q.transpose(-1, -2)) == expected
+
+
+class Sharpness(torch.optim.SGD):
+    """Moves up the gradient before it moves down."""
+
+    def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
+        closure()
+        return super().step()
+
+
+@pytest.mark.parametrize("name", ["timing", "layer_times", "operators", "allocations"])
+@pytest.mark.parametrize("optimizer", [torch.optim.LBFGS, Sharpness])
+def test_an_optimizer_that_needs_a_closure_is_refused(optimizer: Any, name: str) -> None:
+    with pytest.raises(Unsupported, match=f"training.optimizer={optimizer.__name__}: its step needs a closure"):
+        seen(name, nn.Linear(8, 4), torch.randn(2, 8), mode="training", optimizer=optimizer)
+
+
+@pytest.mark.parametrize("kind", ["dispatch", "disk", "nested"])
+def test_offloaded_models_are_measured_where_they_run(kind: str, tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    net = nn.Sequential(nn.Linear(16, 16, bias=False), nn.ReLU(), nn.Linear(16, 4, bias=False)).eval()
+    if kind == "disk":
+        model = accelerate.disk_offload(net, tmp_path, execution_device="cpu")
+    elif kind == "nested":
+        model = nn.Sequential(accelerate.cpu_offload(net, execution_device="cpu"), nn.Linear(4, 2))
+    else:
+        parts = {"0": "cpu", "1": "cpu", "2": "disk"}
+        model = accelerate.dispatch_model(net, parts, main_device="cpu", offload_dir=tmp_path)
+    x = torch.randn(3, 16)
+    expected = model(x)
+    assert macs(model, x) == 3 * (256 + 64) + (3 * 8 if kind == "nested" else 0)
+    for name in PASSES:
+        assert seen(name, model, x)
+    assert torch.equal(model(x), expected)
