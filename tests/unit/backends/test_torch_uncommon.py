@@ -94,8 +94,8 @@ def seen(name: str, model: Any, *inputs: Any, mode: Any = "inference", **setting
 # Other threads
 
 
-EARLIER = ThreadPoolExecutor(2)
-EARLIER_POOL = ThreadPool(2)
+EARLIER: dict[str, Any] = {}
+"""Pools whose threads are there before anything is counted."""
 ASKED: queue.Queue[Callable[[], object]] = queue.Queue()
 
 
@@ -108,10 +108,12 @@ threading.Thread(target=answer, daemon=True).start()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ended() -> Iterator[None]:
-    yield
-    EARLIER.shutdown()
-    EARLIER_POOL.terminate()
+def earlier_pools() -> Iterator[None]:
+    with ThreadPoolExecutor(2) as executor, ThreadPool(2) as pool:
+        for starts in (executor.map, pool.map):
+            list(starts(abs, range(8)))
+        EARLIER.update(executor=executor, pool=pool)
+        yield
 
 
 class Worker(threading.Thread):
@@ -152,15 +154,17 @@ async def gathered(layers: Any, x: torch.Tensor) -> Any:
 
 IN_THREADS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "threads of a class": by_threads_of_a_class,
-    "an earlier executor": lambda layers, x: list(EARLIER.map(lambda layer: layer(x), layers)),
+    "an earlier executor": lambda layers, x: list(EARLIER["executor"].map(lambda layer: layer(x), layers)),
     "functions in an earlier executor": lambda layers, x: [
-        task.result() for task in [EARLIER.submit(torch.mm, x, layer.weight.t()) for layer in layers]
+        task.result() for task in [EARLIER["executor"].submit(torch.mm, x, layer.weight.t()) for layer in layers]
     ],
-    "an earlier pool": lambda layers, x: EARLIER_POOL.map(lambda layer: x @ layer.weight.t(), layers),
-    "tasks of a pool": lambda layers, x: [task.get() for task in [EARLIER_POOL.apply_async(m, (x,)) for m in layers]],
+    "an earlier pool": lambda layers, x: EARLIER["pool"].map(lambda layer: x @ layer.weight.t(), layers),
+    "tasks of a pool": lambda layers, x: [
+        task.get() for task in [EARLIER["pool"].apply_async(m, (x,)) for m in layers]
+    ],
     "a queue": by_a_queue,
     "asyncio": lambda layers, x: asyncio.run(gathered(layers, x)),
-    "futures that are returned": lambda layers, x: [EARLIER.submit(layer, x) for layer in layers],
+    "futures that are returned": lambda layers, x: [EARLIER["executor"].submit(layer, x) for layer in layers],
 }
 
 
