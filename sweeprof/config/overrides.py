@@ -123,6 +123,8 @@ def _swept(parser: OverridesParser, key: str, override: Override) -> list[object
     if len(texts) > MAX_VALUES:
         raise ValueError(f"has more than {MAX_VALUES:,} values.")
     if isinstance(override.value(), Glob):
+        if not texts:
+            raise ValueError("matches no config of that group.")
         return list(texts)  # names of files, which may have characters that the grammar of overrides lacks
     return [parser.parse_override(f"{key}={text}").value() for text in texts]
 

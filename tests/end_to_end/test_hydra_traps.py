@@ -99,6 +99,14 @@ WRONG = {
         ["+sweep=plain", "zip=[{backend.threads: [1, 2]}]", "backend.threads=7"],
         ["backend.threads=7' excludes all tied or included points."],
     ),
+    "a pattern that matches nothing": (
+        ["model=glob(fakee*)"],
+        ["model: 'glob(fakee*)' matches no config of that group."],
+    ),
+    "a pattern of a file that matches nothing": (
+        ["axes.model=[glob(fakee*)]"],
+        ["axes.model: ['glob(fakee*)'] matches no config of that group."],
+    ),
     "too many values": (
         ["batch_size=range(0,1000000)"],
         ["batch_size: 'range(0,1000000)' has 1,000,000 values, but an axis can have at most 100,000."],
