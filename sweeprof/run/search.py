@@ -217,11 +217,16 @@ def _is_larger(axes: Mapping[str, object], than: Mapping[str, object]) -> bool:
     return is_larger
 
 
+def begun(folder: Folder) -> set[str]:
+    """Return the ids of the combinations of which something was measured."""
+    return {path.parent.name for path in folder.records.glob("*/*-r*.json")}
+
+
 def measured_plan(plan: Plan, folder: Folder) -> Plan:
     """Return the plan with the combinations of which something was measured; of a sweep that is no search, the plan itself."""
     if plan.search is None:
         return plan
-    present = {path.parent.name for path in folder.records.glob("*/*-r*.json")}
+    present = begun(folder)
     kept = tuple(c for c in plan.combinations if c.id in present)
     shards = tuple(tuple(id for id in shard if id in present) for shard in plan.shards)
     return dataclasses.replace(plan, combinations=kept, shards=shards)
@@ -234,7 +239,7 @@ def is_complete(plan: Plan, folder: Folder) -> bool:
         return False
     groups = [group for shard in range(len(measured.shards)) for group in measured.trial_groups(shard)]
     has_rounds = all(folder.is_done(trial) for group in groups for trial in group)
-    return has_rounds and Search(plan, Outcomes(plan, folder)).next() is None
+    return has_rounds and Search(plan, Outcomes(plan, folder), begun(folder)).next() is None
 
 
 def not_run(plan: Plan, folder: Folder, trust: bool) -> list[Excluded]:
@@ -308,9 +313,11 @@ class Search:
     Args:
         plan: of the whole sweep.
         outcomes: of its combinations, as far as they are measured.
+        begun: ids of combinations that have results of an earlier run. If one that failed succeeds when the sweep is resumed, the
+            sampler may choose others than before; those that were measured count nevertheless.
     """
 
-    def __init__(self, plan: Plan, outcomes: OutcomeSource) -> None:
+    def __init__(self, plan: Plan, outcomes: OutcomeSource, begun: Collection[str] = ()) -> None:
         import optuna
 
         assert plan.search is not None
@@ -319,6 +326,7 @@ class Search:
         able = [c for c in plan.combinations if c.unsupported is None]
         self._open = {c.id: c for c in able}
         """Combinations that can still be chosen."""
+        self._begun = frozenset(begun)
         self._measured: list[str] = []
         self._results: dict[int, _Result] = {}
         """By the number of the trial of the study."""
@@ -342,7 +350,8 @@ class Search:
                 self._chosen = self._ask()
             suggestion, id = self._chosen
             if not self._outcomes.is_measured(id):
-                return id
+                used = self._begun.union(self._measured)
+                return id if id in used or len(used) < self._search.trials else None
             self._chosen = None
             self._tell(suggestion, id)
         return None

@@ -38,7 +38,7 @@ from sweeprof.run.locks import Holder, OnWait, exclusive_lock, host_lock, work_l
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.reports import prepare_reports
 from sweeprof.run.request import Isolation, ProcessExit, Request
-from sweeprof.run.search import Outcomes, Search, measured_plan
+from sweeprof.run.search import Outcomes, Search, begun, measured_plan
 from sweeprof.run.sequential import SequentialRounds
 from sweeprof.run.trial_watch import excess_reason
 from sweeprof.storage.events import EventLog
@@ -160,7 +160,7 @@ class _Shard:
     def search(self) -> None:
         """Measure once each combination that a search chooses, as long as there is time and nothing stops the sweep."""
         outcomes = Outcomes(self.plan, self.folder)
-        search = Search(self.plan, outcomes)
+        search = Search(self.plan, outcomes, begun(self.folder))
         while self.folder.stopped() is None:
             with self.slots.shared():  # a sampler may need a processor for a second
                 id = search.next()
@@ -171,7 +171,15 @@ class _Shard:
                 return
             for trial in trials:
                 self._run_in((trial,))
+                self._repeat_lost(trial)
                 self.report()
+
+    def _repeat_lost(self, trial: Trial) -> None:
+        """Run a trial once more whose process was killed: every later choice of a search depends on its outcome."""
+        path = self.folder.record_path(trial)
+        if path.exists() and self._written(path, self._blank(trial)).status in ("crashed", "lost"):
+            self.folder.set_aside(path)
+            self._run_in((trial,))
 
     def _is_on_host(self, trial: Trial) -> bool:
         return str(self._combinations[trial.combination_id].config["device"]["type"]) == "cpu"
