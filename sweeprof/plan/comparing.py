@@ -29,7 +29,7 @@ def judged(comparison: Comparison, plan: Plan, baseline: Path, damaged: list[str
 
     Args:
         baseline: the file of the other sweep's comparison: a copy, so that reports can be written again without that sweep.
-        damaged: gets why the other sweep's comparison cannot be read.
+        damaged: gets why the other sweep's comparison, or a constraint of the plan, cannot be read.
     """
     against = plan.compare.against
     if against and baseline.exists():
@@ -39,7 +39,11 @@ def judged(comparison: Comparison, plan: Plan, baseline: Path, damaged: list[str
             damaged.append(f"{baseline.name}: {error}")
         else:
             comparison = set_against(comparison, other, against.label)
-    return with_selection(comparison, plan.compare.pareto or (), plan.compare.constraints or ())
+    try:
+        return with_selection(comparison, plan.compare.pareto or (), plan.compare.constraints or ())
+    except ValueError as error:  # the plan was checked when it was made, and has been edited since
+        damaged.append(f"plan.json: compare.constraints: {error}")
+        return with_selection(comparison, plan.compare.pareto or ())
 
 
 def thresholds_of(plan: Plan, metrics: Sequence[MetricInfo]) -> dict[str, float]:

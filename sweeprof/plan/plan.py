@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from sweeprof.config.constraints import is_folder_name
+from sweeprof.config.constraints import is_folder_name, is_fraction
 from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
@@ -280,6 +280,11 @@ def _check(plan: Plan) -> None:
         validated(list[str | Json], plan.metrics)
     except Damaged as error:
         raise Damaged(f"metrics.{error}") from None
+    fractions = {"threshold": plan.threshold, "compare.tolerance": plan.compare.tolerance}
+    fractions |= {f"compare.thresholds.{name}": share for name, share in (plan.compare.thresholds or {}).items()}
+    for key, fraction in fractions.items():
+        if fraction is not None and not is_fraction(fraction):
+            raise damaged(fraction, "a number between 0 and 1", [key])
     ids = set()
     for place, combination in enumerate(plan.combinations):
         where = ("combinations", place)

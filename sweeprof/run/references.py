@@ -30,7 +30,7 @@ KNOWN = (
 )
 FETCH_S = 120.0
 """Time limit for MLflow, whose library takes seconds to import and whose server may be slow."""
-_TAG = re.compile(r"[\w.\-]{1,100}")
+_TAG = re.compile(r"\w[\w.\-]{0,99}", re.ASCII)
 
 
 class Tag(TypedDict):
@@ -108,7 +108,15 @@ def set_tag(name: str, folder: Path, sweep_id: str, place: Place) -> str | None:
         UserError: the name is invalid.
     """
     if not _TAG.fullmatch(name):
-        raise UserError([Problem("--tag", name, "is not a tag: letters, digits, '.', '_' and '-'.")])
+        raise UserError(
+            [
+                Problem(
+                    "--tag",
+                    name,
+                    "is not a tag: up to 100 letters of ASCII, digits, '.', '_' and '-', the first no '.' or '-'.",
+                )
+            ]
+        )
     write_json(place.tags / name, {"folder": os.path.relpath(folder, place.output), "sweep_id": sweep_id})
     return _asked(place, "tag", name, sweep_id) if place.address else None
 
@@ -180,7 +188,7 @@ def _tagged(name: str, place: Place, key: str) -> Path:
 
 
 def _downloaded(run: str, place: Place, problem: Problem) -> Path:
-    target = place.output.absolute() / ".baselines" / f"{re.sub(r'[^0-9A-Za-z]+', '-', run)}.json"
+    target = place.output.absolute() / ".baselines" / f"{re.sub(r'[^0-9A-Za-z]+', '-', run)[:100]}.json"
     if place.address is None:
         message = f"is not in MLflow: {place.output / 'mlflow.db'} does not exist; give the address with --uri or tracking.uri."
         raise UserError([Problem(problem.key, problem.value, message)])

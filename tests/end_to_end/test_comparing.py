@@ -190,6 +190,8 @@ def test_a_loss_is_compared_beside_the_accuracy(tmp_path: Path, loss: float | No
         (("last", "last", "--metric", "latncy"), "Did you mean 'latency'?"),
         (("last", "last", "--threshold", "3"), "--threshold: '3' is not a fraction"),
         (("last", "--tag", "a/b"), "--tag: 'a/b' is not a tag"),
+        (("last", "--tag", ".hidden"), "--tag: '.hidden' is not a tag"),
+        (("last", "--tag", "é" * 90), "is not a tag: up to 100 letters of ASCII"),
         (("copied", "--tag", "a"), "BASE: 'copied' is not the folder of a sweep"),
     ],
 )

@@ -41,6 +41,14 @@ def test_a_page_full_of_everything_stays_under_six_megabytes(models: int, metric
     assert len(page.encode()) < MOST_BYTES
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("models", "most"), [(470, MOST_BYTES), (953, 8_000_000)], ids=["10,000", "20,000"])
+def test_a_page_of_many_combinations_is_as_large_as_the_documentation_says(models: int, most: int) -> None:
+    sample = drawn(3, models, sizes=7).comparison()
+    assert len(sample.rows) >= 21 * models
+    assert most - MOST_BYTES / 4 < len(html(sample).encode()) < most
+
+
 def times(count: int, chance: random.Random) -> list[float]:
     return sorted(float(f"{chance.uniform(1, 90):.4g}") for _ in range(count))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints, is_typeddict
 
 import pytest
 from hypothesis import given, settings
@@ -17,19 +18,22 @@ from hypothesis import strategies as st
 
 from support.plans import fake_plan, sweep_folder
 from support.subcommands import subcommand
+from sweeprof.cli.run import run_command
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.plan import Plan
 from sweeprof.report.summary import MOST_DAMAGED, footnotes
 from sweeprof.report.terminal import text
 from sweeprof.results import files
-from sweeprof.results.compare import comparison_from
+from sweeprof.results.compare import Comparison, comparison_from
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.record import Json
+from sweeprof.results.record import Environment, Json, Record
 from sweeprof.run.comparison import comparison_of
+from sweeprof.run.locks import Driver
 from sweeprof.run.resume import count_trials, restore_environment, retry_statuses
+from sweeprof.run.tracking_file import Stored
 from sweeprof.storage.events import Event, events_of, parsed
-from sweeprof.storage.folder import Folder
+from sweeprof.storage.folder import Folder, _Decided
 
 report = subcommand("report")
 
@@ -273,3 +277,88 @@ def test_an_event_of_what_cannot_be_a_pass_is_damaged(name: str) -> None:
     event = {"event": "begin", "time": 1.0, "combination_id": "c1", "pass": "timing", "round": 0}
     assert parsed(json.dumps(event).encode()) is not None
     assert parsed(json.dumps({**event, "pass": name}).encode()) is None
+
+
+WRONG = (
+    *('"x"', "5", "-1", "1.5", "true", "null", "[]", "{}", '["x"]', '{"x": [1]}', "[[1]]", '"a\\u0000b"', '"\\ud800"'),
+    *("NaN", "-Infinity", "1e400", "1" + "0" * 5000, "[" * 3000 + "]" * 3000),
+)
+"""Values of JSON, and what Python takes for such, of which at most a few have the type of any field."""
+KINDS: dict[str, type] = {
+    f"records/{ID}/timing-r0.json": Record,
+    f"records/{ID}/analysis-r0.json": Record,
+    "environment.json": Environment,
+    "plan.json": Plan,
+    "tracking.json": Stored,
+    "head.json": Driver,
+    f"records/{ID}/decided.json": _Decided,
+    "comparison.json": Comparison,
+    "events/shard-0.jsonl": Event,
+}
+"""The type of each stored file."""
+STORED_AS = {"pass_name": "pass", "kind": "event", "waits_for": "for"}
+
+
+def fields_of(kind: type) -> Iterator[tuple[str, ...]]:
+    """The keys of every field of a type, and of the types of its fields: a field that is added later is one of them."""
+    hints = get_type_hints(kind)
+    if kind is Record:
+        hints["environment"] = Environment
+    for name, hint in hints.items():
+        key = STORED_AS.get(name, name)
+        yield (key,)
+        if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
+            yield from ((key, *below) for below in fields_of(hint))
+
+
+LONG_ONES = ("records", "environment", "events")
+MARKED = [
+    pytest.param(
+        name, marks=pytest.mark.thorough if name.startswith(LONG_ONES) and "decided" not in name else pytest.mark.slow
+    )
+    for name in KINDS
+]
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
+    name: str, folder: Folder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder.note_decided(ID, 2)
+    write_json(folder.path / "head.json", dataclasses.asdict(Driver(1, "elsewhere", None, "a", None)))
+    write_json(folder.tracking, {"config": {"_target_": None}, "complete": True})
+    event = {"event": "end", "time": 1.0, "combination_id": ID, "pass": "timing", "round": 0, "status": "ok"}
+    folder.events.mkdir()
+    (folder.events / "shard-0.jsonl").write_text(json.dumps(event) + "\n")
+    assert report([str(folder.path)]) == 0
+    file = folder.path / name
+    original = file.read_bytes()
+    output = str(folder.output)
+    commands = [["report", str(folder.path)]]
+    if name in ("plan.json", "tracking.json", "head.json"):
+        commands += [["ui", str(folder.path), "--no-browser"], ["collect", str(folder.path)]]
+        commands += [
+            ["prune", "golden", "--keep", "1", "--dry-run", "--output", output],
+            ["sync", "unsent", "--output", output],
+        ]
+    if name == "comparison.json":
+        commands = [["compare", str(file), str(GOLDEN), "--output", output]]
+    for keys in fields_of(KINDS[name]):
+        for wrong in ("", *WRONG):
+            data = json.loads(original)
+            node = data
+            for key in keys[:-1]:
+                node = node.setdefault(key, {}) if isinstance(node, dict) else {}
+            node.pop(keys[-1], None)
+            if wrong:
+                node[keys[-1]] = "@"
+            file.write_text(json.dumps(data).replace('"@"', wrong) + "\n")
+            for words in commands:
+                capsys.readouterr()
+                code = run_command(words)
+                printed = capsys.readouterr()
+                assert code in (0, 1, 2), (keys, wrong[:20], words)
+                assert code != 1 or printed.err.startswith("error: "), (keys, wrong[:20], printed.err)
+    file.write_bytes(original)
+    assert report([str(folder.path)]) == 0
