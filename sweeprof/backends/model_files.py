@@ -32,7 +32,7 @@ from filelock import FileLock
 from sweeprof.backends import AnyArray, Build
 from sweeprof.backends.call_signature import arrays, batch_of, by_name, from_json, signature_of, to_json, varying
 from sweeprof.counting.file_graph import WeightRole
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.nested import named_leaves
@@ -595,7 +595,11 @@ def _files_of(text: str) -> list[Path]:
         if named.is_dir():
             return sorted(named.rglob("*"))
         return [named] if named.is_file() else []
-    except (OSError, RuntimeError):  # it is too long for a path, or names the home of an unknown user
+    except (
+        OSError,
+        UserError,
+        ValueError,
+    ):  # it is too long for a path, has a NUL, or names the home of an unknown user
         return []
 
 

@@ -10,7 +10,6 @@ planning uses, ``--help`` and ``docs/config.md`` are derived from it. To add a k
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -825,13 +824,12 @@ def unstorable_values(key: str, value: object) -> Iterator[Problem]:
     message = None
     if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
         message = TOO_MANY_DIGITS
-    elif isinstance(value, float) and not math.isfinite(value):
-        message = "is not a finite number."
     elif isinstance(value, str) and "\0" in value:
         message = "contains a NUL character, which no file name or command can have."
     if message is not None:
         constraint = KEYS[key].constraint if key in KEYS else None
-        yield Problem(key, value, constraint.message if constraint else message)
+        shown = redacted_address(value) if isinstance(value, str) else value
+        yield Problem(key, shown, constraint.message if constraint else message)
 
 
 _CONSTRAINED: dict[str, list[Key]] = {

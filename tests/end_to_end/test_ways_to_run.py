@@ -250,8 +250,8 @@ class Data:
     def split(self, name):
         return Split(np.zeros((8, 2, 3), np.float32), None)
 
-def build():
-    return FakeModel()
+def build(step_s):
+    return FakeModel(step_s)
 
 @metric(name="own/samples", unit="", better="higher")
 def samples(batch_size) -> float:

@@ -13,7 +13,7 @@ from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import WallClock, measure_training
 from sweeprof.results.protocol import Protocol
 
-BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e9}
+BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e5}
 QUEUEING = 0.25
 """Seconds that a call keeps the host."""
 

@@ -183,7 +183,7 @@ def test_sizes_and_times_as_text_have_upper_bounds(text: str) -> None:
 
 
 def test_an_argument_that_no_file_of_a_sweep_can_hold() -> None:
-    for value in (10**5000, 2**200, float("nan"), "a\0b", [1, {"x": 2**200}]):
+    for value in (10**5000, 2**200, "a\0b", [1, {"x": 2**200}]):
         problems = config_problems({"dataset": {**BASE["dataset"], "path": value}})
         assert problems[0].key.startswith("dataset.path")
 

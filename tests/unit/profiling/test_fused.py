@@ -10,7 +10,7 @@ from sweeprof.backends.fake import FakeClock
 from sweeprof.measuring.timing import Alone, FusedStep, Timing, measure_fused
 from sweeprof.results.protocol import Protocol
 
-PROTOCOL = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e9)
+PROTOCOL = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e5)
 
 
 class Scripted:

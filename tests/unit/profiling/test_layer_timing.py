@@ -25,7 +25,7 @@ from sweeprof.results.protocol import Protocol
 US = 1e-6
 PROBE = Cost(inside=1 * US, outside=1 * US, backward=3 * US)
 """What the probes of the scripted steps really cost."""
-PROTOCOL = Protocol(warmup_steps=1, warmup_s=0, min_samples=10, min_s=0, max_s=1e9)
+PROTOCOL = Protocol(warmup_steps=1, warmup_s=0, min_samples=10, min_s=0, max_s=1e5)
 LAYER, FORWARD, BACKWARD = 10 * US, 32 * US, 70 * US
 """Seconds of a step: 2 µs of the forward are the root's, and 10 µs each layer's, whose backwards take 20, 20 and 30 µs."""
 

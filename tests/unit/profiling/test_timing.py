@@ -19,7 +19,7 @@ from sweeprof.measuring.calibration import Kernel
 from sweeprof.measuring.timing import Timing, WallClock, measure, measure_generation, measure_training, sampled
 from sweeprof.results.protocol import Protocol
 
-BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e9}
+BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e5}
 """One sample and nothing else: a step is first, one calibrates, one is sampled."""
 
 

@@ -18,7 +18,7 @@ from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.protocol import Protocol
 
-BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 1e9}
+BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 1e5}
 
 BATCH = np.zeros((1, 3), np.float32)
 
