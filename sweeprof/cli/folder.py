@@ -40,7 +40,7 @@ def sweep_folder(given: str, output: Path) -> Folder:
     folder = last_sweep(given, output.absolute(), "DIR") or Folder(user_path(given).absolute())
     if not folder.plan.is_file():
         raise UserError([Problem("DIR", given, "is not the folder of a sweep: it has no plan.json.")])
-    folder.check_links()
+    folder.check_files()
     try:
         folder.read_plan()
     except Damaged as error:

@@ -106,7 +106,7 @@ def _remove(path: Path, dry_run: bool) -> Pruned:
                 path.rename(going)
     except FileNotFoundError:  # another run was faster
         return Pruned(path)
-    except OSError as error:
+    except (OSError, UserError) as error:
         return Pruned(path, error=str(error))
     # The locks are released first: NFS removes no folder with a file that a process, even this one, has open.
     return replace(_delete(going, dry_run), path=path)

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
 
-from sweeprof.errors import Damaged
+from sweeprof.errors import Damaged, Problem, UserError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -115,10 +115,10 @@ def _fields(value: DataclassInstance) -> dict[str, object]:
 def tail_lines(path: Path, lines: int) -> str | None:
     """The last lines of a text file, of which only the end is read; None if it is empty or cannot be read."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LONGEST_TAIL))
+        with open_regular(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_TAIL))
             text = file.read(LONGEST_TAIL).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, UserError):
         return None
     return "\n".join(text.strip().splitlines()[-lines:]) or None
 
@@ -157,6 +157,31 @@ def read_bytes(path: Path) -> bytes:
         if status.st_size > MOST_BYTES:
             raise Damaged(f"has {status.st_size:,} bytes, more than the {MOST_BYTES:,} that are read")
         return file.read()
+
+
+def open_regular(path: Path, mode: Literal["rb", "r+b", "ab", "a+b"]) -> BinaryIO:
+    """Open a regular file; never waits for the other end of a FIFO, as an archive of a folder may contain one.
+
+    Raises:
+        UserError: it is something else than a regular file.
+    """
+    flags = {
+        "rb": os.O_RDONLY,
+        "r+b": os.O_RDWR,
+        "ab": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+        "a+b": os.O_RDWR | os.O_CREAT | os.O_APPEND,
+    }
+    irregular = UserError([Problem("DIR", str(path), "is not a regular file: remove it.")])
+    try:
+        descriptor = os.open(path, flags[mode] | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EISDIR, errno.ELOOP):  # a FIFO or socket, a directory, a link
+            raise irregular from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise irregular
+    return os.fdopen(descriptor, mode, buffering=-1 if mode == "rb" else 0)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

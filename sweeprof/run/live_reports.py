@@ -32,6 +32,8 @@ EVERY_S = 10.0
 """Reports are written no more often than that, though those of a small sweep would take less than the share."""
 ENDS_SOON_S = 10.0
 """In the last seconds of a sweep nothing is written that the final reports replace at once."""
+LOCK_S = 2.0
+"""How long the reports of a running sweep wait for another process that writes some; then they are written without the lock."""
 WAKE_S = 5.0
 """How often the driver of a cluster's sweep looks for new records."""
 NOT_BEGUN = "the sweep is running"
@@ -109,7 +111,7 @@ class LiveReports:
         """
         self._has_news, self._last_written = False, time.monotonic()
         try:
-            with self._writing.spent(), report_lock(self._folder.path):
+            with self._writing.spent(), report_lock(self._folder.path, LOCK_S):
                 comparison = comparison_of(self._folder, NOT_BEGUN, running=True, trust=True)
                 write_reports(self._folder, comparison, is_final=False)
             if _receivers and self._sending.allows_more():

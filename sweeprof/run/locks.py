@@ -14,31 +14,31 @@ import errno
 import fcntl
 import itertools
 import json
+import logging
+import math
 import os
 import pwd
 import re
 import secrets
 import select
+import shlex
 import socket
 import stat
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 import psutil
 
 from sweeprof.errors import Damaged, Problem, UserError, WorkerError
 from sweeprof.paths import user_path
 from sweeprof.plan.plan import Plan
-from sweeprof.processes import PR_SET_PDEATHSIG
 from sweeprof.results.environment import user_name
-from sweeprof.results.files import read_json, write_json
+from sweeprof.results.files import open_regular, read_json, write_json
 from sweeprof.results.validation import validated
 from sweeprof.storage.folder import DRIVER
 
@@ -46,8 +46,21 @@ ENDING_S = 30.0
 """How long processes of a run that was killed may take to end."""
 PROBE_S = 1.0
 """Longer than a driver takes to see that no process runs trials, and about as long as a process takes to end."""
+SAID_AFTER_S = 3.0
+"""A wait for a lock that takes longer is logged, with the file and who holds it."""
+REPORTS_S = 15.0
+"""How long reports wait for their lock; then they are written without it: only older reports may then replace newer ones."""
+UNKNOWN_S = 300.0
+"""How long a trial waits for a host lock that no sweep holds, but another program."""
+POLL_S = 0.02
+"""How often a lock that is waited for is tried."""
+LOOK_S = 1.0
+"""How often it is checked who holds the host lock."""
+LOCKS = Path("/proc/locks")
+"""The locks of this host, with the process that took each."""
 DRIVER_DIED = 70
 """Exit code of a shard whose driver is gone; nobody reads it."""
+log = logging.getLogger(__name__)
 _ACTIVITIES = {
     "head.lock": "being measured",
     "work.lock": "processes of its last run are still ending",
@@ -91,12 +104,12 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
         if not _acquired(lock, fcntl.LOCK_EX):
             raise UserError([Problem(key, str(folder), f"is in use by {_driver_name(folder)}; wait until it ends.")])
         with _opened(folder, "work.lock", key) as work:
-            deadline = time.monotonic() + ENDING_S
-            while not allow_jobs and not _acquired(work, fcntl.LOCK_EX):
-                if time.monotonic() > deadline:
-                    message = f"is in use by processes of an earlier run, which did not end within {ENDING_S:g} s."
-                    raise UserError([Problem(key, str(folder), message)])
-                time.sleep(0.05)
+            if not allow_jobs and not _wait_for(work.fileno(), fcntl.LOCK_EX, folder / "work.lock", ENDING_S):
+                message = (
+                    f"is in use by processes of an earlier run, which did not end within {ENDING_S:g} s: work.lock is held by "
+                    f"{_holder_of(work.fileno())}."
+                )
+                raise UserError([Problem(key, str(folder), message)])
             # While no trial can start, so that processes of an earlier driver see that the folder is no longer theirs.
             token = secrets.token_hex(8)
             gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -109,10 +122,10 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
             os.environ.pop(DRIVER, None)
 
 
-def _opened(folder: Path, name: str, key: str) -> IO[str]:
+def _opened(folder: Path, name: str, key: str) -> BinaryIO:
     """Open a lock file of a folder that another process may remove at the same time, as ``sweeprof prune`` does."""
     try:
-        return (folder / name).open("a")
+        return open_regular(folder / name, "ab")
     except FileNotFoundError:
         raise UserError([Problem(key, str(folder), "was just removed by another process.")]) from None
 
@@ -127,9 +140,9 @@ def _driver_name(folder: Path) -> str:
 def has_driver(folder: Path) -> bool:
     """True if a driver is at work in ``folder``."""
     try:
-        with (folder / "head.lock").open("rb") as lock:
+        with open_regular(folder / "head.lock", "rb") as lock:
             return not _acquired(lock, fcntl.LOCK_SH)
-    except FileNotFoundError:
+    except (FileNotFoundError, UserError):  # a command that uses the folder names what is not a file
         return False
 
 
@@ -141,7 +154,7 @@ def all_locks(folder: Path) -> Iterator[str | None]:
         for name, description in _ACTIVITIES.items():
             try:
                 # For writing: NFS gives an exclusive lock to no other file. A lock without a file was never taken.
-                lock = held.enter_context((folder / name).open("r+"))
+                lock = held.enter_context(open_regular(folder / name, "r+b"))
             except FileNotFoundError:
                 continue
             if not _acquired(lock, fcntl.LOCK_EX):
@@ -151,11 +164,15 @@ def all_locks(folder: Path) -> Iterator[str | None]:
 
 
 @contextmanager
-def report_lock(folder: Path) -> Iterator[None]:
-    """Wait for the lock under which records are read and reports are written: the last reports have the last records."""
-    with (folder / "report.lock").open("a") as lock:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
+def report_lock(folder: Path, wait_s: float = REPORTS_S) -> Iterator[None]:
+    """Wait for the lock under which records are read and reports are written: the last reports have the last records.
+
+    If another process still has it after ``wait_s``, go on without: no sweep fails or hangs because of its reports.
+    """
+    path = folder / "report.lock"
+    with open_regular(path, "ab") as lock:
+        if not _wait_for(lock.fileno(), fcntl.LOCK_EX, path, wait_s):
+            log.warning("%s is still held by %s: going on without it", path, _holder_of(lock.fileno()))
         yield
 
 
@@ -166,24 +183,21 @@ def sending_lock(folder: Path, wait_s: float) -> Iterator[None]:
     Raises:
         TimeoutError: another process still has it after ``wait_s``.
     """
-    with (folder / "sending.lock").open("a") as lock:
-        deadline = time.monotonic() + wait_s
-        while not _acquired(lock, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                raise TimeoutError("another process is sending this sweep")
-            time.sleep(0.1)
+    path = folder / "sending.lock"
+    with open_regular(path, "ab") as lock:
+        if not _wait_for(lock.fileno(), fcntl.LOCK_EX, path, wait_s):
+            raise TimeoutError(f"another process is sending this sweep: {path} is held by {_holder_of(lock.fileno())}")
         yield
 
 
-def work_lock(folder: Path) -> IO[str] | None:
+def work_lock(folder: Path) -> BinaryIO | None:
     """Return a file to keep open while trials of the sweep run; None if another driver has taken over the folder."""
-    work = (folder / "work.lock").open("a+")  # for reading, too: NFS shares no other file
-    deadline = time.monotonic() + PROBE_S  # a driver takes the lock for a moment, to see whether trials run
-    while not _acquired(work, fcntl.LOCK_SH):
-        if time.monotonic() > deadline:
-            work.close()
-            return None
-        time.sleep(0.01)
+    path = folder / "work.lock"
+    work = open_regular(path, "a+b")  # for reading, too: NFS shares no other file
+    # A driver takes the lock for a moment, to see whether trials run.
+    if not _wait_for(work.fileno(), fcntl.LOCK_SH, path, PROBE_S):
+        work.close()
+        return None
     token = os.environ.get(DRIVER)  # None if a launcher does not pass the environment on
     if token is not None:
         with suppress(OSError, Damaged):
@@ -195,14 +209,11 @@ def work_lock(folder: Path) -> IO[str] | None:
 
 def wait_until_idle(folder: Path, on_wait: Callable[[], object]) -> None:
     """Wait until no trial of ``folder`` runs; ``on_wait`` is called once if that takes longer than processes take to end."""
-    with (folder / "work.lock").open("a") as work:
-        deadline = time.monotonic() + PROBE_S
-        is_announced = False
-        while not _acquired(work, fcntl.LOCK_EX):
-            if not is_announced and time.monotonic() > deadline:
-                is_announced = True
-                on_wait()
-            time.sleep(0.1)
+    path = folder / "work.lock"
+    with open_regular(path, "ab") as work:
+        if not _wait_for(work.fileno(), fcntl.LOCK_EX, path, PROBE_S):
+            on_wait()
+            _wait_for(work.fileno(), fcntl.LOCK_EX, path, math.inf)
 
 
 @contextmanager
@@ -212,19 +223,54 @@ def exclusive_lock(path: Path, wait_s: float = 0) -> Iterator[bool]:
     A launcher that retries a job may start it twice, and a job that a cluster gave up may still run on a node that lost contact.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        deadline = time.monotonic() + wait_s
-        while not (is_alone := _acquired(file, fcntl.LOCK_EX)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        yield is_alone
+    with open_regular(path, "ab") as file:
+        yield _wait_for(file.fileno(), fcntl.LOCK_EX, path, wait_s)
 
 
-def _acquired(file: IO[str] | IO[bytes], kind: int) -> bool:
+def _acquired(file: IO[bytes], kind: int) -> bool:
     """True if this process has the lock now; also on a file system without locks, where nothing can be guarded."""
+    return _wait_for(file.fileno(), kind, None, 0)
+
+
+def _wait_for(descriptor: int, kind: int, path: Path | None, wait_s: float) -> bool:
+    """Wait for a lock; true if this process has it now, or the file system has no locks.
+
+    A wait of more than :data:`SAID_AFTER_S` is logged.
+
+    Args:
+        path: the file of the descriptor, for the message.
+    """
+    began = time.monotonic()
+    is_said = False
     try:
-        return _try(file.fileno(), kind)
+        while not _try(descriptor, kind):
+            waited_s = time.monotonic() - began
+            if waited_s >= wait_s:
+                return False
+            if waited_s >= SAID_AFTER_S and not is_said:
+                is_said = True
+                _say_waiting(descriptor, path)
+            time.sleep(POLL_S)
     except OSError:
         return True
+    return True
+
+
+def _say_waiting(descriptor: int, path: Path | None) -> None:
+    log.warning("waiting for %s, which is held by %s", path, _holder_of(descriptor))
+
+
+def _holder_of(descriptor: int) -> str:
+    """Return the process that holds the lock of an open file, as far as this host knows it."""
+    number = str(os.fstat(descriptor).st_ino)
+    with suppress(OSError, ValueError, psutil.Error):
+        for line in LOCKS.read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == number and int(words[4]) > 0:
+                process = psutil.Process(int(words[4]))
+                name = shlex.join(process.cmdline()[:MOST_WORDS]) or process.name()
+                return f"process {process.pid} of {process.username()} ({_UNPRINTABLE.sub('?', name)[:80]})"
+    return "another process"
 
 
 def end_with_driver(folder: Path) -> None:
@@ -268,13 +314,8 @@ MOST_NOTES = 1000
 NOTE_BYTES = 1 << 16
 _NOTE = re.compile(r"(note-[0-9a-f]{12})-\d+\.json")
 _UNPRINTABLE = re.compile(r"[^\w .:@+/\-]")
-_WAITER = f"""
-import ctypes, fcntl, os, signal, sys
-parent, descriptor, kind = map(int, sys.argv[1:])
-ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, signal.SIGKILL)  # when the thread that waits for this one ends
-if os.getppid() == parent:
-    fcntl.flock(descriptor, kind)
-"""
+MOST_WORDS = 5
+"""Words of a command line that are shown."""
 _counter = itertools.count()
 
 
@@ -314,7 +355,7 @@ class HostLock:
     def __init__(self, me: Holder, folder: Path | None = None) -> None:
         self._me, self._folder = me, folder or FOLDER
         self._notes = f"note-{secrets.token_hex(6)}"  # process ids repeat where containers share the folder
-        self._guard, self._waiters, self._is_ending = threading.Lock(), set[subprocess.Popen[bytes]](), False
+        self._is_ending = False
         os.close(self._open("gate"))
 
     @contextmanager
@@ -352,39 +393,45 @@ class HostLock:
                 holders = self.holders()
                 if on_wait and holders:
                     on_wait(holders)
-                self._wait(descriptor, kind)
+                self._wait(descriptor, kind, self._folder / f"{name}.lock")
         except BaseException:
             os.close(descriptor)
             raise
         locks.callback(_release, descriptor)
 
-    def _wait(self, descriptor: int, kind: int) -> None:
-        """Block until the lock is taken.
+    def _wait(self, descriptor: int, kind: int, path: Path) -> None:
+        """Wait until the lock is taken.
 
-        A signal interrupts only the main thread. For any other thread a child process waits, which can be killed: a lock belongs to
-        the open file, so that the lock which the child gets is this process's.
+        Raises:
+            WorkerError: :meth:`stop_waiting` was called.
+            UserError: no sweep holds it, but another program does not release it.
         """
-        if threading.current_thread() is threading.main_thread():
-            fcntl.flock(descriptor, kind)
-            return
-        command = [sys.executable, "-I", "-S", "-c", _WAITER, *map(str, (os.getpid(), descriptor, kind))]
-        with self._guard:
+        unknown_since: float | None = None
+        is_said = False
+        looked = -math.inf
+        while not _try(descriptor, kind):
             if self._is_ending:
                 raise WorkerError("the sweep is ending")
-            waiter = subprocess.Popen(command, pass_fds=[descriptor], start_new_session=True)
-            self._waiters.add(waiter)
-        code = waiter.wait()
-        with self._guard:
-            self._waiters.remove(waiter)
-        if code or self._is_ending:
-            raise WorkerError("the sweep is ending")
+            now = time.monotonic()
+            if now - looked >= LOOK_S:
+                looked = now
+                if self._holders(with_own=True):  # of other threads, too
+                    unknown_since = None
+                elif unknown_since is None:
+                    unknown_since = now
+            if unknown_since is not None and now - unknown_since >= SAID_AFTER_S and not is_said:
+                is_said = True
+                _say_waiting(descriptor, path)
+            if unknown_since is not None and now - unknown_since >= UNKNOWN_S:
+                message = (
+                    f"is held by {_holder_of(descriptor)}, which is not a sweep, for more than {UNKNOWN_S:g} s: end it."
+                )
+                raise UserError([Problem("limits.locks", str(path), message)])
+            time.sleep(POLL_S)
 
     def stop_waiting(self) -> None:
         """End the wait of every thread, which gets :class:`WorkerError`."""
-        with self._guard:
-            self._is_ending = True
-            for waiter in self._waiters:
-                waiter.kill()
+        self._is_ending = True
 
     def claim_gpu(self, gpus: Sequence[str]) -> tuple[str, int | None]:
         """Return a GPU that no other shard claims, and the claim, to be closed at the end; if all are claimed, the first, None."""
@@ -397,10 +444,13 @@ class HostLock:
 
     def holders(self) -> list[Holder]:
         """Return the other processes that hold the host lock now; those that measure come first."""
+        return self._holders(with_own=False)
+
+    def _holders(self, with_own: bool) -> list[Holder]:
         holders = []
         with self._directory() as directory, os.scandir(directory) as entries:
             matches = [match for entry in entries if (match := _NOTE.fullmatch(entry.name))]
-            names = [match[0] for match in matches if match[1] != self._notes]
+            names = [match[0] for match in matches if with_own or match[1] != self._notes]
             for name in names[:MOST_NOTES]:
                 holder = _read_note(directory, name)
                 if holder is not None:

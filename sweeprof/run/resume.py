@@ -308,7 +308,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
     name = composer.name() if deciding or "name" in keys else None
     retry = retry_statuses(list(config.retry_statuses))
     folder = find_sweep(str(config.resume), Path(str(config.output)).absolute(), name)
-    folder.check_links()
+    folder.check_files()
     if not config.trust and not config.dry_run:
         folder.check_owner("resume")
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typing import Literal
 
 from sweeprof.errors import Damaged
 from sweeprof.plan.plan import Trial
-from sweeprof.results.files import read_bytes
+from sweeprof.results.files import open_regular, read_bytes
 from sweeprof.results.record import Json, PassName, Status, check_pass_name
 from sweeprof.results.validation import validated
 
@@ -80,10 +81,10 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        is_complete = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
         self._lock = threading.Lock()
-        self._file = path.open("ab", buffering=0)
-        if not is_complete:
+        self._file = open_regular(path, "a+b")
+        size = os.fstat(self._file.fileno()).st_size
+        if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
             self._append(b"\n")
 
     def __enter__(self) -> EventLog:

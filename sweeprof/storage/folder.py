@@ -17,7 +17,7 @@ from typing import Any, Literal
 from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.passes.registry import checked_record, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.results.files import read_bytes, read_json, write_atomically, write_json
+from sweeprof.results.files import open_regular, read_bytes, read_json, write_atomically, write_json
 from sweeprof.results.record import PassName, Record, Status
 from sweeprof.results.validation import validated
 
@@ -163,8 +163,8 @@ class Folder:
         """
         return Plan.from_dict(read_json(self.plan))
 
-    def check_links(self) -> None:
-        """Raise :class:`UserError` if something in the folder is a link: what is written there would land elsewhere."""
+    def check_files(self) -> None:
+        """Raise :class:`UserError` if the folder contains a link, by which files elsewhere would be written, a FIFO or a device."""
         folders = [self.path]
         while folders:
             with os.scandir(folders.pop()) as entries:
@@ -172,8 +172,12 @@ class Folder:
                     if entry.is_symlink():
                         message = f"contains a link, {Path(entry.path).relative_to(self.path)}; no link is allowed."
                         raise UserError([Problem("DIR", str(self.path), message)])
-                    if entry.is_dir() and not entry.name.startswith("."):
-                        folders.append(Path(entry.path))
+                    if entry.is_dir():
+                        if not entry.name.startswith("."):
+                            folders.append(Path(entry.path))
+                    elif not entry.is_file():
+                        message = "is not a regular file: remove it."
+                        raise UserError([Problem("DIR", entry.path, message)])
 
     def check_owner(self, key: str) -> None:
         """Raise :class:`UserError` if another user can change the plan: whoever resumes a sweep runs the code that it names."""
@@ -394,10 +398,10 @@ def created_at(path: Path) -> datetime | None:
 def _recorded(path: Path) -> datetime | None:
     """Return the time of creation in a plan, reading only the beginning of the file."""
     try:
-        with (path / "plan.json").open("rb") as file:
+        with open_regular(path / "plan.json", "rb") as file:
             found = _CREATED.search(file.read(_HEAD_BYTES))
         created = None if found is None else datetime.fromisoformat(found[1].decode())
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # also of what is not a regular file
         return None
     return None if created is None or created.tzinfo is None else created.astimezone(UTC)
 

@@ -14,9 +14,9 @@ NAME = "sweeprof-nightly"
 SLOWER_ON_THE_THIRD = """
 from pathlib import Path
 from sweeprof.backends.fake import FakeModel
-def build():
+def build(step_s):
     nights = len(list(Path("outputs/nightly").iterdir()))
-    return FakeModel(step_s=0.001, per_sample_s=0.00001 if nights >= 3 else 0)
+    return FakeModel(step_s=step_s, per_sample_s=0.00001 if nights >= 3 else 0)
 """
 SLEEPING = "#!/bin/sh\necho night >>nights.txt\nexec sleep 600\n"
 

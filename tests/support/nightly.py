@@ -19,8 +19,8 @@ SWEEP = (
 )
 MODEL = """
 from sweeprof.backends.fake import FakeModel
-def build():
-    return FakeModel(step_s=0.001, per_sample_s={per_sample_s})
+def build(step_s):
+    return FakeModel(step_s=step_s, per_sample_s={per_sample_s})
 """
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 from support.plans import fake_plan, sweep_folder
 from support.subcommands import subcommand
 from sweeprof.cli.run import run_command
-from sweeprof.errors import Damaged
+from sweeprof.errors import Damaged, UserError
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.plan import Plan
 from sweeprof.report.summary import MOST_DAMAGED, footnotes
@@ -362,3 +364,54 @@ def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
                 assert code != 1 or printed.err.startswith("error: "), (keys, wrong[:20], printed.err)
     file.write_bytes(original)
     assert report([str(folder.path)]) == 0
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as unix, contextlib.chdir(path.parent):  # the path of a socket is short
+        unix.bind(path.name)
+
+
+@pytest.mark.parametrize("make", [_fifo, _socket])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("report.lock", "head.lock", "work.lock", "sending.lock", "tracking.json", "stop", "baseline.json"),
+        *(f"records/{ID}/timing-r1.json", "events/shard-0.jsonl", "logs/x.log", "report.html"),
+    ],
+)
+def test_no_command_waits_for_what_is_not_a_file(
+    folder: Folder, capsys: pytest.CaptureFixture[str], name: str, make: Callable[[Path], None]
+) -> None:
+    path = folder.path / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    make(path)
+    for command in ("report", "sync", "ui", "collect"):
+        assert run_command([command, str(folder.path)]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == f"error: DIR: '{path}' is not a regular file: remove it."
+
+
+def test_a_plan_that_is_not_a_file_is_no_sweep_to_prune_or_to_be_the_last(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.plan.unlink()
+    os.mkfifo(folder.plan)
+    output = str(folder.output)
+    assert run_command(["report", "last", "--output", output]) == 1
+    assert run_command(["prune", "golden", "--keep", "1", "--output", output]) == 0
+    assert folder.plan.exists()
+
+
+@pytest.mark.parametrize("name", ["report.lock", "head.lock", "events/shard-0.jsonl"])
+@pytest.mark.parametrize("make", [Path.mkdir, _fifo, _socket, lambda path: path.symlink_to("elsewhere")])
+def test_what_is_not_a_regular_file_is_never_opened(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    path = tmp_path / Path(name).name
+    make(path)
+    for mode in ("rb", "r+b", "ab", "a+b"):
+        with pytest.raises(UserError, match=f"{path.name}' is not a regular file: remove it"):
+            files.open_regular(path, mode)

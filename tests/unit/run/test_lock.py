@@ -424,3 +424,89 @@ def test_a_note_that_is_a_link_or_a_fifo_is_no_holder(folder: Path) -> None:
     (folder / "note-aaaaaaaaaaaa-0.json").symlink_to(elsewhere)
     assert mine.holders() == []
     assert elsewhere.read_text() == "{}"
+
+
+@contextmanager
+def locked_by_another(path: Path, kind: str = "x") -> Iterator[int]:
+    """A lock file that a program holds which is not a sweep."""
+    with subprocess.Popen(["flock", f"-{kind}", str(path), "sleep", "600"], start_new_session=True) as process:
+        deadline = time.monotonic() + 10
+        with path.open("a") as file:
+            while locks._try(file.fileno(), fcntl.LOCK_EX):
+                fcntl.flock(file, fcntl.LOCK_UN)
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        try:
+            yield process.pid
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_reports_are_written_without_their_lock_after_a_while_and_say_who_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(locks, "SAID_AFTER_S", 0.1)
+    with locked_by_another(tmp_path / "report.lock") as pid, locks.report_lock(tmp_path, 0.4):
+        pass
+    waiting, without = [record.getMessage() for record in caplog.records]
+    holder = f"process {pid} of {pwd.getpwuid(os.geteuid()).pw_name} (flock "
+    assert waiting.startswith(f"waiting for {tmp_path / 'report.lock'}, which is held by {holder}")
+    assert without.startswith(f"{tmp_path / 'report.lock'} is still held by {holder}")
+    assert without.endswith(": going on without it")
+
+
+def test_a_folder_whose_trials_another_program_locks_is_in_use_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "ENDING_S", 0.2)
+    with (
+        locked_by_another(tmp_path / "work.lock", "s") as pid,
+        pytest.raises(UserError, match=f"work.lock is held by process {pid} of"),
+        locks.driver_lock(tmp_path),
+    ):
+        pass
+
+
+def test_sending_ends_with_an_error_that_names_the_lock(tmp_path: Path) -> None:
+    with (
+        locked_by_another(tmp_path / "sending.lock") as pid,
+        pytest.raises(TimeoutError, match=f"sending.lock is held by process {pid} of"),
+        locks.sending_lock(tmp_path, 0.2),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["gate", "host"])
+def test_a_host_lock_that_no_sweep_holds_is_named_and_not_waited_for_without_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    with turns(folder).taken(*CPU):  # which makes the files
+        pass
+    monkeypatch.setattr(locks, "SAID_AFTER_S", 0.1)
+    monkeypatch.setattr(locks, "UNKNOWN_S", 0.4)
+    with (
+        locked_by_another(folder / f"{name}.lock") as pid,
+        pytest.raises(UserError, match=f"process {pid} of .* which is not a sweep, for more than 0.4 s"),
+        turns(folder).taken(*CPU),
+    ):
+        pass
+    (waiting,) = caplog.records
+    assert f"{name}.lock, which is held by process {pid}" in waiting.getMessage()
+
+
+def test_the_lock_of_another_thread_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "UNKNOWN_S", 0.1)
+    lock = turns(folder)
+    got = threading.Event()
+
+    def take() -> None:
+        with lock.taken(*CPU):
+            got.set()
+
+    thread = threading.Thread(target=take)
+    with lock.taken(*CPU):
+        thread.start()
+        time.sleep(0.5)
+        assert not got.is_set()
+    thread.join(10)
+    assert got.is_set()
