@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import psutil
 
 from sweeprof.errors import WorkerError
-from sweeprof.results.files import tail_lines
+from sweeprof.results.files import open_regular, tail_lines
 
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when the thread that made it ends."""
@@ -212,8 +212,10 @@ class Child(Process):
         descriptors: Sequence[int] = (),
     ) -> None:
         ours, theirs = socket.socketpair()
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
+        log.parent.mkdir(
+            exist_ok=True
+        )  # not its parents: the folder of a sweep that was removed meanwhile stays removed
+        with open_regular(log, "ab") as output:
             self._process = subprocess.Popen(
                 [*module_command(module), str(theirs.fileno()), *arguments],
                 pass_fds=[theirs.fileno(), *descriptors],

@@ -50,6 +50,8 @@ VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "-
 """Flags that are followed by a value."""
 FLAGS = sorted(HYDRA_MODES | VALUED_FLAGS | {"--help", "-h", "--version", "--resolve", "--config-path", "-cp"})
 
+DISK_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EIO, errno.ESTALE, errno.ENOTCONN}
+"""Errors of files and disks, which need no traceback."""
 _CALL = re.compile(r"(?<=[\[,: ])(?:range|choice|glob)\([^()'\"]*\)")
 _HASH = re.compile(r"(?<![\w.'\"\\/-])\d+[eE]\d+(?![\w.'\"/-])")
 
@@ -109,7 +111,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _is_users_mistake(error: SweeprofError | OSError) -> bool:
     if isinstance(error, OSError):
-        return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC) and error.filename is not None
+        return error.errno in DISK_ERRORS and error.filename is not None
     return isinstance(error, UserError)
 
 

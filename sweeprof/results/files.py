@@ -26,6 +26,9 @@ MOST_BYTES = 512 * 2**20
 """Of a file that is read at once: parsed it takes several times as much memory."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENOTCONN, errno.ENOTEMPTY}
+_UNREACHABLE = {errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO}
+"""Errors of a disk that was unmounted, or does not answer."""
 
 
 def is_full(error: BaseException) -> bool:
@@ -34,18 +37,23 @@ def is_full(error: BaseException) -> bool:
 
 
 def unwritable(error: BaseException, folder: Path) -> str | None:
-    """Why nothing can be written below ``folder``, as in "the disk is full"; None if ``error`` has another reason."""
+    """Why nothing can be written into the folder of a sweep, as in "is full"; None if ``error`` has another reason."""
     if not isinstance(error, OSError):
         return None
     if is_full(error):
         return "is full"
+    if error.errno in _GONE and not os.path.lexists(folder / "plan.json"):
+        return "was removed"
     # Some errors of writing name no file; other files, such as the locks of the host, may be on other disks.
     is_below = error.filename is None or Path(os.fsdecode(error.filename)).absolute().is_relative_to(folder)
-    if error.errno == errno.EROFS and is_below:
-        return "is read-only"
-    if error.errno in (errno.EACCES, errno.EPERM) and error.filename is not None and is_below:
-        return "may not be written by this user"
-    return None
+    why = None
+    if is_below and error.errno == errno.EROFS:
+        why = "is read-only"
+    elif is_below and error.errno in (errno.EACCES, errno.EPERM) and error.filename is not None:
+        why = "may not be written by this user"
+    elif is_below and error.errno in _UNREACHABLE:
+        why = f"cannot be reached ({error.strerror})"
+    return why
 
 
 def write_atomically(path: Path, text: str, durable: bool = True) -> None:

@@ -198,6 +198,7 @@ class Record(Displayed):
     def write(self, records: Path) -> Path:
         """Write this record below the folder ``records``; returns its path."""
         path = records / self.file_name
+        records.mkdir(exist_ok=True)  # not its parents: the folder of a sweep that was removed meanwhile stays removed
         write_json(path, self.to_dict())
         return path
 

@@ -6,6 +6,7 @@ folder ▶ shards run, and the tracker opens meanwhile ▶ reports ▶ table ▶
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import threading
 from collections.abc import Iterator
@@ -102,6 +103,7 @@ def measure_missing(
                 missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
             return _detached(folder, plan, str(detached), out, tracker.opened(OPENED_S), trust)
+        folder.check_exists()
         tracker.prepare(missing)
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
@@ -152,14 +154,22 @@ def _wait_explained(live: Console, limit_s: float) -> Iterator[None]:
 
 
 def disk_failure(folder: Folder, error: OSError, live: Console) -> Outcome:
-    """Return the outcome of a sweep whose disk is full or cannot be written, and print what to do; raises any other error."""
+    """Return the outcome of a sweep whose folder cannot be written any longer, and print what to do; raises any other error."""
     why = unwritable(error, folder.path)
     if why is None:
         raise error
-    first = "make room" if why == "is full" else "make it writable"
-    then = f"resume with: {_resume_command(folder)}" if folder.plan.is_file() else "start the sweep again"
-    live.print(Text(f"the disk of {folder.path} {why}: {first}, then {then}", style="red"), soft_wrap=True)
+    if why == "was removed":
+        message = f"{folder.path} was removed or unmounted while it was measured: {_next_step(folder)}"
+    else:
+        first = "make room" if why == "is full" else "make it writable"
+        message = f"the disk of {folder.path} {why}: {first}, then {_next_step(folder)}"
+    live.print(Text(message, style="red"), soft_wrap=True)
     return Outcome(folder.path, ExitCode.INCOMPLETE)
+
+
+def _next_step(folder: Folder) -> str:
+    """Return how to continue a sweep whose folder could not be written."""
+    return f"resume with: {_resume_command(folder)}" if os.path.lexists(folder.plan) else "start the sweep again"
 
 
 def _trust_option(plan: Plan) -> str:

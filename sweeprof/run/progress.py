@@ -27,6 +27,7 @@ from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
 from sweeprof.report.cells import axis_text
 from sweeprof.report.units import scaled
+from sweeprof.results.files import open_regular
 from sweeprof.run.budget import trials_end
 from sweeprof.run.search import measured_plan
 from sweeprof.storage.events import Event, TrialKey, parsed
@@ -181,9 +182,15 @@ class ProgressDisplay:
 
     def _take_new(self) -> None:
         for path in sorted(self._events.glob("shard-*.jsonl")):
-            if path.stat().st_size <= self._read.get(path, 0):  # of thousands of tasks most have written nothing since
+            try:
+                if path.stat().st_size <= self._read.get(
+                    path, 0
+                ):  # of thousands of tasks most have written nothing since
+                    continue
+                opened = open_regular(path, "rb")
+            except FileNotFoundError:  # the folder was removed, as the shard reports
                 continue
-            with path.open("rb") as file:
+            with opened as file:
                 file.seek(self._read.get(path, 0))
                 for line in file:
                     if not line.endswith(b"\n"):

@@ -222,6 +222,7 @@ class _Shard:
         """Run the trials of a group; ``host``: the slot that the caller has taken for them."""
         if self._is_ending or self.folder.stopped() is not None:
             return
+        self.folder.check_exists()
         trials = [trial for trial in group if not self.folder.is_decided(trial) and not self._is_skipped(trial)]
         if not trials:
             return
@@ -378,6 +379,7 @@ class _Shard:
                 raise
             if path.exists():  # it was complete before whatever happened
                 return self._written(path, blank)
+            self.folder.check_exists()
             time.sleep(KILLED_TOGETHER_S)
             if isinstance(error, ProcessLost) and trial not in self._lost:
                 self._lost.add(trial)
@@ -388,6 +390,7 @@ class _Shard:
             if log.exists() and log.stat().st_size == 0:
                 log.unlink()
             return self._written(path, blank)
+        self.folder.check_exists()
         check_room(self.folder.path)  # the process may have been unable to write its record
         if end.code == -signal.SIGKILL and not end.timed_out:
             time.sleep(KILLED_TOGETHER_S)

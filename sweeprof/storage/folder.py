@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import re
 import stat
@@ -162,6 +163,11 @@ class Folder:
             OSError: it cannot be read.
         """
         return Plan.from_dict(read_json(self.plan))
+
+    def check_exists(self) -> None:
+        """Raise ``FileNotFoundError`` if the folder was removed: what is written would make a part of it again."""
+        if not os.path.lexists(self.plan):
+            raise FileNotFoundError(errno.ENOENT, "the folder of the sweep was removed", str(self.path))
 
     def check_files(self) -> None:
         """Raise :class:`UserError` if the folder contains a link, by which files elsewhere would be written, a FIFO or a device."""

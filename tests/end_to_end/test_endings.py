@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +193,36 @@ def test_a_killed_driver_leaves_no_process_and_complete_records(tmp_path: Path) 
     process.communicate(timeout=30)
     for path in tmp_path.glob("outputs/*/*/records/*/*.json"):
         json.loads(path.read_text())
+
+
+def _moved_away(folder: Path) -> None:
+    folder.rename(folder.parents[2] / "elsewhere")
+
+
+def _replaced_by_a_file(folder: Path) -> None:
+    _moved_away(folder)
+    folder.write_text("")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remove", [shutil.rmtree, _moved_away, _replaced_by_a_file, lambda f: shutil.rmtree(f.parent)])
+@pytest.mark.parametrize("metrics", ["metrics.select=[params/total]", "metrics=latency"])
+def test_a_folder_that_is_removed_while_it_is_measured_is_one_message(
+    tmp_path: Path, remove: Callable[[Path], None], metrics: str
+) -> None:
+    process = start_command(tmp_path, *FAKE[:4], metrics, "batch_size=range(1,60)", "name=gone")
+    record = _wait_for(lambda: next(tmp_path.glob("outputs/gone/*/records/*/*.json"), None), process)
+    folder = record.parents[2]
+    for _ in range(20):
+        try:
+            remove(folder)
+        except OSError:  # the sweep wrote something meanwhile
+            continue
+        break
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, (out, err)
+    assert "Traceback" not in out + err
+    said = " ".join(err.split())
+    assert said.count("was removed or unmounted while it was measured: start the sweep again") == 1, err
+    assert str(folder) in said
+    assert not (folder / "comparison.json").exists()
