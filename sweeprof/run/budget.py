@@ -6,16 +6,16 @@ to their planned work, and the time of each begins with its task.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sweeprof.config.units import parse_seconds
 from sweeprof.errors import Damaged
 from sweeprof.plan.plan import Plan, Trial, expected_seconds
-from sweeprof.results.environment import process_age
+from sweeprof.results.environment import process_age, text
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.validation import validated
 from sweeprof.storage.folder import Folder
@@ -37,7 +37,11 @@ class _End:
     """The content of ``budget.json``."""
 
     ends: float
-    """Seconds since the epoch."""
+    """Seconds since the epoch, for shards that a launcher runs on other hosts."""
+    monotonic: float
+    """The same time by the monotonic clock of the driver's host, which nobody sets while the sweep runs."""
+    boot: str | None
+    """The boot of that host, since which its monotonic clock counts; None if unknown."""
 
 
 def begin_budget(folder: Folder, plan: Plan) -> None:
@@ -51,16 +55,29 @@ def begin_budget(folder: Folder, plan: Plan) -> None:
     if seconds is None or plan.cluster:
         folder.budget.unlink(missing_ok=True)
         return
-    ends = time.time() - process_age() + seconds - _reports_s(seconds, plan.size)
-    write_json(folder.budget, dataclasses.asdict(_End(ends)))
+    note_end(folder, seconds - process_age() - _reports_s(seconds, plan.size))
+
+
+def note_end(folder: Folder, left_s: float) -> None:
+    """Note that the trials of a sweep on this machine must end in ``left_s`` seconds."""
+    write_json(folder.budget, _End(time.time() + left_s, time.monotonic() + left_s, _boot()))
+
+
+def _boot() -> str | None:
+    """Return the identifier of this host's current boot."""
+    return text(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def trials_end(folder: Folder) -> float | None:
-    """Return when the trials of a sweep on this machine must end, in seconds since the epoch; None without a budget."""
+    """Return when the trials of a sweep on this machine must end, by this host's monotonic clock; None without a budget."""
     try:
-        return validated(_End, read_json(folder.budget)).ends
+        end = validated(_End, read_json(folder.budget))
     except (Damaged, OSError):
         return None
+    boot = _boot()
+    if boot is not None and boot == end.boot:
+        return end.monotonic
+    return time.monotonic() + end.ends - time.time()
 
 
 def _reports_s(budget_s: float, combinations: int) -> float:
@@ -74,7 +91,7 @@ class Budget:
     """The time that the trials of a shard have."""
 
     ends: float | None
-    """Seconds since the epoch; None: there is no limit."""
+    """By this host's monotonic clock; None: there is no limit."""
     _combinations: dict[str, float]
     """Expected seconds of a round, by combination, before any was measured."""
     _taken: dict[str, list[float]] = field(default_factory=dict)
@@ -93,21 +110,21 @@ class Budget:
                 sum(expected_seconds(combinations[id], name) for id in ids for name in plan.passes)
                 for ids in plan.shards
             ]
-            return cls(time.time() + seconds * work[shard] / sum(work), rounds)
+            return cls(time.monotonic() + seconds * work[shard] / sum(work), rounds)
         ends = trials_end(folder)
         # None: the shard was started without its driver.
-        return cls(time.time() + seconds if ends is None else ends, rounds)
+        return cls(time.monotonic() + seconds if ends is None else ends, rounds)
 
     def has_time_for(self, trials: Sequence[Trial]) -> bool:
         """True if a trial, or several that alternate, are expected to end in time."""
         if self.ends is None or not trials:
             return True
         # Of trials that alternate, each takes as long as all of them.
-        return time.time() + max(self._expected_s(trial) for trial in trials) <= self.ends
+        return time.monotonic() + max(self._expected_s(trial) for trial in trials) <= self.ends
 
     def has_time_for_each(self, trials: Sequence[Trial]) -> bool:
         """True if trials that run one after the other are expected to end in time."""
-        return self.ends is None or time.time() + sum(map(self._expected_s, trials)) <= self.ends
+        return self.ends is None or time.monotonic() + sum(map(self._expected_s, trials)) <= self.ends
 
     def _expected_s(self, trial: Trial) -> float:
         taken = self._taken.get(trial.pass_name)

@@ -89,7 +89,8 @@ class State:
         self.trials.pop(key, None)
         if event.kind == "decided":
             return None
-        self.spent.setdefault(event.pass_name, []).append(event.time - self.begun.pop(event.key, event.time))
+        spent_s = event.time - self.begun.pop(event.key, event.time)
+        self.spent.setdefault(event.pass_name, []).append(max(0.0, spent_s))  # the clock may have been set back
         if event.step_s is not None:
             self.steps.setdefault(event.combination_id, {})[event.round] = event.step_s
         if event.status in ("ok", "unsupported"):
@@ -258,7 +259,7 @@ class ProgressDisplay:
         """Return the time that is left; with a budget not more than that leaves."""
         seconds = self.state.left_s()
         if self._ends is not None:
-            seconds = min(seconds, max(0.0, self._ends - time.time()))
+            seconds = min(seconds, max(0.0, self._ends - time.monotonic()))
         return f"{'at most ' if self._may_stop else ''}{_duration(seconds)}"
 
 

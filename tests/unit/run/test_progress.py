@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan
-from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName
 from sweeprof.run import progress
+from sweeprof.run.budget import note_end
 from sweeprof.run.progress import ProgressDisplay, State
 from sweeprof.storage.events import Event, EventKind
 from sweeprof.storage.folder import Folder
@@ -216,7 +215,7 @@ def test_the_time_left_is_an_upper_limit_where_verdicts_end_the_rounds(
         combination.config["protocol"]["decide"] = decide
     folder = Folder(tmp_path)
     if budget_s is not None:
-        write_json(folder.budget, {"ends": time.time() + budget_s})
+        note_end(folder, budget_s)
     display = ProgressDisplay(plan, folder, Console(file=io.StringIO()))
     display.state.trials.update(dict.fromkeys(display.state.trials, 5.0))
     display.state.current = "a timing"
