@@ -57,6 +57,8 @@ READS_PROC = {
     "run/fork_server.py",
     # The memory of a trial and of the processes that it started.
     "run/trial_watch.py",
+    # The boot of the host, whose monotonic clock a budget is kept by.
+    "run/budget.py",
 }
 
 

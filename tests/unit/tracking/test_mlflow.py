@@ -54,9 +54,9 @@ def track(
 ) -> None:
     found = records(of) if found is None else found
     folder = output / of.sweep_id
+    folder.mkdir(parents=True, exist_ok=True)
     for record in found:
         record.write(folder / "records")
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "comparison.md").write_text(markdown(of), encoding="utf-8")
     (folder / "comparison.json").write_text("{}", encoding="utf-8")
     (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
@@ -592,6 +592,7 @@ def test_combinations_that_were_sent_ahead_are_not_sent_again(
     of, tracker = small(), MlflowTracker(None, output)
     found = [record for record in records(of) if record.combination_id in {row.combination_id for row in of.rows}]
     tracker.open(info(of))
+    (output / of.sweep_id).mkdir(parents=True)
     for record in found:
         record.write(output / of.sweep_id / "records")
     tracker.send_ahead(of, found, output / of.sweep_id, "finished")
