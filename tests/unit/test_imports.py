@@ -59,6 +59,8 @@ READS_PROC = {
     "run/trial_watch.py",
     # The boot of the host, whose monotonic clock a budget is kept by.
     "run/budget.py",
+    # Who holds a lock that a command waits for.
+    "run/locks.py",
 }
 
 
