@@ -125,7 +125,7 @@ def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:
         return [Selected(known[entry])] if entry in known else unknown_metric("metrics.select", entry, known)
     target = str(entry.get("_target_", ""))
     if not trust and needs_trust([entry]):
-        text = "is code outside sweeprof, which is not imported for a folder: add --trust if you trust whoever made it."
+        text = "is code outside sweeprof, which is not imported for a folder: add --trust if you trust its author."
         return Problem("metrics.select", target, text)
     module, _, name = target.rpartition(".")
     try:

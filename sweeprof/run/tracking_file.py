@@ -141,7 +141,7 @@ def settings_of(folder: Folder, stored: Stored, trust: bool) -> Json:
     if trust and target not in KNOWN:
         return stored["config"]
     if target not in KNOWN:
-        trusting = "add --trust (resume: trust=true) if you trust whoever made it."
+        trusting = "add --trust (resume: trust=true) if you trust its author."
         message = f"is sent by {target!r}, which is code outside sweeprof: {trusting}"
         raise UserError([Problem("DIR", str(folder.path), message)])
     try:

@@ -23,7 +23,7 @@ def check_address(
         key: by which the user would give the address.
         named: what the user's command line, environment and config name.
         how: the user can name it, as in ``"set RAY_ADDRESS"``.
-        trust: whether the user trusts whoever made the folder.
+        trust: whether the user trusts the author of the folder.
 
     Raises:
         UserError: the address may not be used at all.
@@ -35,6 +35,6 @@ def check_address(
         return False
     message = (
         f"is named by a folder that {why}, and by nothing of your own: {how}, or add --trust (resume: trust=true) "
-        "if you trust whoever made the folder."
+        "if you trust its author."
     )
     raise UserError([Problem(key, redacted_address(address), message)])

@@ -189,9 +189,7 @@ class Folder:
         """Raise :class:`UserError` if another user can change the plan: whoever resumes a sweep runs the code that it names."""
         why = self.foreign()
         if why is not None:
-            message = (
-                f"{why}, and resuming runs the code that its plan names: add trust=true if you trust whoever made it."
-            )
+            message = f"{why}, and resuming runs the code that its plan names: add trust=true if you trust its author."
             raise UserError([Problem(key, str(self.path), message)])
 
     def foreign(self) -> str | None:

@@ -34,7 +34,7 @@ def confine_artifacts(output: Path | None) -> None:
     """Let MLflow, in this process, read and write artifacts only below a folder, or through its tracking server.
 
     For stores that only a sweep's folder names: a server, and a database, say where the artifacts of runs, models and traces are,
-    which may be any folder of this machine or any server, so that whoever prepared the store would choose what is read or written.
+    which may be any folder of this machine or any server, so that the author of the store would choose what is read or written.
 
     Args:
         output: of a database, the folder to which artifacts are confined; None: only the tracking server has artifacts.

@@ -206,7 +206,7 @@ class CallSites:
             self._now_in(before)
 
     def _resumed(self, call: ModuleCall, outputs: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Return a generator whose steps are counted for the call that made it, whoever asks for them."""
+        """Return a generator whose steps are counted for the call that made it, even if another call advances it."""
         items = []
         while True:
             with self.running(call):

@@ -211,6 +211,24 @@ def test_samplers_by_name_reach_everything_and_choose_nothing_twice(sampler: str
     assert len(outcomes.chosen) == 28
 
 
+@pytest.mark.parametrize("sampler", ["RandomSampler", "NSGAIISampler", "TPESampler"])
+def test_what_an_earlier_run_measured_counts_against_the_number_of_trials(sampler: str) -> None:
+    """Also combinations that the sampler would not choose now, as where one that had failed has a result since."""
+    plan = plan_of(12, sampler=sampler)
+    undisturbed = Known()
+    search = Search(plan, undisturbed)
+    while (id := search.next()) is not None:
+        undisturbed.chosen.append(id)
+    others = [c.id for c in plan.combinations if c.id not in undisturbed.chosen][:5]
+    resumed = Known()
+    resumed.chosen = [*undisturbed.chosen[:3], *others]
+    search = Search(plan, resumed, begun=resumed.chosen)
+    while (id := search.next()) is not None:
+        resumed.chosen.append(id)
+    assert len(undisturbed.chosen) == len(resumed.chosen) == 12
+    assert set(others) < set(resumed.chosen)
+
+
 def test_nothing_larger_than_what_runs_out_of_memory_is_measured(tmp_path: Path) -> None:
     faults = {"on_step": "memory_error"}
     plan = plan_of(28, arguments=lambda batch, step: faults if batch >= 8 and step < 4 else {})
