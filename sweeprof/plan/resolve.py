@@ -147,8 +147,9 @@ class Resolver:
         if lines not in self._composed:
             config = self._loaded(lines)
             whole: Json = OmegaConf.to_container(config)  # type: ignore[assignment]
-            texts = list(_interpolations({key: value for key, value in whole.items() if key != "hydra"}))
-            words = frozenset(word for text in texts for word in re.findall(r"\w+", text))
+            del whole["hydra"]
+            texts = list(_interpolations(whole))
+            words = frozenset(_words_read(texts))
             raw = {key: whole[key] for key in IDENTITY if key in whole}
             choices = dict(config.hydra.runtime.choices)
             self._composed[lines] = _Composition(config, raw, choices, words, any(map(_is_opaque, texts)))
@@ -229,8 +230,10 @@ def _is_opaque(text: str) -> bool:
 
 
 def _words_read(value: object) -> Iterator[str]:
+    """The words of a value's interpolations, of which some are keys; a key may contain a dash."""
     for text in _interpolations(value):
         yield from re.findall(r"\w+", text)
+        yield from re.findall(r"[\w\-]+", text)
 
 
 def _with(node: object, path: Sequence[str], value: object) -> object:

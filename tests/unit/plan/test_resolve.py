@@ -69,9 +69,10 @@ def test_a_composition_that_is_no_longer_in_memory_is_made_again(
     [
         ("{of: '${hydra:runtime.choices.model}'}", ["batch_size=1,2"], [{"of": "own"}] * 2),
         ("{of: '${.${.which}}', which: x, x: 1, y: 2}", ["model.fake.which=x,y"], [{"of": 1}, {"of": 2}]),
+        ("{of: '${.a-b}', a-b: 1}", ["++model.fake.a-b=5,6"], [{"of": 5}, {"of": 6}]),
         ("{of: '${oc.select:batch_size}', other: '${oc.dict.values:dataset.shape_of}'}", ["batch_size=3,4"], None),
     ],
-    ids=["a resolver of Hydra", "an interpolation in an interpolation", "a key that is missing"],
+    ids=["a resolver of Hydra", "an interpolation in an interpolation", "a key with a dash", "a key that is missing"],
 )
 def test_what_an_interpolation_reads_follows_the_axes(
     tmp_path: Path, config: str, words: list[str], expected: list[Any] | None
