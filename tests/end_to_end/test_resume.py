@@ -25,7 +25,7 @@ INLINE = (*UNTRACKED, "isolation=inline")
 FLAKY = """
 import os
 from sweeprof.backends.fake import FakeModel
-def model(kind):
+def model(kind, step_s):
     return FakeModel(on_step=kind if os.path.exists("broken") else None)
 """
 METRICS = "metrics.select=[compute/macs,quality/accuracy]"

@@ -87,7 +87,8 @@ class Sources:
         **_: Any,
     ) -> Forked | subprocess.Popen[bytes]:
         """As ``subprocess.Popen`` with ``python -m MODULE``, in a session of its own; a tracker must be a child of its driver."""
-        module, arguments = command[2], command[3:]
+        place = command.index("-m") + 1
+        module, arguments = command[place], command[place + 1 :]
         if module == TRACKER:
             return subprocess.Popen(
                 command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, pass_fds=pass_fds, start_new_session=True
@@ -99,6 +100,7 @@ class Sources:
             "arguments": list(arguments),
             "env": dict(env),
             "cwd": str(Path.cwd()),
+            "is_first": "-P" not in command,
             "pass_fds": list(pass_fds),
         }
         with Path(os.devnull).open("rb") as nothing:
@@ -232,7 +234,8 @@ def _run(asked: Mapping[str, Any], descriptors: Sequence[int]) -> int:
     os.environ.clear()
     os.environ.update(asked["env"])
     paths = [path for path in asked["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = [asked["cwd"], *paths, *(path for path in sys.path if path not in paths)]
+    first = [asked["cwd"]] if asked["is_first"] else []
+    sys.path[:] = [*first, *paths, *(path for path in sys.path if path not in paths)]
     sys.argv[:] = [asked["module"], *asked["arguments"]]
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     try:
