@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types docs screenshots unit coverage slow thorough versions dist test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks collections ray published chaos structure format clean
+.PHONY: quickstart test check lint types docs screenshots unit coverage slow thorough versions dist test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks ray published chaos structure format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -54,9 +54,11 @@ coverage: $(VENV)/.test-$(STAMP)
 	  -W ignore::pytest.PytestAssertRewriteWarning -W "ignore:Unable to activate:RuntimeWarning"
 	$(SLIPCOVER) --fail-under $(COVERAGE) --skip-covered --missing-width 40 --out .coverage.json --merge .coverage.json
 
-# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps.
+# The tests that take long: sweeps under kills, full disks, every precision, Hydra's traps. CI has the tests run here, too, that `make test`
+# skips on a machine where nothing else is installed: SLOW="slow or system".
+SLOW := slow
 slow: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pytest -m "slow and not thorough"
+	$(BIN)/python -m pytest -m "($(SLOW)) and not thorough"
 
 # What CI has no time for, before a release: further variants, the longest tests, the rest of those on a cluster.
 thorough: $(VENV)/.test-$(STAMP)
@@ -101,12 +103,8 @@ hydra-versions: $(addprefix .hydra/,$(HYDRA))
 benchmarks: $(VENV)/.test-$(STAMP)
 	$(BIN)/python -m pytest -s --numprocesses=0 tests/benchmarks
 
-# Model collections whose published tables tests/published compares with; both ask for a torch with CUDA, and come without it.
-collections: $(VENV)/.test-$(STAMP)
-	$(BIN)/python -m pip install --quiet --no-compile --no-deps timm==1.0.31 torchvision==0.28.0
-
 # Every model of timm and torchvision against the tables that their authors publish: minutes.
-published: collections
+published: $(VENV)/.test-$(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m published.count_published
 
 # Figures of the code's structure; `make structure CHECKOUTS="../first ."` compares checkouts.

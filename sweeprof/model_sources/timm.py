@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ UNKNOWN = "timm prepares pictures for this model in a way that is not described 
 
 def import_timm() -> ModuleType:
     """Return timm, which imports torchvision."""
-    import_torchvision()
+    if find_spec("timm") is not None:
+        import_torchvision()
     return package("timm", "timm")
 
 

@@ -26,7 +26,7 @@ from sweeprof.results.compare import Comparison, Row
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.system]
 
 CHARTS = ("scaling", "pareto", "heatmap", "samples")
 Open = Callable[..., Visit]

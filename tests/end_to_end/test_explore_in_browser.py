@@ -27,7 +27,7 @@ from sweeprof.results.measurement import Measurement
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.system]
 
 Open = Callable[..., Visit]
 

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,6 @@ def test_the_unit_of_a_dataset_of_ones_own(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("torchmetrics") is None, reason="`pip install 'sweeprof[torchmetrics]'`")
 def test_further_quality_metrics(tmp_path: Path) -> None:
     (command,) = [line for line in written("data.md", tmp_path) if "torchmetrics" in " ".join(line)]
     (row,) = measured(tmp_path, command)
@@ -128,7 +126,6 @@ def test_a_source_of_data_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs timm and torchvision")
 @pytest.mark.usefixtures("described_here")
 def test_the_commands_can_be_planned(tmp_path: Path) -> None:
     made = 0
@@ -189,7 +186,6 @@ def bert_command() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("transformers") is None, reason="`make collections` installs transformers")
 @pytest.mark.usefixtures("described_here")
 def test_what_a_precision_lacks_is_planned() -> None:
     plan = planned([*bert_command(), "tracking=none"])
@@ -207,7 +203,6 @@ def test_what_a_precision_lacks_is_planned() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(find_spec("transformers") is None, reason="`make collections` installs transformers")
 def test_a_language_model_in_two_precisions_on_three_backends(tmp_path: Path) -> None:
     """The documented sweep, with a narrower model: every row is ok or unsupported, and the outputs agree."""
     narrow = "model.config.hidden_size=64 model.config.num_attention_heads=2 model.config.intermediate_size=128"
@@ -226,7 +221,6 @@ def test_a_language_model_in_two_precisions_on_three_backends(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs timm and torchvision")
 def test_the_example_of_timm(tmp_path: Path) -> None:
     """Two of its three models, at one batch size; the whole of it is planned by tests/unit/config/test_configs.py."""
     fewer = ("model.name=mobilenetv3_small_050,vit_tiny_patch16_224", "batch_size=4")

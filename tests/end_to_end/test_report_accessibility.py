@@ -17,7 +17,7 @@ from sweeprof.report.pictures.details import Observed, details
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.system]
 
 NAMES = [f"model=lenet5, backend={backend}, batch_size=8" for backend in ("torch", "tensorflow")]
 OF_COLOURS = {"runOnly": ["color-contrast", "link-in-text-block"], "resultTypes": ["violations"]}

@@ -28,7 +28,7 @@ from sweeprof.results.layers import LayerTable
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.system]
 
 LINKS = {"layers.csv": "layers/c1.csv", "trace.json.gz": "artifacts/c1/trace.json.gz"}
 PICTURES = "stacked_forward stacked_backward icicle_time icicle_macs roofline memory operators".split()

@@ -60,6 +60,7 @@ def test_precisions_are_compared_with_single_precision(called: Command) -> None:
     assert "vs fp32" in ran.out
 
 
+@pytest.mark.system
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch.compile needs a C++ compiler")
 def test_compiled(sweeprof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With an empty cache, so that it really compiles."""

@@ -22,7 +22,6 @@ alexnet vgg16_bn resnet18 resnet152 resnext50_32x4d wide_resnet50_2 squeezenet1_
 mobilenet_v2 mobilenet_v3_large mnasnet1_0 shufflenet_v2_x1_0 regnet_y_400mf efficientnet_b0 efficientnet_v2_s
 convnext_tiny vit_b_16 swin_t swin_v2_t maxvit_t
 """.split()
-REASON = "`make published` installs timm and torchvision, which are not needed otherwise"
 Models = Mapping[tuple[str, str], Model]
 
 
@@ -30,8 +29,6 @@ Models = Mapping[tuple[str, str], Model]
 def models() -> Models:
     """Every model of both libraries, which are imported when the first test asks: each worker collects this file."""
     sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("torchvision._meta_registrations"))
-    pytest.importorskip("torchvision", reason=REASON, exc_type=ImportError)
-    pytest.importorskip("timm", reason=REASON, exc_type=ImportError)
     return {(model.source, model.name): model for model in (*timm_models(), *torchvision_models())}
 
 

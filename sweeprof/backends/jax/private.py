@@ -1,13 +1,10 @@
-"""Every private interface of JAX that sweeprof uses. Tested with JAX 0.10.2.
-
-A test looks up each of them and reports those that another version of JAX lacks.
-"""
+"""The private interface of JAX that sweeprof uses; ``tests/unit/backends/test_private_interfaces.py`` looks it up."""
 
 from __future__ import annotations
+
+from sweeprof.backends.interfaces import interface
 
 
 def is_running() -> bool:
     """Return True if the process already has a JAX client."""
-    from jax._src import xla_bridge
-
-    return bool(xla_bridge.backends_are_initialized())
+    return bool(interface("jax._src.xla_bridge:backends_are_initialized")())

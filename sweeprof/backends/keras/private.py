@@ -1,6 +1,6 @@
-"""Every private interface of Keras that sweeprof uses. Tested with Keras 3.15.1.
+"""The private interfaces of Keras that sweeprof uses.
 
-A test looks up each of them and reports those that another version of Keras lacks.
+``tests/unit/backends/test_private_interfaces.py`` looks up each of them.
 """
 
 from __future__ import annotations
@@ -9,39 +9,41 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
-from keras.src import activations, backend, models, tree
-from keras.src.backend.common import global_state, name_scope
-from keras.src.layers import layer as layer_module
-from keras.src.layers.convolutional.base_conv import BaseConv
-from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
-from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
-from keras.src.utils import naming
-from keras.src.utils.image_utils import smart_resize
 
-Mish = activations.activations.Mish
-GRAPH_CALLS = (keras.Sequential.call, models.Functional.call)
+from sweeprof.backends.interfaces import attribute, interface
+
+backend = interface("keras.src.backend")
+tree = interface("keras.src.tree")
+global_state = interface("keras.src.backend.common.global_state")
+name_scope = interface("keras.src.backend.common.name_scope")
+naming = interface("keras.src.utils.naming")
+layer_module = interface("keras.src.layers.layer")
+BaseConv = interface("keras.src.layers.convolutional.base_conv:BaseConv")
+DropoutRNNCell = interface("keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell")
+GLOBAL_SEED_GENERATOR = interface("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR")
+Mish = interface("keras.src.activations.activations:Mish")
+smart_resize = interface("keras.src.utils.image_utils:smart_resize")
+GRAPH_CALLS = (keras.Sequential.call, interface("keras.src.models:Functional.call"))
 """The ``call`` of models that are made of a graph of layers."""
 OWN_MODULES = "keras.src."
 """Where Keras defines its classes."""
 RANDOM_LAYERS = "keras.src.layers.preprocessing.image_preprocessing.random_"
 """Where it defines the image transformations for training."""
 
-__all__ = ["BaseConv", "DropoutRNNCell", "backend", "layer_module", "name_scope", "naming", "smart_resize", "tree"]
-
 
 def takes_training(layer: keras.Layer) -> bool:
     """Return True if the layer's ``call`` has an argument ``training``."""
-    return bool(layer._call_has_training_arg)
+    return bool(attribute(layer, "_call_has_training_arg"))
 
 
 def takes_mask(layer: keras.Layer) -> bool:
     """Return True if the layer's ``call`` has an argument ``mask``."""
-    return bool(layer._call_has_mask_arg)
+    return bool(attribute(layer, "_call_has_mask_arg"))
 
 
 def children_of(layer: keras.Layer) -> list[keras.Layer]:
     """Return the layers that a layer holds."""
-    return list(layer._layers)
+    return list(attribute(layer, "_layers"))
 
 
 def named_layers(layer: keras.Layer, above: str = "") -> Iterator[tuple[str, keras.Layer]]:
@@ -59,27 +61,28 @@ def layer_types(model: keras.Layer) -> dict[str, str]:
 
 def all_layers(model: object) -> list[keras.Layer]:
     """Return a layer and every layer below it; of other models none."""
-    return list(model._flatten_layers()) if isinstance(model, keras.Layer) else []
+    return list(attribute(model, "_flatten_layers")()) if isinstance(model, keras.Layer) else []
 
 
 def tracker_of(layer: keras.Layer) -> object:
     """Return the object by which Keras knows the weights of a layer."""
-    return layer._tracker
+    tracker: object = attribute(layer, "_tracker")
+    return tracker
 
 
 def own_parameters(layer: keras.Layer) -> list[keras.Variable]:
     """Return what an optimizer may change of a layer without its children, whether or not the layer is frozen."""
-    return list(layer._trainable_variables)
+    return list(attribute(layer, "_trainable_variables"))
 
 
 def own_state(layer: keras.Layer) -> list[keras.Variable]:
     """Return what no optimizer changes of a layer without its children."""
-    return list(layer._non_trainable_variables)
+    return list(attribute(layer, "_non_trainable_variables"))
 
 
 def stored_dtype(variable: keras.Variable) -> str:
     """Return the data type of a variable as it is stored, whatever it is cast to within a layer of mixed precision."""
-    return str(variable._dtype)
+    return str(attribute(variable, "_dtype"))
 
 
 def takes_mapping(model: object) -> bool:

@@ -23,6 +23,7 @@ from unittest.mock import patch
 import keras
 from keras import KerasTensor, ops
 
+from sweeprof.backends.interfaces import attribute
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.calls import (
     OF_A_CALL,
@@ -541,7 +542,7 @@ def _changes(trace: SymbolicTrace) -> Iterator[Change]:
     def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
         return trace.layer_on_values(call, layer, args, kwargs)
 
-    before, call, backend = keras.Layer._maybe_build, keras.Layer.__call__, private.backend
+    before, call, backend = attribute(keras.Layer, "_maybe_build"), keras.Layer.__call__, private.backend
     yield seen(keras.Layer, "__call__", called)
     yield seen(keras.Layer, "_maybe_build", build)
     yield seen(

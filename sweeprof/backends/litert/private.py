@@ -1,13 +1,10 @@
-"""The private interface of TensorFlow that the conversion uses. Tested with TensorFlow 2.21.0.
-
-A test looks it up and reports it if another version of TensorFlow lacks it.
-"""
+"""The private interface of TensorFlow that the conversion uses; ``tests/unit/backends/test_private_interfaces.py`` looks it up."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from sweeprof.backends.interfaces import interface
 
 
 def with_constants(function: Any) -> Any:
@@ -15,4 +12,4 @@ def with_constants(function: Any) -> Any:
 
     The converter does the former itself, but then leaves recurrent layers as loops of another form.
     """
-    return convert_variables_to_constants_v2(function)
+    return interface("tensorflow.python.framework.convert_to_constants:convert_variables_to_constants_v2")(function)

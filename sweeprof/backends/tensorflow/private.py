@@ -1,6 +1,6 @@
-"""Every private interface of TensorFlow that sweeprof uses. Tested with TensorFlow 2.21.0.
+"""The private interfaces of TensorFlow that sweeprof uses.
 
-A test looks up each of them and reports those that another version of TensorFlow lacks.
+``tests/unit/backends/test_private_interfaces.py`` looks up each of them.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.impl.api import autograph_artifact
-from tensorflow.python.client import pywrap_tf_session
-from tensorflow.python.eager import record
-from tensorflow.python.framework import c_api_util
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
-from tensorflow.python.ops.handle_data_util import get_resource_handle_data
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+from sweeprof.backends.interfaces import attribute, interface
+
+autograph_artifact = interface("tensorflow.python.autograph.impl.api:autograph_artifact")
+pywrap_tf_session = interface("tensorflow.python.client.pywrap_tf_session")
+record = interface("tensorflow.python.eager.record")
+c_api_util = interface("tensorflow.python.framework.c_api_util")
+function_def_to_graph_def = interface("tensorflow.python.framework.function_def_to_graph:function_def_to_graph_def")
+get_resource_handle_data = interface("tensorflow.python.ops.handle_data_util:get_resource_handle_data")
+xplane_pb2 = interface("tensorflow.tsl.profiler.protobuf.xplane_pb2")
 
 FUNCTION_ATTRIBUTE = "_omit_frequent_tracing_warning"
 """What is set of a ``tf.function``."""
-
-__all__ = ["autograph_artifact", "function_def_to_graph_def", "record", "xplane_pb2"]
 
 
 def without_tracing_warning(function: Any) -> Any:
@@ -33,7 +34,7 @@ def without_tracing_warning(function: Any) -> Any:
 
 def function_of(graph: tf.Graph, name: str) -> Any:
     """Return the definition of a function that an operator of a graph calls."""
-    function = graph._get_function(name)
+    function = attribute(graph, "_get_function")(name)
     return getattr(function, "function_def", None) or function.definition
 
 
@@ -48,15 +49,15 @@ def graph_with(definition: tf.compat.v1.GraphDef) -> tf.Graph:
     graph, options = tf.Graph(), c_api_util.ScopedTFImportGraphDefOptions()
     nodes = pywrap_tf_session.TF_NewBufferFromString(definition.SerializeToString())
     try:
-        with graph._c_graph.get() as target:
+        with attribute(graph, "_c_graph").get() as target:
             results = pywrap_tf_session.TF_GraphImportGraphDefWithResults(target, nodes, options.options)
     finally:
         pywrap_tf_session.TF_DeleteBuffer(nodes)
     c_api_util.ScopedTFImportGraphDefResults(results)
-    graph._add_new_tf_operations(compute_devices=False)
+    attribute(graph, "_add_new_tf_operations")(compute_devices=False)
     return graph
 
 
 def add_control_input(operator: tf.Operation, before: tf.Operation) -> None:
     """Let an operator wait for another one."""
-    operator._add_control_input(before)
+    attribute(operator, "_add_control_input")(before)

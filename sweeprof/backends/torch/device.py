@@ -14,7 +14,6 @@ import torch
 from sweeprof.backends import DeviceCheck
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.model import TorchModel, accelerators, synchronised
-from sweeprof.backends.torch.private import AnyConvolution
 from sweeprof.backends.torch.state import tensors_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
@@ -25,6 +24,15 @@ from sweeprof.measuring.training_config import Work
 from sweeprof.report.units import scaled
 from sweeprof.results.peaks import Peaks, PeakSettings
 
+CONVOLUTIONS = (
+    torch.nn.Conv1d,
+    torch.nn.Conv2d,
+    torch.nn.Conv3d,
+    torch.nn.ConvTranspose1d,
+    torch.nn.ConvTranspose2d,
+    torch.nn.ConvTranspose3d,
+)
+
 
 def kernel(model: TorchModel, wanted: KernelName | None) -> Kernel:
     """The kernel on the model's device; always in single precision and the usual layout, so that variants have the same.
@@ -34,7 +42,7 @@ def kernel(model: TorchModel, wanted: KernelName | None) -> Kernel:
         wanted: which; None: the one that resembles the model.
     """
     layers = list(model.module.modules())
-    convolutions = sum(isinstance(layer, AnyConvolution) for layer in layers)
+    convolutions = sum(isinstance(layer, CONVOLUTIONS) for layer in layers)
     name = wanted or resembling(convolutions, sum(isinstance(layer, torch.nn.Linear) for layer in layers))
     filled = partial(torch.full, fill_value=1e-3, device=model.device)
     if name == "convolution":

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
 from threading import RLock
@@ -43,6 +43,7 @@ from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, UNKNOWN_TO_TORC
 from sweeprof.backends.torch.threads import DispatchMode, InThread, tasks_wrapped
 from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
 from sweeprof.counting.operators import added
+from sweeprof.errors import Unsupported
 
 
 def _is_unknown(value: object) -> bool:
@@ -542,7 +543,8 @@ def _look_up_all() -> None:
         if packet is not None:  # a release of torch may not have it yet
             func = getattr(packet, overload or "default")
             known_operator(func)
-            rule_in_mode(func, CountingMode)
+            with suppress(Unsupported):  # a release without these tables
+                rule_in_mode(func, CountingMode)
 
 
 _look_up_all()  # takes about 5 ms

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from sweeprof.backends.interfaces import attribute
 from sweeprof.backends.torch.private import SWITCHES_OF_AUTOGRAD, below_autograd, core
 from sweeprof.backends.torch.state import is_compiled
 from sweeprof.errors import Unsupported
@@ -42,7 +43,7 @@ class AutogradWatch:
         self._before: dict[str, Any] = {}
 
     def __enter__(self) -> None:
-        self._before = {name: getattr(core, name) for name in SWITCHES_OF_AUTOGRAD}
+        self._before = {name: attribute(core, name) for name in SWITCHES_OF_AUTOGRAD}
         for name, switch in self._before.items():
             setattr(core, name, self._noting(switch))
 

@@ -40,7 +40,7 @@ from sweeprof.backends.torch.callsites import CallSites, LiveBytes, paths_of, te
 from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.backends.torch.private import DeviceType, RecordFunction, current_autograd_node, is_profiler_enabled
+from sweeprof.backends.torch.private import RecordFunction, current_autograd_node, is_profiler_enabled
 from sweeprof.backends.torch.state import forwards_wrapped, running_as_python
 from sweeprof.backends.torch.threads import IN_OTHER_THREADS, in_one_thread
 from sweeprof.backends.torch.training import Steps, stepping
@@ -275,7 +275,7 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
         for _ in range(count):
             with RecordFunction(STEP):
                 steps.whole(lambda phase: RecordFunction(PHASE + phase))
-    events = [e for e in profiler.events() if e.device_type == DeviceType.CPU and e.name != "[memory]"]
+    events = [e for e in profiler.events() if e.device_type.name == "CPU" and e.name != "[memory]"]
     operators, entered = _attributed(events)
     span = [event.cpu_time_total for event in events if event.name == STEP]
     return TorchTrace(operators, entered, count, sum(span) / len(span) / 1e6, _chrome(profiler))

@@ -1,7 +1,6 @@
 """The private interfaces of torch that the files of this backend use.
 
-A release of torch may change any of them: ``tests/unit/backends/test_torch_private.py`` looks each up, and names the files that
-need one that is missing. A newer release is allowed in ``pyproject.toml`` when the tests pass with it.
+A release of torch may drop any of them; ``tests/unit/backends/test_private_interfaces.py`` looks up each of them.
 """
 
 from __future__ import annotations
@@ -10,47 +9,42 @@ import sys
 from typing import Any
 
 import torch
-import torch._library.simple_registry
-import torch.nn.modules.module
-import torch.utils._device  # get_default_device imports it, in each process that was forked before
 import torch.utils._python_dispatch
 
-TESTED = ("2.13.0",)
-"""The releases of torch that they were tested with."""
+from sweeprof.backends.interfaces import interface
 
-# How operators are dispatched.
+interface("torch.utils._device")  # get_default_device imports it, in each process that was forked before
+
+# How operators are dispatched. Without the classes there is no torch.
 HigherOrderOperator = torch._ops.HigherOrderOperator
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 TorchDispatchMode = torch.utils._python_dispatch.TorchDispatchMode
-DisableTorchFunctionSubclass = torch._C.DisableTorchFunctionSubclass
-disable_current_modes = torch.utils._python_dispatch._disable_current_modes
-current_dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
-rule_in_mode: Any = torch._library.simple_registry.find_torch_dispatch_rule
-is_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass_type
+DisableTorchFunctionSubclass = interface("torch._C:DisableTorchFunctionSubclass")
+disable_current_modes = interface("torch.utils._python_dispatch:_disable_current_modes")
+current_dispatch_modes = interface("torch.utils._python_dispatch:_get_current_dispatch_mode_stack")
+rule_in_mode = interface("torch._library.simple_registry:find_torch_dispatch_rule")
+is_wrapper_subclass = interface("torch.utils._python_dispatch:is_traceable_wrapper_subclass_type")
 
 # What autograd and autocast are doing.
-below_autograd: Any = torch._C._AutoDispatchBelowAutograd
-current_autograd_node: Any = torch._C._current_autograd_node
-sequence_number = torch._C._autograd._get_sequence_nr
-core: Any = torch._C
+below_autograd = interface("torch._C:_AutoDispatchBelowAutograd")
+current_autograd_node = interface("torch._C:_current_autograd_node")
+sequence_number = interface("torch._C._autograd:_get_sequence_nr")
+core = interface("torch._C")
 SWITCHES_OF_AUTOGRAD = ("_set_grad_enabled", "_enter_dual_level")
 """Functions of ``core`` that switch autograd on: reverse mode, unless they are called with False, and forward mode."""
-execution_engine: Any = torch.autograd.Variable._execution_engine
-
-# Modules.
-AnyConvolution = torch.nn.modules.conv._ConvNd
+execution_engine = interface("torch.autograd:Variable._execution_engine")
 
 # The profiler.
-DeviceType = torch._C._autograd.DeviceType
-EventType: Any = torch._C._profiler._EventType
-RecordFunction: Any = torch._C._profiler._RecordFunctionFast
-is_profiler_enabled = torch._C._autograd._profiler_enabled
+EventType = interface("torch._C._profiler:_EventType")
+RecordFunction = interface("torch._C._profiler:_RecordFunctionFast")
+is_profiler_enabled = interface("torch._C._autograd:_profiler_enabled")
 
 
 def find_compiler(name: str) -> object:
     """Return a compiler of ``torch.compile`` by its name; the modules that provide it are imported."""
-    return torch._dynamo.lookup_backend(name)
+    found: object = interface("torch._dynamo:lookup_backend")(name)
+    return found
 
 
 def inductor_settings() -> str:

@@ -61,6 +61,7 @@ def test_eight_sweeps_at_once_to_one_new_sqlite_file(sweep: Callable[[str], Path
 
 
 @needs_postgres
+@pytest.mark.system
 @pytest.mark.parametrize(
     "count", [2, pytest.param(4, marks=pytest.mark.thorough), pytest.param(8, marks=pytest.mark.thorough)]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from collections.abc import Iterator
@@ -94,7 +95,7 @@ def in_torchvision(name: str) -> LayerTable:
     before = sys.modules.get("torchvision._meta_registrations")
     if before is None:  # they need operators that a wheel for CUDA cannot load beside a torch without
         sys.modules["torchvision._meta_registrations"] = types.ModuleType("torchvision._meta_registrations")
-    torchvision = pytest.importorskip("torchvision", exc_type=ImportError)
+    torchvision = importlib.import_module("torchvision")
     module = build_on_meta(getattr(torchvision.models, name)).eval()
     for inner in module.modules() if name == "resnet50" else ():
         parts: dict[str, Any] = dict(inner.named_children())

@@ -45,6 +45,7 @@ def test_mistakes(argument: str, message: str) -> None:
         planned(["cluster=ray", *FAKE, argument])
 
 
+@pytest.mark.system
 def test_why_an_actor_waits() -> None:
     pytest.importorskip("ray", reason="ray is not installed: make ray")
     from sweeprof.cluster.ray_process import why_it_waits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ def round_trip(described: ModelInputs) -> ModelInputs:
     return ModelInputs.from_dict(json.loads(json.dumps(described.to_dict())))
 
 
-@pytest.mark.skipif(find_spec("torchvision") is None, reason="`make collections` installs it")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "efficientnet_b1", "vit_b_16", "swin_t"])
 def test_as_torchvision_does(name: str) -> None:
@@ -44,7 +42,6 @@ def test_as_torchvision_does(name: str) -> None:
         np.testing.assert_array_equal(array_of(picture(*size), images, ""), transform(picture(*size)).numpy())
 
 
-@pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs it")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["resnet18", "vit_small_patch16_224", "efficientnet_b0", "convnext_tiny", "resnetv2_50x1_bit"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,6 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.model_sources import file, keras_applications, timm, torchvision, transformers
 from sweeprof.paths import conf_folder
 
-needs_collections = pytest.mark.skipif(
-    find_spec("timm") is None, reason="`make collections` installs timm and torchvision"
-)
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
 
 
@@ -36,7 +32,6 @@ def torch_outputs(model: Any, described: ModelInputs) -> Any:
         return call(described).map(torch.from_numpy).call(model.eval())
 
 
-@needs_collections
 @pytest.mark.parametrize(
     ("name", "sizes", "shape"),
     [
@@ -53,7 +48,6 @@ def test_timm(name: str, sizes: dict[str, int], shape: tuple[int, ...]) -> None:
     assert torch_outputs(timm.build(name, sizes, {"num_classes": 7}), described).shape == (2, 7)
 
 
-@needs_collections
 @pytest.mark.parametrize(
     ("name", "sizes", "shape"),
     [
@@ -316,7 +310,6 @@ def test_a_mistake_is_one_clear_error(call: Any, said: str) -> None:
         call()
 
 
-@needs_collections
 def test_an_unknown_argument_or_weights_of_a_collection_is_an_error_with_the_closest_one() -> None:
     for source in (timm, torchvision):
         with pytest.raises(UserError, match=r"model\.arguments\.num_clases: .* of ResNet\. Did you mean 'num_classes'"):
@@ -333,7 +326,6 @@ def test_an_attention_that_a_model_lacks_is_unsupported(call: Any) -> None:
         call("deberta-v2", None, None, *sizes, TINY, attn_implementation="sdpa")
 
 
-@pytest.mark.skipif(find_spec("peft") is None, reason="`pip install 'sweeprof[peft]'`")
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of transformers, in peft
 def test_adapters_of_peft() -> None:
     llama = ("llama", None, "text-generation")

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,9 @@ TIMM = ("model=timm", "tracking=none")
 
 
 described_here = pytest.mark.usefixtures("described_here")
-needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="`make collections` installs it")
 
 
 @pytest.mark.slow
-@needs_timm
 @described_here
 def test_the_inputs_are_those_of_each_model_and_size() -> None:
     plan = planned([*TIMM, "model.name=resnet10t,vit_tiny_patch16_224", "inputs.image_size=64,96"])
@@ -43,7 +40,6 @@ def test_the_inputs_are_those_of_each_model_and_size() -> None:
 
 
 @pytest.mark.slow
-@needs_timm
 @described_here
 def test_a_pattern_stands_for_every_name_that_matches() -> None:
     plan = planned([*TIMM, "model.name=resnet1?t,vit_tiny_patch16_224"])
@@ -74,7 +70,6 @@ def test_a_file_runs_on_the_backend_that_reads_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@needs_timm
 @described_here
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -138,7 +133,6 @@ def test_a_source_is_imported_once_and_not_by_each_trial(source: str) -> None:
 
 
 @pytest.mark.thorough
-@needs_timm
 @pytest.mark.parametrize("source", ["timm", "torchvision", "transformers"])
 def test_a_source_imports_the_compiler_of_torch(source: str) -> None:
     program = f"import sys, sweeprof.model_sources.{source}_imported; print('torch._dynamo' in sys.modules)"
@@ -155,7 +149,6 @@ def test_torchmetrics_is_imported_once_and_only_where_outputs_are_scored() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("torchmetrics") is None, reason="`pip install 'sweeprof[torchmetrics]'`")
 def test_torchmetrics_can_be_imported_beforehand() -> None:
     import_module("sweeprof.metrics.torchmetrics_imported")
     assert "torchmetrics" in sys.modules
