@@ -67,7 +67,7 @@ Sweeps
   sweeprof model=mlp,lenet5 batch_size=1,8  a sweep: every key may have several values
   sweeprof +sweep=quickstart                a sweep from a file
   sweeprof +sweep=quickstart dry_run=true   its plan, measuring nothing
-  sweeprof +sweep=quickstart cluster=slurm  as jobs on Slurm (or ray, kubernetes)
+  sweeprof +sweep=quickstart cluster=slurm  as jobs on Slurm (or ray)
   sweeprof resume=last                      resume what is missing or failed
   sweeprof model.torch._target_=my_package.MyNet model.torch.width=64
                                             your own model, with its arguments

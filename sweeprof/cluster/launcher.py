@@ -90,7 +90,7 @@ def job_tracker(folder: Folder, named: Sequence[str | None] = (), trust: bool = 
 def _check_ray(folder: Folder, plan: Plan, named: Sequence[str | None], trust: bool) -> None:
     """Check the address of Ray, whose client runs code that the server sends.
 
-    Slurm's commands and the notes of Kubernetes' pods need no check: a folder names no server to them.
+    Slurm's commands need no check: a folder names no server to them.
     """
     settings = plan.cluster["settings"]
     if settings["scheduler"] != "ray":

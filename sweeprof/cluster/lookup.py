@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweeprof.cluster import slurm
-from sweeprof.cluster.kubernetes import Kubernetes
 from sweeprof.cluster.ray import Ray
 from sweeprof.cluster.scheduler import Scheduler
 from sweeprof.storage.jobs import Jobs
@@ -21,6 +20,4 @@ def scheduler_of(settings: Mapping[str, Any], jobs: Jobs) -> Scheduler:
     """
     if settings["scheduler"] == "ray":
         return Ray(settings["address"], jobs)
-    if settings["scheduler"] == "kubernetes":
-        return Kubernetes(jobs)
     return slurm

@@ -1,4 +1,4 @@
-"""What a scheduler offers to the job tracker: submit tasks, list them, cancel them. Slurm, Ray and Kubernetes implement it."""
+"""What a scheduler offers to the job tracker: submit tasks, list them, cancel them. Slurm and Ray implement it."""
 
 from __future__ import annotations
 

@@ -475,12 +475,11 @@ class ResourceSettings:
 
 @dataclass
 class ClusterSettings(ResourceSettings):
-    """Slurm, Ray, Kubernetes."""
+    """Slurm and Ray."""
 
     scheduler: str | None = _key(
         None,
-        "slurm: submit the shards as tasks of job arrays; ray: as actors of a Ray cluster; kubernetes: as pods of an indexed "
-        "Job; null: hydra/launcher decides.",
+        "slurm: submit the shards as tasks of job arrays; ray: as actors of a Ray cluster; null: hydra/launcher decides.",
     )
     address: str | None = _key(
         None,

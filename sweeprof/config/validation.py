@@ -24,7 +24,7 @@ from sweeprof.results.verdicts import MIN_ROUNDS
 
 WHERE = "where"
 """The key of a group of ``cluster.groups`` that selects combinations."""
-SCHEDULERS = ("slurm", "ray", "kubernetes")
+SCHEDULERS = ("slurm", "ray")
 RESERVED_OPTIONS = (
     *("job-name", "array", "output", "parsable", "wrap", "wait", "test-only", "clusters"),
     *("name", "namespace", "lifetime", "get_if_exists"),

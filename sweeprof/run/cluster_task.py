@@ -1,7 +1,6 @@
 """``python -m sweeprof.run.cluster_task FOLDER TOKEN``: run one shard, as a task of an array on its node.
 
-The number of the task is in the environment: ``SLURM_ARRAY_TASK_ID`` of Slurm, ``JOB_COMPLETION_INDEX`` of a Job of Kubernetes, or
-``SWEEPROF_TASK``.
+The number of the task is in the environment: ``SLURM_ARRAY_TASK_ID`` of Slurm, or ``SWEEPROF_TASK``.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
             print(f"not sent by this job: {tracker.trouble}", file=sys.stderr)
 
 
-NUMBERS = ("SWEEPROF_TASK", "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
+NUMBERS = ("SWEEPROF_TASK", "SLURM_ARRAY_TASK_ID")
 REVOKED = 0
 EXIT_DISK_FULL = 74
 """Exit code where nothing more can be written (EX_IOERR); the driver reads the note of the task."""

@@ -55,11 +55,6 @@ def test_the_defaults_of_the_default_choices_are_those_of_the_schema() -> None:
     assert loaded("cluster", "slurm.yaml") == {**defaults_of_cluster("address"), "scheduler": "slurm"}
     of_slurm = ("partition", "account", "qos", "constraint", "time", "exclusive", "parallel")
     assert loaded("cluster", "ray.yaml") == {**defaults_of_cluster(*of_slurm), "scheduler": "ray", "poll_s": 2}
-    of_kubernetes = {
-        "scheduler": "kubernetes",
-        "options": {"image": "sweeprof", "claim": "sweeprof", "mount": "/sweeps"},
-    }
-    assert loaded("cluster", "kubernetes.yaml") == {**defaults_of_cluster("address", *of_slurm), **of_kubernetes}
     assert loaded("tracking", "mlflow.yaml").items() >= defaults_below("tracking").items()
     assert loaded("backend", "torch.yaml").items() >= defaults_below("backend").items()
 

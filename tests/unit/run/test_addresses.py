@@ -20,7 +20,7 @@ from sweeprof.config.schema import RESOURCES
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json, Record
 from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Jobs, Note
+from sweeprof.storage.jobs import Jobs
 from sweeprof.tracking import MLFLOW
 
 COMMANDS = {
@@ -106,7 +106,7 @@ def write_folder(home: Path, kind: str, listener: Listener) -> Folder:
     resources: Json = {**dict.fromkeys(RESOURCES), "cpus": 1, "options": {}}
     settings: Json = {
         **dict.fromkeys(RESOURCES),
-        "scheduler": "ray" if kind == "ray" else "kubernetes",
+        "scheduler": "ray" if kind == "ray" else None,
         "address": listener.address,
         "options": {},
         "poll_s": 0.1,
@@ -117,11 +117,9 @@ def write_folder(home: Path, kind: str, listener: Listener) -> Folder:
         against = {"label": "x", "file": str(GOLDEN), "sweep_id": "s0"}
         plan["compare"]["against"] = against
     write_json(folder.plan, plan)
-    jobs = Jobs(folder.path)
-    submission = jobs.new("test", [0], resources)
-    jobs.keep(submission, "#!/bin/bash\n")
-    if kind != "ray":
-        jobs.write_note(submission.token, 0, Note("x", "n", 0, 1.0, 2.0))
+    if kind == "ray":
+        jobs = Jobs(folder.path)
+        jobs.keep(jobs.new("test", [0], resources), "#!/bin/bash\n")
     uri = {"http": f"http://{listener.address}", "database": f"postgresql://{listener.address}/x"}.get(kind)
     target = MLFLOW if uri else None
     write_json(folder.tracking, {"config": {"_target_": target, "uri": uri}, "complete": True, "sent": None})
