@@ -27,8 +27,8 @@ SLOWER = "model.fake.step_s=0.0011"
 
 
 def compare(cwd: Path, *arguments: str) -> Ran:
-    """``python -m sweeprof.compare ARGUMENTS``."""
-    return call_module(cwd, "sweeprof.compare", *arguments)
+    """``python -m sweeprof compare ARGUMENTS``."""
+    return call_module(cwd, "sweeprof", "compare", *arguments)
 
 
 @pytest.fixture(scope="module")

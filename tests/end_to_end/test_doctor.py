@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def doctor(cwd: Path, *arguments: str) -> Ran:
-    return call_module(cwd, "sweeprof.doctor", "--locks", str(cwd / "locks"), *arguments)
+    return call_module(cwd, "sweeprof", "doctor", "--locks", str(cwd / "locks"), *arguments)
 
 
 def found(ran: Ran) -> dict[tuple[str, str], dict[str, Any]]:

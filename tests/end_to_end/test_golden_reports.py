@@ -59,7 +59,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         shutil.copytree(RECORDS, home / name / "sweep")
         if name != "one":  # what a user has in the working directory, or at home, is no part of a report
             (home / "matplotlibrc").write_text("font.size: 20\naxes.facecolor: yellow\nsvg.fonttype: none\n")
-        command = [sys.executable, "-m", "sweeprof.report", f"{name}/sweep", "--format", "all"]
+        command = [sys.executable, "-m", "sweeprof", "report", f"{name}/sweep", "--format", "all"]
         started = subprocess.Popen(
             command, cwd=home, env={**environment(home), **own}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -115,7 +115,7 @@ def test_what_was_asked_for_once_is_made_again(twice: tuple[Path, Path], tmp_pat
         if path.suffix == ".parquet":
             path.write_bytes(b"of an earlier day")
     done = subprocess.run(
-        [sys.executable, "-m", "sweeprof.report", str(folder)], cwd=tmp_path, env=environment(tmp_path), check=False
+        [sys.executable, "-m", "sweeprof", "report", str(folder)], cwd=tmp_path, env=environment(tmp_path), check=False
     )
     assert done.returncode == 0
     assert contents(folder) == before

@@ -225,7 +225,7 @@ def test_mlflow_holds_the_sweep(quickstart: Ran, folder: Path, table: pd.DataFra
 @needs_browser
 @pytest.mark.system
 def test_every_link_opens_what_it_promises(quickstart: Ran, folder: Path, screenshots: Path) -> None:
-    with started("sweeprof.ui", str(folder), "--port", "0", cwd=quickstart.cwd) as ui, mlflow_page() as page:
+    with started("sweeprof", "ui", str(folder), "--port", "0", cwd=quickstart.cwd) as ui, mlflow_page() as page:
         links = {name: ui.line(f"{name:<11}") for name in ("Table", "Charts", "Sweep", "Report")}
 
         def seen(name: str) -> None:

@@ -227,13 +227,13 @@ def test_a_sweep_that_runs_is_not_taken_over_and_its_report_says_so(called: Comm
     assert taken.code == 1
     assert f"is in use by process {process.pid} of" in taken.err
     wait_for(lambda: hangs(folder), process)
-    report = call_module(tmp_path, "sweeprof.report", str(folder))
+    report = call_module(tmp_path, "sweeprof", "report", str(folder))
     assert report.code == 0, report.err
     assert "it is being measured" in " ".join(table(folder)["reason"].dropna())
     process.kill()
     process.communicate()
     assert left_after(tmp_path, 10) == []
-    after = call_module(tmp_path, "sweeprof.report", str(folder))
+    after = call_module(tmp_path, "sweeprof", "report", str(folder))
     assert after.code == 0
     rows = table(folder)
     assert "lost" in list(rows["status"])
@@ -250,7 +250,7 @@ def test_what_a_power_loss_cut_is_measured_again(called: Command, tmp_path: Path
     empty.write_bytes(b"")
     events = folder / "events" / "shard-0.jsonl"
     events.write_bytes(events.read_bytes()[:-20])
-    report = call_module(tmp_path, "sweeprof.report", str(folder))
+    report = call_module(tmp_path, "sweeprof", "report", str(folder))
     assert (report.code, list(table(folder)["status"]).count("ok")) == (0, 1), report.err
     ran = called("resume=last")
     assert ran.code == 0

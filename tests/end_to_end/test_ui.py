@@ -54,7 +54,7 @@ def swept(cwd: Path, *words: str) -> Ran:
 
 @pytest.mark.thorough
 def test_each_printed_link_opens_what_it_is_called_after(home: Path) -> None:
-    with started("sweeprof.ui", "--port", "0", cwd=home) as ui:
+    with started("sweeprof", "ui", "--port", "0", cwd=home) as ui:
         ui.line("Ctrl-C ends the server.")
         links = {name: ui.line(f"{name:<11}") for name in PAGES}
         assert list(dict(printed(line) for line in ui.lines[:-1])) == PAGES
@@ -78,7 +78,7 @@ def training(page: Page) -> bool:
 
 
 def check_a_second_one_uses_the_first(home: Path, address: str) -> None:
-    with started("sweeprof.ui", "--port", str(urlsplit(address).port), cwd=home) as second:
+    with started("sweeprof", "ui", "--port", str(urlsplit(address).port), cwd=home) as second:
         assert second.process.wait(timeout=60) == 0
         assert second.line("Table") == address
 
@@ -90,7 +90,7 @@ def printed(line: str) -> tuple[str, str]:
 
 
 def test_the_server_ends_with_a_command_that_is_killed(home: Path) -> None:
-    with started("sweeprof.ui", "--port", "0", cwd=home) as ui:
+    with started("sweeprof", "ui", "--port", "0", cwd=home) as ui:
         ui.line("Ctrl-C ends the server.")
         ui.end(signal.SIGKILL)
         assert left_after(home, 20) == []
@@ -102,11 +102,11 @@ def test_of_a_sweep_on_a_server_the_links_are_printed_and_that_is_all(tmp_path: 
     home.mkdir()
     with MlflowServer(tmp_path / "server") as server:
         swept(home, f"tracking.uri={server.url}")
-        with started("sweeprof.ui", cwd=home) as ui:
+        with started("sweeprof", "ui", cwd=home) as ui:
             assert ui.process.wait(timeout=60) == 0
             assert ui.line("Table").startswith(f"{server.url}/#/experiments/1/runs?viewStateShareKey=sweeprof-")
         alone = swept(tmp_path, "tracking=none")
-        with started("sweeprof.ui", "--uri", server.url, str(alone.folder("small")), cwd=tmp_path) as ui:
+        with started("sweeprof", "ui", "--uri", server.url, str(alone.folder("small")), cwd=tmp_path) as ui:
             assert ui.process.wait(timeout=60) == 2
             assert ui.err.startswith(f"error: MLflow does not have {alone.folder('small')}; to send it: sweeprof sync")
 
@@ -125,7 +125,7 @@ def answer(url: str, token: str | None = None, body: bytes | None = None) -> tup
 
 
 def test_who_does_not_have_the_token_gets_nothing(home: Path) -> None:
-    with started("sweeprof.ui", "--port", "0", cwd=home) as ui:
+    with started("sweeprof", "ui", "--port", "0", cwd=home) as ui:
         table = ui.line("Table")
         ui.line("Ctrl-C ends the server.")
         address, token = table.partition("/?token=")[0], table.partition("?token=")[2].partition("#")[0]
@@ -177,7 +177,7 @@ def test_a_database_that_came_with_the_folder_names_no_files_elsewhere(tmp_path:
     store = client._get_registry_client().store  # type: ignore[no-untyped-call]
     store.create_model_version("m", private.as_uri())
     (inside / "key").symlink_to(private / "key")
-    with started("sweeprof.ui", "--port", "0", cwd=home) as ui:
+    with started("sweeprof", "ui", "--port", "0", cwd=home) as ui:
         table = ui.line("Table")
         ui.line("Ctrl-C ends the server.")
         address, token = table.partition("/?token=")[0], table.partition("?token=")[2].partition("#")[0]

@@ -92,7 +92,7 @@ class Clustered(Generic[L]):
 
     def collect(self, *words: str) -> Ran:
         """``sweeprof collect``."""
-        command = [sys.executable, "-m", "sweeprof.collect", str(self.folder), *words]
+        command = [sys.executable, "-m", "sweeprof", "collect", str(self.folder), *words]
         done = subprocess.run(
             command, cwd=self.cwd, env=environment(self.cwd), capture_output=True, text=True, timeout=120, check=False
         )

@@ -50,7 +50,7 @@ def start_sync(home: Path, folder: Path, uri: str) -> subprocess.Popen[str]:
 def start(home: Path, words: list[str]) -> subprocess.Popen[str]:
     """The command that sends, with words of one's own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "sweeprof.sync", *words],
+        [sys.executable, "-m", "sweeprof", "sync", *words],
         cwd=home,
         env=environment(home),
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""``sweeprof.prune``: what goes, what stays and why, and that a crash amid it leaves nothing that looks like a sweep."""
+"""``sweeprof prune``: what goes, what stays and why, and that a crash amid it leaves nothing that looks like a sweep."""
 
 from __future__ import annotations
 

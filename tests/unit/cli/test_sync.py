@@ -1,4 +1,4 @@
-"""What ``sweeprof.sync`` gives the tracker, and where one sweep of several cannot be sent."""
+"""What ``sweeprof sync`` gives the tracker, and where one sweep of several cannot be sent."""
 
 from __future__ import annotations
 
