@@ -149,5 +149,6 @@ def _without_counts(row: LayerRow) -> LayerRow:
         macs=0,
         flops=0,
         ops=0,
+        declared_flops=None,
         act_bytes=0,
     )

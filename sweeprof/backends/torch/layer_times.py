@@ -475,7 +475,9 @@ class TorchTrainingHooks:
             del self._probes.events[events:]
 
     def layer_times(self) -> LayerTimes:
-        """Return the layer times so far, without a step that still awaits its backward; if any step had one, only of such steps.
+        """Return the layer times so far; if any step had a backward, only of such steps.
+
+        The forward of a step that still awaits its backward counts where no step has had one.
 
         Raises:
             Unsupported: the model has not been called.
@@ -483,7 +485,7 @@ class TorchTrainingHooks:
         if not self._seen.awaits_backward:
             self._finish()
         trained = [read for read in self._steps if read.backward is not None]
-        steps = trained or list(self._steps)
+        steps = trained or [*self._steps, *self._read_seen()]
         if not steps:
             raise Unsupported("the model has not been called while it was watched")
         return LayerTimes(
@@ -581,16 +583,25 @@ class TorchTrainingHooks:
 
     def _finish(self) -> None:
         """Read the step that has been going on, which is over."""
-        seen, self._seen = self._seen, _StepState()
+        reads = self._read_seen()
+        self._seen = _StepState()
         self._probes.forget()
+        self._steps.extend(reads)
+        self._new.extend(reads)
+
+    def _read_seen(self) -> list[_Read]:
+        """Read the step that is going on, as far as it has come."""
+        seen = self._seen
         backwards = [backward for backward in seen.backwards if backward.end is not None]
+        reads = []
         # Calls that nobody differentiates have nothing to do with each other.
         for calls in [seen.calls] if backwards else [[call] for call in seen.calls]:
             step, forward_s, backward_s = self._probes.read(calls, backwards)
             batch_size = _sum(call.batch_size for call in calls)
-            read = _Read(without_probes(step, self._cost), forward_s, backward_s if backwards else None, batch_size)
-            self._steps.append(read)
-            self._new.append(read)
+            reads.append(
+                _Read(without_probes(step, self._cost), forward_s, backward_s if backwards else None, batch_size)
+            )
+        return reads
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:
