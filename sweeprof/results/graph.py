@@ -173,7 +173,7 @@ class Graph(Stored):
             calls, seconds = traced.get(_time_key(node), (0.0, 0.0))
             count = expected[_time_key(node)]
             if node.kind != "operator":
-                nodes.append(replace(node, seconds_reason="it is not an operator"))
+                nodes.append(node)
             elif calls == count:
                 nodes.append(replace(node, seconds=seconds / count, seconds_reason=None))
             else:
@@ -214,6 +214,7 @@ class Graph(Stored):
             consumers[edge.source].append(self.nodes[edge.target].name)
         lines = []
         for position, node in enumerate(self.nodes):
+            untimed = node.seconds_reason if node.kind == "operator" else "it is not an operator"
             sources = dict.fromkeys(tensor.source for tensor in node.arguments if tensor.source is not None)
             lines.append(
                 {
@@ -229,7 +230,7 @@ class Graph(Stored):
                     "out_nodes": consumers[position],
                     "active_nodes": [self.nodes[maker].name for maker in node.active],
                     **{name: getattr(node, name) for name in _FIGURES},
-                    "reason": "; ".join(text for text in (node.reason, node.seconds_reason) if text) or None,
+                    "reason": "; ".join(text for text in (node.reason, untimed) if text) or None,
                 }
             )
         return lines
