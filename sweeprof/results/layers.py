@@ -494,11 +494,16 @@ def _why_untimed(table: LayerTable, row: LayerRow) -> str | None:
 
 
 def _why_uncounted(table: LayerTable, row: LayerRow) -> str | None:
-    """Return the reason why counts of the row are missing; None if it has all."""
+    """Return the reasons why counts of the row, or its rate, are missing; None if it has all."""
+    reasons = []
     missing = [name for name in COUNTS if getattr(row, name) is None]
-    if not missing:
-        return None
-    return table.uncounted or f"this backend does not count {', '.join(missing)}"
+    if missing:
+        reasons.append(table.uncounted or f"this backend does not count {', '.join(missing)}")
+    if row.pruned is None:
+        reasons.append("pruned: the mask has no values")
+    if any(is_below(path, row.path) for path in table.excluded):
+        reasons.append("flops_per_s: excluded modules are part of the time")
+    return "; ".join(reasons) or None
 
 
 def frame(table: LayerTable) -> pandas.DataFrame:

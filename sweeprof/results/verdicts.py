@@ -339,11 +339,16 @@ class Differences(Displayed, list[Difference]):
         return all(one.name in self.baseline or one.name in self.candidate for one in self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One line per metric, in the columns of :class:`Difference`."""
+        """One line per metric, in the columns of :class:`Difference`; ``reason`` also says why there is no verdict."""
         import pandas
 
         columns = [spec.name for spec in dataclasses.fields(Difference)]
-        lines = [{column: getattr(one, column) for column in columns} for one in self]
+        lines = []
+        for one in self:
+            line = {column: getattr(one, column) for column in columns}
+            if one.better is None and one.reason is None:
+                line["reason"] = "neither direction is better"
+            lines.append(line)
         return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
 
 

@@ -390,6 +390,8 @@ class _StepState:
     backwards: list[_Interval] = field(default_factory=list)
     is_followed: bool = False
     """True if there may be a backward."""
+    is_reported: bool = False
+    """True if an iteration has ended between its forward and its backward, and has its forward."""
 
     @property
     def awaits_backward(self) -> bool:
@@ -500,7 +502,11 @@ class TorchTrainingHooks:
     def iteration(self) -> Iteration:
         """Everything since :meth:`start` or the last :meth:`iteration`, as one step of the loop."""
         end, between = self._clock.mark(), self._clock.between
-        self._finish()
+        if not self._seen.awaits_backward:
+            self._finish()
+        elif not self._seen.is_reported:
+            self._new.extend(self._read_seen())
+            self._seen.is_reported = True
         own = sum(between(*marks) for marks in self._own_work)
         trained = [read for read in self._new if read.backward is not None]
         reads = trained or self._new
@@ -534,7 +540,8 @@ class TorchTrainingHooks:
         return step
 
     def _before_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._seen.awaits_backward or len(self._seen.calls) >= MOST_CALLS:
+        seen = self._seen
+        if not seen.awaits_backward or seen.is_reported or len(seen.calls) >= MOST_CALLS:
             self._finish()
         self._probes.is_in_backward = False
         if self.inputs is None:
@@ -584,10 +591,11 @@ class TorchTrainingHooks:
     def _finish(self) -> None:
         """Read the step that has been going on, which is over."""
         reads = self._read_seen()
+        if not self._seen.is_reported:
+            self._new.extend(reads)
         self._seen = _StepState()
         self._probes.forget()
         self._steps.extend(reads)
-        self._new.extend(reads)
 
     def _read_seen(self) -> list[_Read]:
         """Read the step that is going on, as far as it has come."""

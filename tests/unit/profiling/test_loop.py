@@ -195,6 +195,23 @@ def test_a_running_session_is_read_between_forward_and_backward() -> None:
     assert session.times.repeats == 2
 
 
+def test_an_iteration_may_end_between_forward_and_backward() -> None:
+    model = nn.Linear(4, 2)
+    with sweeprof.session(model) as session:
+        loss = model(torch.ones(3, 4)).sum()
+        first = session.iteration()
+        assert (first.batch_size, first.backward_s) == (3, None)
+        assert first.forward_s
+        loss.backward()
+        assert session.layers.timings()["__root__"]["backward"]
+        assert session.iteration().forward_s is None, "which the one before has"
+        model(torch.ones(3, 4))
+        assert session.iteration().batch_size == 3
+        model(torch.ones(5, 4)).sum().backward()
+        assert session.iteration().batch_size == 5, "the forward before it is no part of its step"
+        assert session.times.repeats == 2
+
+
 def test_forwards_that_nobody_differentiates_are_seen_while_the_session_runs() -> None:
     model = nn.Linear(4, 2)
     with sweeprof.session(model) as session:

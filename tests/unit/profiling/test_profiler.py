@@ -1149,6 +1149,12 @@ def test_frames_say_why_a_value_is_missing() -> None:
     assert len(unknown)
     assert unknown["reason"].str.startswith("FLOPs: ").all()
     assert operators["reason"].str.contains("device: ").all()
+    without = sweeprof.profile(mlp(), (3, 4), exclude="0").layers.to_frame().set_index("path")
+    assert without.loc["__root__", "count_reason"] == "flops_per_s: excluded modules are part of the time"
+    assert without.loc["2", "count_reason"] is None
+    own.compute_all(["params/frozen", "params/trainable"])
+    compared = sweeprof.compare(own, own.clone()).to_frame()
+    assert compared["reason"].tolist() == ["both are zero", "neither direction is better"]
     (line,) = replace(own.seen("timing"), samples=(1.0,)).to_frame(aggr=True).to_dict("records")  # type: ignore[attr-defined]
     assert (line["step_std_s"], line["reason"]) == (None, "one repeat has no standard deviation")
 
