@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
@@ -9,6 +10,16 @@ if TYPE_CHECKING:
     from sweeprof.report.display.view import View
 
 T = TypeVar("T")
+Content = TypeVar("Content", str, bytes)
+FilePath = str | PathLike[str]
+
+
+def written(content: Content, path: FilePath | None) -> Content:
+    """Return the content of a file; with a ``path`` also write it there, text as UTF-8."""
+    if path is not None:
+        data: str | bytes = content
+        Path(path).write_bytes(data.encode() if isinstance(data, str) else data)
+    return content
 
 
 class Displayed:
@@ -29,12 +40,15 @@ class Displayed:
     def __repr__(self) -> str:
         return str(self)
 
-    def to_text(self, path: str | Path | None = None) -> str:
+    def to_text(self, path: FilePath | None = None) -> str:
         """Return the text that ``print`` shows; with a ``path`` also write it to a file."""
         text = str(self)
-        if path is not None:
-            Path(path).write_text(f"{text}\n", encoding="utf-8")
+        written(f"{text}\n", path)
         return text
+
+    def to_html(self, path: FilePath | None = None) -> str:
+        """Return what notebooks show as an HTML fragment; with a ``path`` also write it to a file."""
+        return written(self._repr_html_(), path)
 
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from sweeprof.credentials import redacted_message
 
@@ -13,6 +14,11 @@ LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 20_000
 
 _UNPRINTABLE = re.compile(f"(?![\n\t])[{CONTROL}]")
+
+
+def listed(names: str | Iterable[str]) -> list[str]:
+    """Return one name that is given as text, or several, as a list."""
+    return [names] if isinstance(names, str) else list(names)
 
 
 def printable(text: str) -> str:

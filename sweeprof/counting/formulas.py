@@ -19,6 +19,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Real
 from typing import Any
 
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
@@ -33,6 +34,10 @@ HOOK = "compute_module_complexity"
 """Method by which a module declares its own costs."""
 
 
+ParamSize = Mapping[str, float] | float
+"""Bytes per element of the parameters named, or of all parameters of a module."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The cost of one call itself, without the modules that it calls. A field that is None keeps the counted value."""
@@ -42,10 +47,12 @@ class Cost:
     ops: int | None = None
     input_shapes: tuple[tuple[int, ...], ...] | None = None
     output_shapes: tuple[tuple[int, ...], ...] | None = None
-    param_size: Mapping[str, float] = field(default_factory=dict)
-    """Bytes per element of the parameters named, e.g. ``{"weight": 2 / 8}`` for a weight of two bits."""
+    param_size: ParamSize = field(default_factory=dict)
+    """Bytes per element of the parameters named, e.g. ``{"weight": 2 / 8}`` for a weight of two bits; one number: of all."""
     activation_size: float | None = None
     """Bytes per element of what the call returns."""
+    is_declared: bool = field(default=False, repr=False, compare=False)
+    """True if the module itself declares it, by ``compute_module_complexity``."""
 
 
 Formula = Callable[..., Cost]
@@ -150,15 +157,23 @@ def _declared(module: object, inputs: object, outputs: object) -> Cost:
     """Return the cost that ``compute_module_complexity`` declares.
 
     Raises:
-        TypeError: that is no mapping, lacks ``flops`` or has keys that :class:`Cost` does not.
+        TypeError: that is no mapping, lacks ``flops``, has keys that :class:`Cost` does not, or a value that is not a number.
     """
     costs = getattr(module, HOOK)(inputs, outputs)
-    known = [spec.name for spec in dataclasses.fields(Cost)]
+    known = [spec.name for spec in dataclasses.fields(Cost) if spec.name != "is_declared"]
     if not isinstance(costs, Mapping) or "flops" not in costs or not set(costs) <= set(known):
         raise TypeError(
             f"{type(module).__name__}.{HOOK} must return a mapping with 'flops' and any of {', '.join(known)}, not {costs!r}"
         )
-    return Cost(**costs)
+    sizes = costs.get("param_size", {})
+    counts = {name: costs[name] for name in ("macs", "flops", "ops") if costs.get(name) is not None}
+    numbers = {**counts, "param_size": 0, **(sizes if isinstance(sizes, Mapping) else {"param_size": sizes})}
+    for name, number in numbers.items():
+        if not isinstance(number, Real) or number < 0:
+            raise TypeError(
+                f"{type(module).__name__}.{HOOK} gives {name} {number!r}, which is not a number of at least 0"
+            )
+    return Cost(**{**costs, **{name: round(count) for name, count in counts.items()}}, is_declared=True)
 
 
 DEFAULTS = Formulas()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
+from sweeprof.counting.formulas import ParamSize
 from sweeprof.results.layers import Weights
 
 NO_WEIGHTS = Weights()
@@ -80,3 +81,13 @@ def whole(size: float) -> int | float:
         return size
     nearest = round(size)
     return nearest if math.isclose(size, nearest, rel_tol=1e-9) else size
+
+
+def declared_size(sizes: ParamSize, name: str, usual: float, is_buffer: bool) -> float:
+    """Return the bytes per element of a parameter or buffer: as its module declares, else the usual ones.
+
+    A size of all parameters holds for no buffer.
+    """
+    if isinstance(sizes, Mapping):
+        return sizes.get(name, usual)
+    return usual if is_buffer else sizes

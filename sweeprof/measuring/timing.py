@@ -18,6 +18,7 @@ from typing import Protocol as TypingProtocol
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.calibration import Kernel, KernelTimes
 from sweeprof.measuring.workload import Workload
+from sweeprof.results.frames import Host, repeat_frame, repeat_lines, with_host
 from sweeprof.results.generation import TokenTimes
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Stored, Warning
@@ -25,6 +26,8 @@ from sweeprof.results.statistics import spread
 from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
+    import pandas
+
     from sweeprof.report.display.view import View
 
 SPREAD_WARNING = 0.10
@@ -185,7 +188,7 @@ class WallClock:
 class Timing(Stored):
     """One round of timing; all times in seconds."""
 
-    NOT_STORED = ("baseline",)
+    NOT_STORED = ("baseline", "host")
 
     first_step_s: float
     """The very first step of the process: tracing, compiling, allocation and lazy initialisation included."""
@@ -219,6 +222,22 @@ class Timing(Stored):
     """The times of the tokens; None in other modes."""
     baseline: Timing | None = field(default=None, repr=False)
     """The baseline's timing of the same interleaved run; a comparison sets it, and no record has it."""
+    host: Host = field(default_factory=dict, repr=False, compare=False)
+    """The host on which it was measured, by the columns of :meth:`to_frame`; empty if it is not known."""
+
+    def to_frame(self, aggr: bool = False, host: bool = False) -> pandas.DataFrame:
+        """Return the seconds of whole steps, without any probes.
+
+        A line per sample with ``repeat warmup step_s``, and of a training step also ``forward_s``, ``backward_s`` and ``update_s``,
+        with transfers also ``h2d_s`` and ``d2h_s``. Warm-up steps are not among the samples.
+
+        Args:
+            aggr: one line instead, with ``repeats``, then ``step_mean_s``, ``_max_s``, ``_min_s``, ``_std_s`` (n − 1) and
+                ``_median_s``, likewise of the other columns.
+            host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
+        """
+        seconds = {"step": self.samples, **self.phases, **self.transfers}
+        return with_host(repeat_frame(repeat_lines(0, {}, seconds, aggr)), self.host, host)
 
     def __view__(self) -> View:
         from sweeprof.report.display.view import Cells, View, ViewCell, table

@@ -294,12 +294,15 @@ def d1(layers: LayerTable) -> Number:
     """Deeplite 1.1's complexity per sample: MACs with biases, 2 an element of batch norm, 1 of pooling and ReLU's family.
 
     Of modules by their exact type, and of each its last call; functionals are nothing. The bias of a linear layer counts once a
-    call, however many rows there are. Batch norm without an affine transform is 1 an element, upsampling 1 an output.
+    call, however many rows there are. Batch norm without an affine transform is 1 an element, upsampling 1 an output. A module
+    counts the ``flops`` of its ``compute_module_complexity``.
     """
     return per_sample(sum(_d1(row) for row in last_calls(layers)), layers)
 
 
 def _d1(row: LayerRow) -> int:
+    if row.declared_flops is not None:
+        return row.declared_flops
     if row.type in UPSAMPLE_TYPES:
         return returned(row)
     total = 0
@@ -338,10 +341,16 @@ def d2(layers: LayerTable) -> int:
     Of the operators of a trace, for the whole batch. What counts is an element of the output, but of max pooling the input. The
     output of a convolution counts with or without a bias, the bias of a linear layer never. Norms without an affine transform
     are nothing, bilinear upsampling is 4 an output, a mean and an elementwise product 1. Attention in one kernel, softmax, other
-    activations, additions and recurrent networks are nothing.
+    activations, additions and recurrent networks are nothing. A module counts the ``flops`` of its ``compute_module_complexity``.
     """
+    return sum(map(_d2, calls(layers)))
+
+
+def _d2(row: LayerRow) -> int:
+    if row.declared_flops is not None:
+        return row.declared_flops
     total = 0
-    for operator in operators(layers):
+    for operator in row.operators:
         name = kind(operator)
         if name in _DEEPLITE_PRODUCTS:
             total += operator.macs

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from sweeprof.metrics.metric import Metric, metric_group, wrong_result
 from sweeprof.results.measurement import Better, MetricInfo
+from sweeprof.text import listed
 
 
 class Data(Protocol):
@@ -25,7 +26,7 @@ def evaluation(
     better: Better = "higher",
     key: str | None = None,
     split: str = "test",
-    secondary: Sequence[str] | Mapping[str, MetricInfo] = (),
+    secondary: str | Sequence[str] | Mapping[str, MetricInfo] = (),
 ) -> tuple[Metric, ...]:
     """Metrics of what ``function(model, batches)`` returns: a number, or a mapping from names to numbers.
 
@@ -46,7 +47,8 @@ def evaluation(
         others = dict(secondary)
     else:
         others = {
-            entry: MetricInfo(f"quality/{entry}", unit, better, f"{entry!r}, beside {name}.") for entry in secondary
+            entry: MetricInfo(f"quality/{entry}", unit, better, f"{entry!r}, beside {name}.")
+            for entry in listed(secondary)
         }
 
     def evaluated(model: object, data: object, **options: object) -> Mapping[str, object]:

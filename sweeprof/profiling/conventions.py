@@ -56,14 +56,15 @@ class ConventionFigures(Displayed):
         return sum(value for row, value in self.rows if row.path == path or path in above(row.path))
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return a line per row: path, type, call, the figure and its share of the total."""
+        """Return a line per row: path, type, call, the figure, its share of the total, and the reason why there is no share."""
         import pandas
 
-        lines = [
-            (row.path, row.type, row.call, value, value / self.total if self.total else None)
-            for row, value in self.rows
-        ]
-        return pandas.DataFrame(lines, columns=["path", "type", "call", f"{PREFIX}{self.name}", "share"])
+        lines = []
+        for row, value in self.rows:
+            share, reason = (value / self.total, None) if self.total else (None, "the total is zero")
+            lines.append((row.path, row.type, row.call, value, share, reason))
+        columns = ["path", "type", "call", f"{PREFIX}{self.name}", "share", "reason"]
+        return pandas.DataFrame(lines, columns=columns, dtype=object)
 
     def __view__(self) -> View:
         from sweeprof.report.display.view import View, table
@@ -149,5 +150,6 @@ def _without_counts(row: LayerRow) -> LayerRow:
         macs=0,
         flops=0,
         ops=0,
+        declared_flops=None,
         act_bytes=0,
     )

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from sweeprof.display import FilePath, written
 from sweeprof.profiling import conventions
 from sweeprof.report.layers import aggregate, by_module, html, tables, text
+from sweeprof.results.frames import Host, with_host
 from sweeprof.results.layers import LayerTable
 
 if TYPE_CHECKING:
@@ -22,11 +24,11 @@ class Layers(LayerTable):
     """The layers of a model, from :attr:`sweeprof.Profile.layers`; ``print`` shows them as a tree."""
 
     NOT_STORED: ClassVar[tuple[str, ...]] = ("host",)
-    host: Mapping[str, str | int] = field(default_factory=dict, repr=False)
+    host: Host = field(default_factory=dict, repr=False)
     """The host on which they were profiled, by the columns of :meth:`to_frame`."""
 
     @classmethod
-    def of(cls, table: LayerTable, host: Mapping[str, str | int] | None = None) -> Layers:
+    def of(cls, table: LayerTable, host: Host | None = None) -> Layers:
         """Return the same table with methods to display and export it."""
         return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)}, host=host or {})
 
@@ -36,15 +38,12 @@ class Layers(LayerTable):
         Args:
             host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
         """
-        frame = LayerTable.to_frame(self)
-        return frame.assign(**self.host) if host else frame
+        return with_host(LayerTable.to_frame(self), self.host, host)
 
     # Each is a function of a LayerTable, documented where it is defined.
     tree = text.tree
     by_type = aggregate.by_type
     top = aggregate.top_layers
-    to_csv = tables.to_csv
-    to_parquet = tables.to_parquet
     summary = text.overview
     layerwise_summary = by_module.layerwise_summary
     timings = by_module.timings
@@ -53,7 +52,7 @@ class Layers(LayerTable):
 
     def stacked(
         self,
-        channels: Sequence[str] = ("forward",),
+        channels: str | Sequence[str] = ("forward",),
         direction: str = "vertical",
         path: str | Path | None = None,
         figsize: tuple[float, float] | None = None,
@@ -63,17 +62,43 @@ class Layers(LayerTable):
 
         return stacked(self, channels, direction, path, figsize)
 
-    def to_html(self, inclusive: bool = False, title: str = "Layers") -> str:
+    # With a path, each of these also writes the file.
+
+    def to_csv(self, path: FilePath | None = None, *, inclusive: bool = False) -> str:
+        """See :func:`sweeprof.report.layers.tables.to_csv`."""
+        return written(tables.to_csv(self, inclusive), path)
+
+    def to_html(
+        self,
+        path: FilePath | None = None,
+        *,
+        inclusive: bool = False,
+        columns: str | Sequence[str] | None = None,
+        title: str = "Layers",
+    ) -> str:
         """See :func:`sweeprof.report.layers.html.to_html`."""
-        return html.to_html(self, inclusive=inclusive, title=title)
+        return written(html.to_html(self, columns, inclusive, title), path)
 
-    def to_latex(self, inclusive: bool = False, columns: Sequence[str] | None = None) -> str:
+    def to_latex(
+        self,
+        path: FilePath | None = None,
+        *,
+        inclusive: bool = False,
+        columns: str | Sequence[str] | None = None,
+        standalone: bool = False,
+    ) -> str:
         """See :func:`sweeprof.report.layers.tables.to_latex`."""
-        return tables.to_latex(self, columns, inclusive)
+        return written(tables.to_latex(self, columns, inclusive, standalone), path)
 
-    def to_markdown(self, inclusive: bool = False, columns: Sequence[str] | None = None) -> str:
+    def to_markdown(
+        self, path: FilePath | None = None, *, inclusive: bool = False, columns: str | Sequence[str] | None = None
+    ) -> str:
         """See :func:`sweeprof.report.layers.tables.to_markdown`."""
-        return tables.to_markdown(self, columns, inclusive)
+        return written(tables.to_markdown(self, columns, inclusive), path)
+
+    def to_parquet(self, path: FilePath | None = None, *, inclusive: bool = False) -> bytes:
+        """See :func:`sweeprof.report.layers.tables.to_parquet`."""
+        return written(tables.to_parquet(self, inclusive), path)
 
     def namespace_tree(self, pool: Mapping[str, object] | None = None) -> str:
         """A nested dictionary as text, by default :meth:`timepool`; see

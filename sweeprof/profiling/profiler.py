@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import sys
 import warnings
@@ -41,6 +42,7 @@ from sweeprof.profiling.mappings import ComputedMetrics, KnownMetrics
 from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
 from sweeprof.results.environment import host_columns
+from sweeprof.results.frames import with_host
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes, Mode
 from sweeprof.results.layers import LayerTable
@@ -50,6 +52,7 @@ from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Json, PassName, Stored
 from sweeprof.results.validation import validated
 from sweeprof.results.verdicts import Differences, differences
+from sweeprof.text import listed
 
 if TYPE_CHECKING:
     import pandas
@@ -91,10 +94,11 @@ class Profiler(Displayed):
         optimizer: str | Callable[..., object] = "sgd",
         loss: str | Callable[..., object] = "mean",
         generation: GenerationConfig | None = None,
-        functions: Sequence[str] = (),
+        functions: str | Sequence[str] = (),
         unit: str | None = None,
         units: float | Callable[[Any], float] | None = None,
         quality: Mapping[str, object] | None = None,
+        name: str | None = None,
         progress: bool | None = None,
         verbose: bool = False,
     ) -> None:
@@ -125,6 +129,7 @@ class Profiler(Displayed):
             units: in a batch, a number or a function that returns it from the inputs; None: tokens by the attention mask.
             quality: further metrics ``quality/NAME`` of the split ``test``: an object of torchmetrics or another one with
                 ``update`` and ``compute``, a function of all outputs and targets, or a mapping as in a config's ``quality.NAME``.
+            name: of the model, for what is printed, such as ``"original"``; a comparison shows the names of both sides.
             progress: show the running pass and a bar in a line on stderr or in a notebook; None: only on a terminal and in a
                 notebook.
             verbose: print each pass with its duration, and warnings about results, on stderr; see also
@@ -155,7 +160,7 @@ class Profiler(Displayed):
             mode=mode,
             training_config=TrainingConfig(optimizer, loss),
             generation_config=generation or GenerationConfig(),
-            functions=(functions,) if isinstance(functions, str) else tuple(functions),
+            functions=tuple(listed(functions)),
             model=model,
             arguments=None if inputs is None else Inputs.of(inputs, dtype),
             forward=forward,
@@ -167,10 +172,17 @@ class Profiler(Displayed):
         session.check()
         if quality:
             session.output_scores = partial(scores_of, quality, session.device_name(), data)
-        self._set_up(session, Progress(progress, verbose), quality)
+        self._set_up(session, Progress(progress, verbose), quality, name)
 
-    def _set_up(self, session: Session, progress: Progress, quality: Mapping[str, object] | None = None) -> None:
+    def _set_up(
+        self,
+        session: Session,
+        progress: Progress,
+        quality: Mapping[str, object] | None = None,
+        name: str | None = None,
+    ) -> None:
         self.session = session
+        self.name = name
         self._progress = progress
         self._quality = quality or {}
         self._registered: dict[str, Metric] = {f"quality/{name}": score_metric(name) for name in self._quality}
@@ -245,6 +257,7 @@ class Profiler(Displayed):
             backend=type(session.backend).__name__,
             device=session.device_name(),
             host=host_columns({**session.settings.requested, **session.settings.in_effect}),
+            name=self.name,
         )
 
     @property
@@ -279,6 +292,8 @@ class Profiler(Displayed):
         """Run a pass and return its result; see :meth:`sweeprof.passes.session.Session.run`."""
         with self._progress.running(pass_name):
             result = self.session.run(pass_name)
+        if hasattr(result, "host"):  # a column of frames, which records have in their environment
+            result = dataclasses.replace(cast("Any", result), host=self._setup().host)
         for warning in getattr(result, "warnings", ()):
             text = f"{pass_name}: {warning.code}: {warning.text}; {warning.advice}"
             self._progress.log(logging.WARNING, text)
@@ -333,7 +348,8 @@ class Profiler(Displayed):
         """Return several metrics, which ``print`` shows as a table.
 
         Args:
-            metrics: a metric set by name (``static``, ``full``), names, or None for every metric that is registered or built in.
+            metrics: a metric set by name (``static``, ``full``), a metric or several by name, or None for every metric that is
+                registered or built in.
             options: by metric name.
 
         Raises:
@@ -373,11 +389,16 @@ class Profiler(Displayed):
         return self._computed_of(selected)
 
     def clone(
-        self, *, model: object = None, data: Iterable[object] | Data | None = None, inputs: object = None
+        self,
+        *,
+        model: object = None,
+        data: Iterable[object] | Data | None = None,
+        inputs: object = None,
+        name: str | None = None,
     ) -> Profiler:
         """Return a profiler with the same registered metrics and settings, for another model or other data.
 
-        Computed values are kept only if neither changes.
+        Computed values are kept only if neither changes. The clone has the ``name`` that is given here, or none.
         """
         session = self.session
         if not isinstance(session, LiveSession):
@@ -400,6 +421,7 @@ class Profiler(Displayed):
             unit=session.unit,
             units=session.units,
             quality=self._quality,
+            name=name,
             progress=self._progress.is_shown,
             verbose=self._progress.is_verbose,
         )
@@ -417,7 +439,8 @@ class Profiler(Displayed):
 
         session = self.session
         model = session.caller_model()
-        name = "a model that is built for each pass" if model is None else type(model).__name__
+        kind = "a model that is built for each pass" if model is None else type(model).__name__
+        name = kind if self.name is None else f"{self.name} ({kind})"
         runs = [pass_name for pass_name, result in self._results.items() if not isinstance(result, Missing)]
         lines = [f"Passes that have run: {', '.join(runs)}."] if runs else []
         lines += [f"Registered metrics: {', '.join(self._registered)}."] if self._registered else []
@@ -438,7 +461,13 @@ class Profiler(Displayed):
             return [(name, {}) for name in self.metrics]
         if not isinstance(metrics, Iterable):
             raise UserError([Problem("metrics", metrics, "is not the name of a metric set, or a list of metrics.")])
-        entries = metric_set(metrics, self.session.mode) if isinstance(metrics, str) else metrics
+        entries: Sequence[Entry]
+        if not isinstance(metrics, str):
+            entries = metrics
+        elif metrics in self.metrics:
+            entries = [metrics]
+        else:
+            entries = metric_set(metrics, self.session.mode)
         names: list[tuple[str, Options]] = []
         for entry in entries:
             if isinstance(entry, str) and entry in self.metrics:
@@ -606,6 +635,8 @@ class Setup(Stored):
     device: str
     host: Mapping[str, str | int] = field(default_factory=dict)
     """Columns of :meth:`Profile.to_frame`."""
+    name: str | None = None
+    """The name that the user gave to the profiler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -688,13 +719,12 @@ class Profile(Displayed, Mapping[str, Measurement]):
         from sweeprof.report.display.views import counted, definition_lines, measurements_table
 
         notes = definition_lines(self, self.definitions) if self._has_notes else []
-        return View(f"{self.setup.model}: {counted(len(self), 'metric')}", (measurements_table(self), *notes))
+        model = self.setup.model if self.setup.name is None else f"{self.setup.name} ({self.setup.model})"
+        return View(f"{model}: {counted(len(self), 'metric')}", (measurements_table(self), *notes))
 
-    def to_html(self) -> str:
-        """Return the table as an HTML fragment."""
-        return self._repr_html_()
-
-    def shown(self, order: Sequence[str] = (), exclude: Sequence[str] = (), *, notes: bool = False) -> Profile:
+    def shown(
+        self, order: str | Sequence[str] = (), exclude: str | Sequence[str] = (), *, notes: bool = False
+    ) -> Profile:
         """Return the profile to be printed or shown as HTML.
 
         Args:
@@ -725,8 +755,7 @@ class Profile(Displayed, Mapping[str, Measurement]):
         columns = ("name", "value", "unit", "estimator", "reason")
         lines = [{column: getattr(m, column) for column in columns} for m in self.measurements.values()]
         # Counts stay whole, what is missing stays None.
-        frame = pandas.DataFrame(lines, columns=columns, dtype=object)
-        return frame.assign(**self.setup.host) if host else frame
+        return with_host(pandas.DataFrame(lines, columns=columns, dtype=object), self.setup.host, host)
 
     def to_dict(self) -> Json:
         """Return plain JSON data: measurements, definitions, the setup, and the layers if these have been counted.
@@ -770,9 +799,10 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     loss: str | Callable[..., object] = "mean",
     generation: GenerationConfig | None = None,
     protocol: Protocol | None = None,
-    functions: Sequence[str] = (),
+    functions: str | Sequence[str] = (),
     unit: str | None = None,
     units: float | Callable[[Any], float] | None = None,
+    name: str | None = None,
     progress: bool | None = None,
     verbose: bool = False,
 ) -> Profile:
@@ -802,6 +832,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         functions: dotted names of the functions whose source lines are profiled; none: the model's own forward.
         unit: of the work of a step, a noun in the plural such as ``tokens``; None: samples.
         units: in a batch, a number or a function that returns it from the inputs; None: tokens by the attention mask.
+        name: of the model, for what is printed, such as ``"original"``; a comparison shows the names of both sides.
         progress: show the running pass and a bar in a line on stderr or in a notebook; None: only on a terminal and in a notebook.
         verbose: print each pass with its duration, and warnings about results, on stderr; see also :func:`sweeprof.set_logger`.
 
@@ -836,6 +867,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
         functions=functions,
         unit=unit,
         units=units,
+        name=name,
         progress=progress,
         verbose=verbose,
     )
@@ -849,7 +881,7 @@ def compare(
 
     A metric that only one of them has computed is computed by the other, too, with the same options; where both have computed it
     with different options, the candidate computes it with those of the baseline. A metric that only one of them can have keeps its
-    row, with a reason.
+    row, with a reason. The names that profilers were given are the titles of the columns.
 
     Example:
         >>> print(sweeprof.compare(baseline=profiler, candidate=profiler.clone(model=student)))
@@ -857,7 +889,8 @@ def compare(
     first, second = _Side.of(baseline), _Side.of(candidate)
     second.complete(first, are_options_replaced=True)
     first.complete(second)
-    return differences(first.measurements, second.measurements, {**second.definitions, **first.definitions})
+    definitions = {**second.definitions, **first.definitions}
+    return differences(first.measurements, second.measurements, definitions, (first.name, second.name))
 
 
 @dataclass(slots=True)
@@ -870,15 +903,17 @@ class _Side:
     definitions: Mapping[str, str] = field(default_factory=dict)
     profiler: Profiler | None = None
     """Computes further metrics; None: nothing does."""
+    name: str | None = None
+    """The name that the user gave to the profiler."""
 
     @classmethod
     def of(cls, side: Mapping[str, Measurement] | Profiler) -> _Side:
         """Return the side of what a caller compares."""
         if isinstance(side, Profile):
-            return cls(dict(side), side.options, side.definitions, side._profiler)
+            return cls(dict(side), side.options, side.definitions, side._profiler, side.setup.name)
         if isinstance(side, Profiler):
             definitions = {name: metric.info.definition for name, metric in side.metrics.items()}
-            return cls(dict(side.status), dict(side._newest_options), definitions, side)
+            return cls(dict(side.status), dict(side._newest_options), definitions, side, side.name)
         return cls(dict(side))
 
     def complete(self, other: _Side, *, are_options_replaced: bool = False) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.backends import Analyzes, Borrows, Watches, lacking
+from sweeprof.backends import Analyzes, Borrows, ReportsSettings, Watches, lacking
 from sweeprof.backends.lookup import backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
@@ -22,6 +22,8 @@ from sweeprof.report.display.view import View
 from sweeprof.report.display.views import counted
 from sweeprof.report.scaled import scaled
 from sweeprof.report.units import scaled as measured
+from sweeprof.results.environment import host_columns
+from sweeprof.results.frames import Host
 from sweeprof.results.iteration import Iteration
 from sweeprof.results.layer_times import LayerTimes
 
@@ -49,10 +51,10 @@ class LoopSession(Displayed):
         self._backend, self._model = backend, model
         self._formulas = Formulas(formulas, DEFAULTS, ModuleSelection.of(include, exclude))
         self._watch = backend.watch(model, self._formulas.selection)
-        self._is_running = False
+        self.is_running = False
 
     def __view__(self) -> View:
-        state = "is watched" if self._is_running else "is not watched now"
+        state = "is watched" if self.is_running else "is not watched now"
         hint = "layers, times and iteration() have what was seen."
         return View(f"LoopSession: {type(self._model).__name__} {state}", (hint,))
 
@@ -67,14 +69,14 @@ class LoopSession(Displayed):
 
     def start(self) -> None:
         """Start or continue; has no effect on a session that runs already."""
-        if not self._is_running:
+        if not self.is_running:
             self._watch.start()
-            self._is_running = True
+            self.is_running = True
 
     def stop(self) -> None:
         """Remove the probes from the model; results are kept."""
-        if self._is_running:
-            self._is_running = False
+        if self.is_running:
+            self.is_running = False
             self._watch.stop()
 
     def reset(self) -> None:
@@ -85,10 +87,12 @@ class LoopSession(Displayed):
     def times(self) -> LayerTimes:
         """Return the times of every layer, one repeat per call of the model; only calls with a backward if there were any.
 
+        Between the forward and the backward of the first step, these are the times of the forward.
+
         Raises:
             Unsupported: the model has not been called.
         """
-        return self._watch.layer_times()
+        return replace(self._watch.layer_times(), host=self._host())
 
     @property
     def layers(self) -> Layers:
@@ -105,7 +109,11 @@ class LoopSession(Displayed):
             raise lacking(self._backend, Analyzes)
         with self._watch.paused(), backend.borrowed(self._model):
             table = backend.analyze(lambda: self._model, inputs, None, self._formulas)
-        return Layers.of(table.with_times(times))
+        return Layers.of(table.with_times(times), times.host)
+
+    def _host(self) -> Host:
+        backend = self._backend
+        return host_columns(backend.settings_in_effect() if isinstance(backend, ReportsSettings) else {})
 
     def iteration(self) -> Iteration:
         """Return the times since :meth:`start`, or since the last call of this method, as one step of the loop."""
@@ -315,12 +323,14 @@ class TrainingProfiler(Displayed):
 
     @property
     def layers(self) -> Layers:
-        """The layers with their counts and times.
+        """The layers with their counts and times; within the step, what has been seen of it so far.
 
         Raises:
             Unsupported: the step has not run yet, or did not call the model.
             Exception: any error of the model's forward.
         """
+        if self._session.is_running:
+            return self._session.layers
         if self._iteration is None:
             raise Unsupported(f"step {self.profile_step} has not been made yet; {self.steps} steps have")
         if self._layers is None:

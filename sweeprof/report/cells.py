@@ -140,14 +140,14 @@ def ratio_number(value: float) -> str:
 
 
 def ratio_text(cell: Cell) -> str:
-    """A ratio to the baseline with its verdict in words, e.g. ``×1.90 [1.85–1.95] worse``, ``×1.90 ~``."""
+    """A ratio to the baseline with its verdict in words, e.g. ``×1.90 [1.85–1.95] worse``, ``×1.90 ~``; ``– worse`` than zero."""
+    mark = {"unclear": UNCLEAR, "not_comparable": UNCLEAR, None: ""}.get(cell.verdict, cell.verdict or "")
     if cell.ratio is None or not math.isfinite(cell.ratio):
-        return MISSING
+        return f"{MISSING} {mark}".rstrip()
     interval = ""
     if cell.ratio_interval:
         low, high = cell.ratio_interval
         interval = f" [{ratio_number(low)}–{ratio_number(high)}]"
-    mark = {"unclear": UNCLEAR, "not_comparable": UNCLEAR, None: ""}.get(cell.verdict, cell.verdict or "")
     return f"×{ratio_number(cell.ratio)}{interval} {mark}".rstrip()
 
 
@@ -157,6 +157,8 @@ def verdict_note(cell: Cell) -> str:
     if cell.verdict_reason == "interval_crosses_threshold":
         needed = f"more than {MOST_ROUNDS}" if cell.rounds_needed is None else f"about {cell.rounds_needed}"
         why += f"; {needed} rounds would settle it"
+    if cell.base == 0 and cell.measurement.value is not None:
+        why = "; ".join(text for text in ("no ratio, because the baseline is zero", why) if text)
     return f"{why} ({cell.used})" if cell.used in ("paired", "calibrated") else why
 
 

@@ -99,6 +99,8 @@ def significant(value: Number, digits: int = 3) -> str:
 
     An integer is exact and is not rounded: 3744 bits are ``3,744``.
     """
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "−∞" if value < 0 else "∞"
     if isinstance(value, int) and abs(value) < MOST_EXACT:
         return f"{value:,}"
     rounded = float(f"{value:.{digits - 1}e}")

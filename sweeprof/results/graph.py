@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from sweeprof.display import Displayed, Rows
+from sweeprof.display import Displayed, FilePath, Rows, written
+from sweeprof.results.frames import Host, with_host
 from sweeprof.results.layers import Shapes
 from sweeprof.results.operators import Operators
 from sweeprof.results.record import Json, Stored
@@ -116,11 +117,15 @@ class ModuleCost:
 class Graph(Stored):
     """The operators of one forward as nodes, in the order in which they ran, and the tensors between them as edges."""
 
+    NOT_STORED = ("host",)
+
     nodes: tuple[GraphNode, ...]
     formulas: tuple[ModuleCost, ...] = ()
     """What modules with a formula of their own cost; the nodes of these calls have no costs."""
     method: str = "shapes"
     """How the forward was traced, as in :class:`sweeprof.LayerTable`."""
+    host: Host = field(default_factory=dict, repr=False, compare=False)
+    """The host on which it was traced, by the columns of :meth:`to_frame`; empty if it is not known."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", Rows(self.nodes))
@@ -168,7 +173,7 @@ class Graph(Stored):
             calls, seconds = traced.get(_time_key(node), (0.0, 0.0))
             count = expected[_time_key(node)]
             if node.kind != "operator":
-                nodes.append(replace(node, seconds_reason="it is not an operator"))
+                nodes.append(node)
             elif calls == count:
                 nodes.append(replace(node, seconds=seconds / count, seconds_reason=None))
             else:
@@ -193,11 +198,15 @@ class Graph(Stored):
             graph.add_edge(self.nodes[edge.source].name, self.nodes[edge.target].name, shapes=shapes, dtypes=dtypes)
         return graph
 
-    def to_frame(self) -> pandas.DataFrame:
-        """Return a row per node, in the columns of :data:`FRAME_COLUMNS`; bytes, counts and seconds in base units."""
+    def to_frame(self, host: bool = False) -> pandas.DataFrame:
+        """Return a row per node, in the columns of :data:`FRAME_COLUMNS`; bytes, counts and seconds in base units.
+
+        Args:
+            host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
+        """
         import pandas
 
-        return pandas.DataFrame(self._lines(), columns=FRAME_COLUMNS, dtype=object)
+        return with_host(pandas.DataFrame(self._lines(), columns=FRAME_COLUMNS, dtype=object), self.host, host)
 
     def _lines(self) -> list[Json]:
         consumers: defaultdict[int, list[str]] = defaultdict(list)
@@ -205,6 +214,7 @@ class Graph(Stored):
             consumers[edge.source].append(self.nodes[edge.target].name)
         lines = []
         for position, node in enumerate(self.nodes):
+            untimed = node.seconds_reason if node.kind == "operator" else "it is not an operator"
             sources = dict.fromkeys(tensor.source for tensor in node.arguments if tensor.source is not None)
             lines.append(
                 {
@@ -220,7 +230,7 @@ class Graph(Stored):
                     "out_nodes": consumers[position],
                     "active_nodes": [self.nodes[maker].name for maker in node.active],
                     **{name: getattr(node, name) for name in _FIGURES},
-                    "reason": "; ".join(text for text in (node.reason, node.seconds_reason) if text) or None,
+                    "reason": "; ".join(text for text in (node.reason, untimed) if text) or None,
                 }
             )
         return lines
@@ -229,9 +239,9 @@ class Graph(Stored):
         """Return plain JSON data: nodes and edges; ``source``, ``target`` and ``active`` are positions in the list of nodes."""
         return {**Stored.to_dict(self), "edges": [edge_data(edge) for edge in self.edges]}
 
-    def to_json(self, indent: int | None = None) -> str:
-        """Return :meth:`to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=indent)
+    def to_json(self, path: FilePath | None = None, indent: int | None = None) -> str:
+        """Return :meth:`to_dict` as text; with a ``path`` also write it to a file."""
+        return written(json.dumps(self.to_dict(), indent=indent), path)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Graph:

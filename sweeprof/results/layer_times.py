@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from sweeprof.errors import Problem, UserError
+from sweeprof.results.frames import Host, repeat_frame, repeat_lines, with_host
 from sweeprof.results.record import Json, Stored, Warning
 from sweeprof.results.validation import damaged, validated
 
@@ -152,6 +153,8 @@ class TimingSummary:
 class LayerTimes(Stored):
     """The times of every call of a layer, in the order of the calls, and how accurate they are."""
 
+    NOT_STORED: ClassVar[tuple[str, ...]] = ("host",)
+
     mode: Mode
     calls: tuple[CallTime, ...]
     warmup: int
@@ -163,6 +166,8 @@ class LayerTimes(Stored):
     ``backward`` for a node of the autograd graph."""
     unmet: tuple[str, ...] = ()
     """Conditions of the protocol that its longest time cut short."""
+    host: Host = field(default_factory=dict, repr=False, compare=False)
+    """The host on which they were measured, by the columns of :meth:`to_frame`; empty if it is not known."""
 
     @cached_property
     def seconds(self) -> tuple[Seconds, ...]:
@@ -285,13 +290,13 @@ class LayerTimes(Stored):
             raise UserError([Problem("drop_first", drop_first, allowed)])
         return dataclasses.replace(self, warmup=drop_first)
 
-    def to_frame(self, aggr: bool = True, inclusive: bool = True) -> pandas.DataFrame:
-        """See :func:`sweeprof.results.layer_times.call_frame`."""
-        return call_frame(self, aggr, inclusive)
+    def to_frame(self, aggr: bool = True, inclusive: bool = True, host: bool = False) -> pandas.DataFrame:
+        """See :func:`sweeprof.results.layer_times.call_frame`; ``host``: also columns that describe the host."""
+        return with_host(call_frame(self, aggr, inclusive), self.host, host)
 
-    def total_frame(self, aggr: bool = True) -> pandas.DataFrame:
-        """See :func:`sweeprof.results.layer_times.total_frame`."""
-        return total_frame(self, aggr)
+    def total_frame(self, aggr: bool = True, host: bool = False) -> pandas.DataFrame:
+        """See :func:`sweeprof.results.layer_times.total_frame`; ``host``: also columns that describe the host."""
+        return with_host(total_frame(self, aggr), self.host, host)
 
     @property
     def forward_covered(self) -> float | None:
@@ -351,22 +356,11 @@ class LayerTimes(Stored):
         return times
 
 
-STATISTICS: dict[str, Callable[[Sequence[float]], float | None]] = {
-    "mean": statistics.fmean,
-    "max": max,
-    "min": min,
-    # Of a sample, with n − 1: one repeat has none.
-    "std": lambda values: statistics.stdev(values) if len(values) > 1 else None,
-    "median": statistics.median,
-}
-_NAMES = {"path": str, "type": str, "call": int, "repeats": int, "repeat": int, "warmup": bool}
-
-
 def call_frame(times: LayerTimes, aggr: bool = True, inclusive: bool = True) -> pandas.DataFrame:
     """Seconds of every call of every module, in the order of the calls.
 
     With ``aggr`` one line per call: ``path type call repeats``, then ``forward_mean_s``, ``_max_s``, ``_min_s``, ``_std_s``
-    (n − 1) and ``_median_s`` over the repeats that count, the same of ``backward``, and ``reason``, why there is no backward.
+    (n − 1) and ``_median_s`` over the repeats that count, the same of ``backward``, and ``reason``, why a value is missing.
     Without, one line per call and repeat: ``path type call repeat warmup forward_s backward_s reason``; the repeats for
     warming up are among them, and marked.
 
@@ -383,9 +377,9 @@ def call_frame(times: LayerTimes, aggr: bool = True, inclusive: bool = True) -> 
     lines: list[Json] = []
     for call, ahead, back in zip(times.calls, forward, backward, strict=True):
         named = {"path": call.path, "type": call.type, "call": call.call}
-        reason = None if back else call.reason or "the backward was not measured"
-        lines += _lines(times.warmup, named, {"forward": ahead, "backward": back}, aggr, {"reason": reason})
-    return _frame(lines)
+        reasons = [] if back else [call.reason or "the backward was not measured"]
+        lines += repeat_lines(times.warmup, named, {"forward": ahead, "backward": back}, aggr, reasons)
+    return repeat_frame(lines)
 
 
 def total_frame(times: LayerTimes, aggr: bool = True) -> pandas.DataFrame:
@@ -399,7 +393,7 @@ def total_frame(times: LayerTimes, aggr: bool = True) -> pandas.DataFrame:
     phases = {"forward": times.forward.plain}
     if times.backward:
         phases["backward"] = times.backward.plain
-    return _frame(_lines(times.warmup, {}, phases, aggr, {}))
+    return repeat_frame(repeat_lines(times.warmup, {}, phases, aggr))
 
 
 def _per_repeat(times: LayerTimes, phase: PhaseName, inclusive: bool) -> list[list[float]]:
@@ -410,29 +404,3 @@ def _per_repeat(times: LayerTimes, phase: PhaseName, inclusive: bool) -> list[li
             above = sums[call.parent] or [0.0] * len(sums[index])
             sums[call.parent] = [a + b for a, b in zip(above, sums[index], strict=True)]
     return sums
-
-
-def _lines(warmup: int, named: Json, phases: Mapping[str, Sequence[float]], aggr: bool, after: Json) -> list[Json]:
-    count = len(phases["forward"])
-    lines = []
-    if aggr:
-        line = {**named, "repeats": count - warmup}
-        for name, values in phases.items():
-            for statistic, compute in STATISTICS.items():
-                line[f"{name}_{statistic}_s"] = compute(values[warmup:]) if values else None
-        lines.append({**line, **after})
-    else:
-        for repeat in range(count):
-            seconds = {f"{name}_s": values[repeat] if values else None for name, values in phases.items()}
-            lines.append({**named, "repeat": repeat, "warmup": repeat < warmup, **seconds, **after})
-    return lines
-
-
-def _frame(lines: list[Json]) -> pandas.DataFrame:
-    """A column with unknown values holds objects, so that they stay None and do not turn into NaN."""
-    import pandas
-
-    frame = pandas.DataFrame(lines, dtype=object)
-    known = [name for name in frame.columns if all(line[name] is not None for line in lines)]
-    kinds = {name: _NAMES.get(name, str if name == "reason" else float) for name in known}
-    return frame.astype(kinds)

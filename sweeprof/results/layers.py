@@ -24,7 +24,8 @@ Bytes = int | float
 FRAME_COLUMNS = (
     "path type depth call params trainable macs flops ops input_shapes output_shapes act_bytes "
     "frozen is_trainable pruned params_bytes buffers buffers_bytes dtypes kernel_size stride groups input_dtypes output_dtypes "
-    "forward_s forward_self_s backward_s backward_self_s time_reason params_share macs_share forward_share flops_per_s"
+    "forward_s forward_self_s backward_s backward_self_s time_reason params_share macs_share forward_share flops_per_s "
+    "count_reason"
 ).split()
 FUNCTIONAL = "(functional)"
 """Last part of the path, and type, of a row for what a module does outside its submodules."""
@@ -128,6 +129,8 @@ class LayerRow(Displayed):
     """Likewise."""
     groups: int | None = None
     """Of a convolution; None for other layers."""
+    declared_flops: int | None = None
+    """FLOPs that the module declares by ``compute_module_complexity``; None for others."""
     pruned: int | None = 0
     """Own parameters that a pruning mask sets to zero; they are among ``params``. None where the mask has no values, as on meta."""
 
@@ -463,14 +466,44 @@ def records(table: LayerTable) -> list[Json]:
     params, forward = table.params, total_seconds(table, forward_column(table))
     return [
         {
-            **{name: getattr(row, name) for name in FRAME_COLUMNS if name not in _DERIVED},
+            **{name: getattr(row, name) for name in FRAME_COLUMNS if name not in (*_DERIVED, "count_reason")},
             "params_share": row.params / params if params else None,
             "macs_share": _over(row.macs, macs),
             "forward_share": _over(getattr(row, forward_column(table)), forward),
             "flops_per_s": flops_per_s(table, row),
+            "time_reason": _why_untimed(table, row),
+            "count_reason": _why_uncounted(table, row),
         }
         for row in table.rows
     ]
+
+
+def why_untimed(table: LayerTable, row: LayerRow, column: str) -> str | None:
+    """Return the reason why one of :data:`TIMES` has no value in the row; None if it has one."""
+    if getattr(row, column) is not None:
+        return None
+    if row.time_reason is not None:
+        return row.time_reason
+    return "no times were measured" if table.timing is None else f"the {column.partition('_')[0]} was not measured"
+
+
+def _why_untimed(table: LayerTable, row: LayerRow) -> str | None:
+    """Return the reasons why times of the row are missing; None if it has all."""
+    reasons = dict.fromkeys(why_untimed(table, row, column) for column in TIMES)
+    return "; ".join(reason for reason in reasons if reason is not None) or None
+
+
+def _why_uncounted(table: LayerTable, row: LayerRow) -> str | None:
+    """Return the reasons why counts of the row, or its rate, are missing; None if it has all."""
+    reasons = []
+    missing = [name for name in COUNTS if getattr(row, name) is None]
+    if missing:
+        reasons.append(table.uncounted or f"this backend does not count {', '.join(missing)}")
+    if row.pruned is None:
+        reasons.append("pruned: the mask has no values")
+    if any(is_below(path, row.path) for path in table.excluded):
+        reasons.append("flops_per_s: excluded modules are part of the time")
+    return "; ".join(reasons) or None
 
 
 def frame(table: LayerTable) -> pandas.DataFrame:

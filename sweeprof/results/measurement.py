@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from sweeprof.display import Displayed
-from sweeprof.errors import Problem, UnknownMetric, UserError, choice_problem
+from sweeprof.errors import UnknownMetric, UserError, choice_problem
 from sweeprof.results.record import Failure, Warning
-from sweeprof.text import stored
+from sweeprof.text import listed, stored
 
 Better = Literal["lower", "higher"] | None
 Number = int | float
@@ -81,7 +81,9 @@ class Measurement(Displayed):
         return dict(zip(self.round_numbers or range(len(estimates)), estimates, strict=True))
 
 
-def shown_names(names: Collection[str], order: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[str]:
+def shown_names(
+    names: Collection[str], order: str | Sequence[str] = (), exclude: str | Sequence[str] = ()
+) -> list[str]:
     """Return the names of metrics in the order in which they are shown.
 
     Args:
@@ -93,9 +95,8 @@ def shown_names(names: Collection[str], order: Sequence[str] = (), exclude: Sequ
         UserError: a name or pattern fits no metric.
     """
     problems = []
+    order, exclude = listed(order), listed(exclude)
     for key, patterns in (("order", order), ("exclude", exclude)):
-        if isinstance(patterns, str):
-            raise UserError([Problem(key, patterns, "is not a list of names or patterns.")])
         unknown = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
         problems += [choice_problem(key, pattern, "metric that is shown", names) for pattern in unknown]
     if problems:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import UserError, choice_problem
+from sweeprof.results.frames import Host, with_host
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import Stored
 
@@ -23,6 +24,7 @@ SortKey = Literal["self_s", "total_s", "average_s", "calls", "device_self_s", "d
 FRAME_COLUMNS = (
     "path operator phase calls self_s total_s device_self_s device_total_s flops allocated_bytes input_shapes"
 ).split()
+_NUMBERS = "calls self_s total_s device_self_s device_total_s flops allocated_bytes".split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class OperatorTotal(Displayed):
 class Operators(Stored):
     """The operators of a step, by module and shapes."""
 
-    NOT_STORED = ("files",)
+    NOT_STORED = ("files", "host")
 
     mode: Mode
     rows: tuple[OperatorRow, ...]
@@ -98,6 +100,8 @@ class Operators(Stored):
     """Why no row has FLOPs, where the step could not be counted."""
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files that are stored beside the record, by name: ``trace.json.gz`` opens in Perfetto."""
+    host: Host = field(default_factory=dict, repr=False, compare=False)
+    """The host on which they were traced, by the columns of :meth:`to_frame`; empty if it is not known."""
 
     def top(self, n: int = 10, column: str = "self_s") -> Rows[OperatorRow]:
         """The ``n`` largest rows of a column."""
@@ -134,12 +138,32 @@ class Operators(Stored):
         ]
         return Rows(sorted(totals, key=lambda total: getattr(total, sort_by) or 0.0, reverse=True)[:top])
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One line per row, in the columns of :data:`FRAME_COLUMNS`."""
+    def to_frame(self, host: bool = False) -> pandas.DataFrame:
+        """Return a line per row, in the columns of :data:`FRAME_COLUMNS`, and the ``reason`` why a value is missing.
+
+        Args:
+            host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
+        """
         import pandas
 
-        lines = [{name: getattr(row, name) for name in FRAME_COLUMNS} for row in self.rows]
-        return pandas.DataFrame(lines, columns=FRAME_COLUMNS)
+        lines = [
+            {**{name: getattr(row, name) for name in FRAME_COLUMNS}, "reason": self._missing(row)} for row in self.rows
+        ]
+        # What is missing stays None.
+        frame = pandas.DataFrame(lines, columns=[*FRAME_COLUMNS, "reason"], dtype=object)
+        known = [name for name in _NUMBERS if lines and all(line[name] is not None for line in lines)]
+        return with_host(frame.astype({name: type(lines[0][name]) for name in known}), self.host, host)
+
+    def _missing(self, row: OperatorRow) -> str | None:
+        """Return why figures of a row are missing; None if it has all."""
+        reasons = []
+        if row.flops is None:
+            reasons.append(f"FLOPs: {self.flops_reason or 'the operator that has the formula has them'}")
+        if row.device_self_s is None:
+            reasons.append("device: its time on an accelerator is not known, or there is none")
+        if row.allocated_bytes is None:
+            reasons.append("allocated: not traced")
+        return "; ".join(reasons) or None
 
 
 def _known_sum(values: Sequence[float | None]) -> float | None:

@@ -36,6 +36,24 @@ Json = dict[str, Any]
 """A JSON object, such as a config, of which readers take values by their keys."""
 
 
+def plain_data(value: Any) -> Any:
+    """Return dictionaries, lists and tuples in place of dataclasses and of mappings and sequences of sweeprof's own.
+
+    ``dataclasses.asdict`` would keep their types, which print themselves as tables of what is not in them any more.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        left_out = getattr(value, "NOT_STORED", ())
+        names = [spec.name for spec in dataclasses.fields(value) if spec.name not in left_out]
+        return {name: plain_data(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {key: plain_data(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain_data(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(plain_data(item) for item in value)
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Stored(Displayed):
     """The result of a pass, which a record has as a JSON object of its fields."""
@@ -45,9 +63,7 @@ class Stored(Displayed):
 
     def to_dict(self) -> Json:
         """Return plain JSON data."""
-        data = dataclasses.asdict(self)
-        for name in self.NOT_STORED:
-            del data[name]
+        data: Json = plain_data(self)
         return data
 
     @classmethod

@@ -129,6 +129,8 @@ def compare_cell(
         return Cell(measurement, base=base.value if base else None)
     if measurement.unit != base.unit:  # of a metric that was changed between two sweeps
         return Cell(measurement, None, None, "not_comparable", "different_unit", base=base.value)
+    if not (math.isfinite(measurement.value) and math.isfinite(base.value)):
+        return Cell(measurement, base=base.value)
     ratio = None if base.value == 0 else measurement.value / base.value
     if not measurement.rounds:
         return _without_rounds(measurement, base, ratio, own_threshold, pairing or Pairing())
@@ -289,12 +291,12 @@ class Difference(Displayed):
     difference: Number | None
     """Candidate minus baseline."""
     ratio: float | None
-    """Candidate over baseline; infinite over zero, None where both are zero or either is missing."""
+    """Candidate over baseline; infinite over zero, None where both are zero, or either is missing or not a finite number."""
     improvement: float | None
     """Above 1 if the candidate is better: baseline over candidate if lower is better, the ratio if higher is better."""
     verdict: Verdict | None
     reason: str | None = None
-    """Why a value is missing, or why the verdict is ``unclear``."""
+    """Why a value is missing, why the ratio is infinite or missing, or why the verdict is ``unclear``."""
 
 
 class Differences(Displayed, list[Difference]):
@@ -306,6 +308,7 @@ class Differences(Displayed, list[Difference]):
         baseline: Mapping[str, Measurement] | None = None,
         candidate: Mapping[str, Measurement] | None = None,
         definitions: Mapping[str, str] | None = None,
+        names: tuple[str | None, str | None] = (None, None),
         *,
         has_notes: bool = False,
     ) -> None:
@@ -314,20 +317,21 @@ class Differences(Displayed, list[Difference]):
         """The measurements, by metric name."""
         self.definitions = definitions or {}
         """What the metrics are, by name."""
+        self.names = names
+        """The names that the user gave to the baseline and to the candidate; None for a side without one."""
         self.has_notes = has_notes
         """True if the definitions are printed, too."""
 
-    def shown(self, order: Sequence[str] = (), exclude: Sequence[str] = (), *, notes: bool = False) -> Differences:
+    def shown(
+        self, order: str | Sequence[str] = (), exclude: str | Sequence[str] = (), *, notes: bool = False
+    ) -> Differences:
         """Return the differences to be printed or shown as HTML; see :meth:`sweeprof.Profile.shown`."""
         rows = {one.name: one for one in self}
         names = shown_names(rows, order, exclude)
         baseline = {name: self.baseline[name] for name in names if name in self.baseline}
         candidate = {name: self.candidate[name] for name in names if name in self.candidate}
-        return Differences([rows[name] for name in names], baseline, candidate, self.definitions, has_notes=notes)
-
-    def to_html(self) -> str:
-        """Return the table as an HTML fragment."""
-        return self._repr_html_()
+        chosen = [rows[name] for name in names]
+        return Differences(chosen, baseline, candidate, self.definitions, self.names, has_notes=notes)
 
     @property
     def is_complete(self) -> bool:
@@ -335,11 +339,16 @@ class Differences(Displayed, list[Difference]):
         return all(one.name in self.baseline or one.name in self.candidate for one in self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One line per metric, in the columns of :class:`Difference`."""
+        """One line per metric, in the columns of :class:`Difference`; ``reason`` also says why there is no verdict."""
         import pandas
 
         columns = [spec.name for spec in dataclasses.fields(Difference)]
-        lines = [{column: getattr(one, column) for column in columns} for one in self]
+        lines = []
+        for one in self:
+            line = {column: getattr(one, column) for column in columns}
+            if one.better is None and one.reason is None:
+                line["reason"] = "neither direction is better"
+            lines.append(line)
         return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
 
 
@@ -347,11 +356,11 @@ def differences(
     baseline: Mapping[str, Measurement],
     candidate: Mapping[str, Measurement],
     definitions: Mapping[str, str] | None = None,
+    names: tuple[str | None, str | None] = (None, None),
 ) -> Differences:
     """Every metric of either, in the order of the baseline; one that only one of them has keeps its row, with a reason."""
-    names = [*baseline, *(name for name in candidate if name not in baseline)]
-    found = [_difference(name, baseline.get(name), candidate.get(name)) for name in names]
-    return Differences(found, dict(baseline), dict(candidate), definitions)
+    found = [_difference(name, baseline.get(name), candidate.get(name)) for name in {**baseline, **candidate}]
+    return Differences(found, dict(baseline), dict(candidate), definitions, names)
 
 
 def _difference(name: str, base: Measurement | None, candidate: Measurement | None) -> Difference:
@@ -376,12 +385,26 @@ def _difference(name: str, base: Measurement | None, candidate: Measurement | No
         ratio=ratio,
         improvement=improvement,
         verdict=cell.verdict,
-        reason=REASONS[cell.verdict_reason] if cell.verdict == "unclear" and cell.verdict_reason else None,
+        reason=_why_not_clear(base.value, candidate.value, cell),
     )
 
 
+def _why_not_clear(base: Number, candidate: Number, cell: Cell) -> str | None:
+    """Return why two values have no verdict or no finite ratio; None if they have both."""
+    for side, value in (("baseline", base), ("candidate", candidate)):
+        if not math.isfinite(value):
+            return f"{side}: not a finite number: {value}"
+    if cell.verdict == "unclear" and cell.verdict_reason:
+        return REASONS[cell.verdict_reason]
+    if base == 0:
+        return "both are zero" if candidate == 0 else "the baseline is zero"
+    return None
+
+
 def over(value: Number, by: Number) -> float | None:
-    """Return the ratio of two values; infinite over zero, None for zero over zero."""
+    """Return the ratio of two values; infinite over zero, None for zero over zero or if a value is not finite."""
+    if not (math.isfinite(value) and math.isfinite(by)):
+        return None
     if by:
         return value / by
     return math.copysign(math.inf, value) if value else None

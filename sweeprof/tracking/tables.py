@@ -111,6 +111,8 @@ def layers(text: str) -> ArtifactTable:
     rows = list(csv.DictReader(io.StringIO(text)))
     columns: dict[str, list[Any]] = {"layer": [_layer(row) for row in rows], **_figures(rows, _LAYER)}
     words = [name for name in _WORDS if any(row.get(name) for row in rows)]
+    if len({row.get("time_reason") for row in rows}) == 1 and "time_reason" in words:
+        words.remove("time_reason")  # of a column of times that no row has
     columns |= {name: [_text(row[name]) for row in rows] for name in words}
     return _table(columns, "layers.csv")
 

@@ -39,11 +39,11 @@ from sweeprof.backends.keras.symbolic_trace import (
     live_bytes,
     patching,
 )
-from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas
+from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas, ParamSize
 from sweeprof.counting.gradients import estimated_training, gradient
 from sweeprof.counting.mapping import itemsize
 from sweeprof.counting.operators import INTEGER
-from sweeprof.counting.parameters import Variable, summed
+from sweeprof.counting.parameters import Variable, declared_size, summed
 from sweeprof.counting.rows import layer_row
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -59,7 +59,7 @@ LayersBelow = Mapping[int, list[keras.Layer]]
 
 
 def inventory(
-    root: keras.Layer, below: LayersBelow, sizes: Mapping[int, Mapping[str, float]], read: Sequence[Any] = ()
+    root: keras.Layer, below: LayersBelow, sizes: Mapping[int, ParamSize], read: Sequence[Any] = ()
 ) -> tuple[dict[int, Weights], dict[int, Weights]]:
     """The weights of every layer, by the identity of the layer.
 
@@ -68,7 +68,7 @@ def inventory(
     Args:
         root: whose layers.
         below: the layers below each.
-        sizes: by the identity of a layer, bytes per element by name of variable, where a layer declares them.
+        sizes: by the identity of a layer, bytes per element, where a layer declares them.
         read: the variables that the forward of a root reads that is no Keras layer.
     """
     layers = _reached(root, below)
@@ -96,7 +96,7 @@ def _reached(root: keras.Layer, below: LayersBelow) -> dict[int, keras.Layer]:
     return found
 
 
-def _variables(layer: keras.Layer, sizes: Mapping[str, float], read: Sequence[Any]) -> list[Variable]:
+def _variables(layer: keras.Layer, sizes: ParamSize, read: Sequence[Any]) -> list[Variable]:
     """Parameters, and state that no optimizer sees.
 
     Keras keeps what an optimizer may change in ``_trainable_variables`` whether or not the layer is frozen; its public lists move
@@ -123,9 +123,9 @@ def _of_other(model: object, read: Sequence[Any]) -> list[Variable]:
     ]
 
 
-def _described(variable: keras.Variable, sizes: Mapping[str, float], *, is_buffer: bool) -> Variable:
+def _described(variable: keras.Variable, sizes: ParamSize, *, is_buffer: bool) -> Variable:
     dtype = private.stored_dtype(variable)
-    size = sizes.get(variable.name, itemsize(dtype))
+    size = declared_size(sizes, variable.name, itemsize(dtype), is_buffer)
     return Variable(id(variable), prod(variable.shape), size, dtype, bool(variable.trainable), is_buffer)
 
 

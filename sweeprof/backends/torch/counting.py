@@ -68,8 +68,8 @@ from sweeprof.backends.torch.state import (
     tensors_among,
     unchanged,
 )
-from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs
-from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, summed
+from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs, ParamSize
+from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, declared_size, summed
 from sweeprof.counting.selection import outermost
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -95,7 +95,7 @@ class ModuleWeights:
 
 
 def inventory(
-    modules: Mapping[torch.nn.Module, Sequence[str]], sizes: Mapping[torch.nn.Module, Mapping[str, float]]
+    modules: Mapping[torch.nn.Module, Sequence[str]], sizes: Mapping[torch.nn.Module, ParamSize]
 ) -> ModuleWeights:
     """The weights of every module; a tensor that several hold counts once, with the first of them and in each subtree.
 
@@ -103,7 +103,7 @@ def inventory(
 
     Args:
         modules: a root and everything below it, parents first, each with the paths under which it is held.
-        sizes: bytes per element by parameter name, of modules that declare them.
+        sizes: bytes per element, of modules that declare them.
     """
     trained: dict[int, list[torch.Tensor]] = {}
     for parameter in tensors_among(modules, buffers=False):
@@ -130,7 +130,7 @@ def inventory(
 
 
 def _tensors(
-    module: torch.nn.Module, sizes: Mapping[str, float], trained: Mapping[int, Sequence[torch.Tensor]]
+    module: torch.nn.Module, sizes: ParamSize, trained: Mapping[int, Sequence[torch.Tensor]]
 ) -> list[Variable]:
     """Return the parameters and persistent buffers that a module holds itself, without buffers in the memory of parameters.
 
@@ -181,15 +181,13 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield from ((key, value) for key, value in give().items() if isinstance(value, torch.Tensor))
 
 
-def _described(
-    name: str, tensor: torch.Tensor, sizes: Mapping[str, float], is_buffer: bool, pruned: int | None = 0
-) -> Variable:
+def _described(name: str, tensor: torch.Tensor, sizes: ParamSize, is_buffer: bool, pruned: int | None = 0) -> Variable:
     elements, nbytes = stored_size(tensor)
     dtype = tensor.dtype if is_plain(tensor) else stored_parts(tensor)[0].dtype
     return Variable(
         place_of(tensor),
         elements,
-        sizes.get(name, nbytes / elements if elements else 0),
+        declared_size(sizes, name, nbytes / elements if elements else 0, is_buffer),
         dtype_name(dtype),
         tensor.requires_grad,
         is_buffer,
@@ -339,6 +337,7 @@ def _row(
     row.kernel_size = layer.kernel_size
     row.stride = layer.stride
     row.groups = layer.groups
+    row.declared_flops = message.flops if message.is_declared else None
     row.pruned = own.pruned
     return row
 

@@ -390,6 +390,8 @@ class _StepState:
     backwards: list[_Interval] = field(default_factory=list)
     is_followed: bool = False
     """True if there may be a backward."""
+    is_reported: bool = False
+    """True if an iteration has ended between its forward and its backward, and has its forward."""
 
     @property
     def awaits_backward(self) -> bool:
@@ -475,7 +477,9 @@ class TorchTrainingHooks:
             del self._probes.events[events:]
 
     def layer_times(self) -> LayerTimes:
-        """Return the layer times so far, without a step that still awaits its backward; if any step had one, only of such steps.
+        """Return the layer times so far; if any step had a backward, only of such steps.
+
+        The forward of a step that still awaits its backward counts where no step has had one.
 
         Raises:
             Unsupported: the model has not been called.
@@ -483,7 +487,7 @@ class TorchTrainingHooks:
         if not self._seen.awaits_backward:
             self._finish()
         trained = [read for read in self._steps if read.backward is not None]
-        steps = trained or list(self._steps)
+        steps = trained or [*self._steps, *self._read_seen()]
         if not steps:
             raise Unsupported("the model has not been called while it was watched")
         return LayerTimes(
@@ -498,7 +502,11 @@ class TorchTrainingHooks:
     def iteration(self) -> Iteration:
         """Everything since :meth:`start` or the last :meth:`iteration`, as one step of the loop."""
         end, between = self._clock.mark(), self._clock.between
-        self._finish()
+        if not self._seen.awaits_backward:
+            self._finish()
+        elif not self._seen.is_reported:
+            self._new.extend(self._read_seen())
+            self._seen.is_reported = True
         own = sum(between(*marks) for marks in self._own_work)
         trained = [read for read in self._new if read.backward is not None]
         reads = trained or self._new
@@ -532,7 +540,8 @@ class TorchTrainingHooks:
         return step
 
     def _before_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._seen.awaits_backward or len(self._seen.calls) >= MOST_CALLS:
+        seen = self._seen
+        if not seen.awaits_backward or seen.is_reported or len(seen.calls) >= MOST_CALLS:
             self._finish()
         self._probes.is_in_backward = False
         if self.inputs is None:
@@ -581,16 +590,26 @@ class TorchTrainingHooks:
 
     def _finish(self) -> None:
         """Read the step that has been going on, which is over."""
-        seen, self._seen = self._seen, _StepState()
+        reads = self._read_seen()
+        if not self._seen.is_reported:
+            self._new.extend(reads)
+        self._seen = _StepState()
         self._probes.forget()
+        self._steps.extend(reads)
+
+    def _read_seen(self) -> list[_Read]:
+        """Read the step that is going on, as far as it has come."""
+        seen = self._seen
         backwards = [backward for backward in seen.backwards if backward.end is not None]
+        reads = []
         # Calls that nobody differentiates have nothing to do with each other.
         for calls in [seen.calls] if backwards else [[call] for call in seen.calls]:
             step, forward_s, backward_s = self._probes.read(calls, backwards)
             batch_size = _sum(call.batch_size for call in calls)
-            read = _Read(without_probes(step, self._cost), forward_s, backward_s if backwards else None, batch_size)
-            self._steps.append(read)
-            self._new.append(read)
+            reads.append(
+                _Read(without_probes(step, self._cost), forward_s, backward_s if backwards else None, batch_size)
+            )
+        return reads
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:

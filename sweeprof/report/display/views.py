@@ -6,6 +6,7 @@ Objects of packages above this one, such as a Profiler, have a method that retur
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,6 +91,8 @@ def _(rows: Rows) -> View:  # type: ignore[type-arg]
     if not rows:
         return View("no rows")
     first = rows[0]
+    if not dataclasses.is_dataclass(first):  # dataclasses.asdict makes rows of dictionaries
+        return View(tuple.__repr__(rows))
     if isinstance(first, TensorRow):
         return _tensors(rows)
     if isinstance(first, OperatorTotal):
@@ -135,6 +138,8 @@ def _with_unit(measurement: Measurement) -> str:
 
 @view_of.register
 def _(measurements: Measurements) -> View:
+    if not all(isinstance(one, Measurement) for one in measurements.values()):  # made by dataclasses.asdict
+        return View(dict.__repr__(measurements))
     return View(counted(len(measurements), "metric"), (measurements_table(measurements),))
 
 
@@ -155,7 +160,7 @@ def measurements_table(measurements: Mapping[str, Measurement]) -> ViewTable:
 
 @view_of.register
 def _(difference: Difference) -> View:
-    return View("", (_differences_table([difference]),))
+    return View("", (_differences_table([difference], (_BASELINE, _CANDIDATE)),))
 
 
 @view_of.register
@@ -166,7 +171,11 @@ def _(found: Differences) -> View:
     sentence = told.finding if found.is_complete else ""
     parts: list[str | ViewTable] = [told.certainty] if sentence and told.certainty else []
     notes = definition_lines([one.name for one in found], found.definitions) if found.has_notes else []
-    return View(sentence, (*parts, _differences_table(found), *notes))
+    titles = [
+        role if name is None else f"{name} ({role})"
+        for name, role in zip(found.names, (_BASELINE, _CANDIDATE), strict=True)
+    ]
+    return View(sentence, (*parts, _differences_table(found, titles), *notes))
 
 
 def definition_lines(names: Iterable[str], definitions: Mapping[str, str]) -> list[str]:
@@ -176,7 +185,11 @@ def definition_lines(names: Iterable[str], definitions: Mapping[str, str]) -> li
 
 def comparison_of(found: Differences) -> Comparison:
     """Return the comparison of the two sides, as of a sweep with two combinations."""
-    sides = {_BASELINE: found.baseline, _CANDIDATE: found.candidate}
+    first, second = found.names
+    names = (first or _BASELINE, second or _CANDIDATE)
+    if names[0] == names[1]:
+        names = (_BASELINE, _CANDIDATE)
+    sides = dict(zip(names, (found.baseline, found.candidate), strict=True))
     infos = {}
     for difference in found:
         infos[difference.name] = MetricInfo(difference.name, difference.unit, difference.better, "")
@@ -184,7 +197,7 @@ def comparison_of(found: Differences) -> Comparison:
         side: {name: measured.get(name, _absent(side, info)) for name, info in infos.items()}
         for side, measured in sides.items()
     }
-    rows = [Row(side, {MODEL_AXIS: side}, "ok", None, {}, _BASELINE) for side in sides]
+    rows = [Row(side, {MODEL_AXIS: side}, "ok", None, {}, names[0]) for side in sides]
     return Comparison(
         sweep_id="",
         name="",
@@ -192,7 +205,7 @@ def comparison_of(found: Differences) -> Comparison:
         command="",
         axes=(MODEL_AXIS,),
         metrics=tuple(infos.values()),
-        baseline={MODEL_AXIS: _BASELINE},
+        baseline={MODEL_AXIS: names[0]},
         rows=compare_rows(rows, measurements, None),
     )
 
@@ -201,21 +214,21 @@ def _absent(side: str, info: MetricInfo) -> Measurement:
     return Measurement(info.name, info.unit, info.better, None, f"the {side} has no such metric")
 
 
-def _differences_table(found: Sequence[Difference]) -> ViewTable:
+def _differences_table(found: Sequence[Difference], titles: Sequence[str]) -> ViewTable:
     rows = []
     for one in found:
         unit = text_unit(one.name, one.unit)
-        sides = [
-            MISSING if value is None else ViewCell(scaled(value, unit), value)
-            for value in (one.baseline, one.candidate)
-        ]
+        sides: Cells = []
+        for value in (one.baseline, one.candidate):
+            if value is None or not math.isfinite(value):
+                sides.append(MISSING)
+            else:
+                sides.append(ViewCell(scaled(value, unit), value))
         ratio = ViewCell(MISSING if one.ratio is None else f"×{ratio_number(one.ratio)}", one.ratio)
         verdict = ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED)
         better = f"{one.better} is better" if one.better else ""
-        note = one.reason or ("both are zero" if one.baseline == 0 == one.candidate else "")
-        rows.append([ViewCell(one.name, note=better), *sides, ratio, verdict, note])
-    names = ["metric", _BASELINE, _CANDIDATE, "ratio", "verdict", "note"]
-    return table(names, rows, [_BASELINE, _CANDIDATE, "ratio"])
+        rows.append([ViewCell(one.name, note=better), *sides, ratio, verdict, one.reason or ""])
+    return table(["metric", *titles, "ratio", "verdict", "note"], rows, [*titles, "ratio"])
 
 
 # Comparisons of a sweep

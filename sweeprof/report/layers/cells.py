@@ -18,8 +18,10 @@ from sweeprof.results.layers import (
     forward_column,
     total_flops_per_s,
     total_seconds,
+    why_untimed,
 )
 from sweeprof.results.measurement import Number
+from sweeprof.text import listed
 
 FIGURES: dict[str, tuple[str, str]] = {
     "params": ("params", "params"),
@@ -91,14 +93,14 @@ def known(columns: Iterable[str]) -> list[str]:
 
 
 def selected_columns(
-    columns: Iterable[str] | None, usual: Iterable[str], table: LayerTable, times: Iterable[str] = SHOWN_TIMES
+    columns: str | Iterable[str] | None, usual: Iterable[str], table: LayerTable, times: Iterable[str] = SHOWN_TIMES
 ) -> list[str]:
     """The columns, or, where None are given, the usual ones and those of ``times`` of which the table has any value.
 
     Raises:
         UserError: one of them does not exist.
     """
-    return known(columns) if columns is not None else [*usual, *timed(table, times)]
+    return known(listed(columns)) if columns is not None else [*usual, *timed(table, times)]
 
 
 def timed(table: LayerTable, columns: Iterable[str] = SHOWN_TIMES) -> list[str]:
@@ -125,11 +127,8 @@ def time_column(column: str) -> str | None:
 def why_missing(table: LayerTable, row: LayerRow, column: str) -> str | None:
     """Return the reason why a column of times has no value in the row; None if it has one, or is not a time."""
     read = time_column(column)
-    if read is None or getattr(row, read) is not None:
-        return None
-    if row.time_reason is not None:
-        return one_line(row.time_reason)
-    return "no times were measured" if table.timing is None else f"the {read.partition('_')[0]} was not measured"
+    reason = None if read is None else why_untimed(table, row, read)
+    return None if reason is None else one_line(reason)
 
 
 def figure(column: str) -> str:

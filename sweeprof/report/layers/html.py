@@ -25,7 +25,7 @@ TIMES = "forward_s forward_self_s forward_share flops_per_s backward_s backward_
 
 
 def to_html(
-    table: LayerTable, columns: Sequence[str] | None = None, inclusive: bool = False, title: str = "Layers"
+    table: LayerTable, columns: str | Sequence[str] | None = None, inclusive: bool = False, title: str = "Layers"
 ) -> str:
     """The module tree as a page: a click on a header sorts, one on a row's arrow collapses what is within.
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeprof.display import Displayed
-from sweeprof.report.cells import one_line, ratio_number
+from sweeprof.report.cells import MISSING, one_line, ratio_number
 from sweeprof.report.display.view import View, ViewCell, table
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number
+from sweeprof.text import listed
 
 COLUMNS = ("params", "macs", "flops", "act_bytes")
 
@@ -74,12 +75,19 @@ class SideRows(Displayed, list[SideRow]):
             for column in differing:
                 pair = row.figures[column]
                 found += [ViewCell(cells.text_of(value, column), value, absent) for value in (pair.left, pair.right)]
-                ratio = None if pair.ratio == 1 else pair.ratio
-                found.append(ViewCell("" if ratio is None else f"×{ratio_number(ratio)}", ratio))
+                found.append(_ratio_cell(pair))
             rows.append(found)
         count = sum(any(_differs(row, name) for name in differing) for row in self)
         lines = [f"Equal in every layer: {', '.join(equal)}."] if equal else []
         return View(f"{count} of {len(self)} layers differ", (table(headings, rows, headings[1:]), *lines))
+
+
+def _ratio_cell(pair: FigurePair) -> ViewCell:
+    if pair.left == pair.right or pair.left is None or pair.right is None:
+        return ViewCell("")
+    if pair.ratio is None:
+        return ViewCell(MISSING, note="no ratio, because the first value is zero")
+    return ViewCell(f"×{ratio_number(pair.ratio)}", pair.ratio)
 
 
 def _differs(row: SideRow, column: str) -> bool:
@@ -90,7 +98,7 @@ def side_by_side(
     left: LayerTable,
     right: LayerTable,
     names: tuple[str, str] = ("left", "right"),
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
 ) -> SideRows:
     """Every row of either table, matched by path and call, in the order of the left one.
 
@@ -102,7 +110,7 @@ def side_by_side(
         UserError: a column does not exist or is no figure.
     """
     either = [*COLUMNS, *cells.timed(left, TIMES), *cells.timed(right, TIMES)]
-    chosen = [cells.figure(column) for column in (dict.fromkeys(either) if columns is None else columns)]
+    chosen = [cells.figure(column) for column in (dict.fromkeys(either) if columns is None else listed(columns))]
     lefts = {(row.path, row.call): row for row in left.rows}
     rights = {(row.path, row.call): row for row in right.rows}
     of_left, of_right = Figures(left), Figures(right)

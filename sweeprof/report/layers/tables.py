@@ -57,7 +57,7 @@ def _plain(value: object) -> Any:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value, default=dict)
 
 
-def to_markdown(table: LayerTable, columns: Sequence[str] | None = None, inclusive: bool = False) -> str:
+def to_markdown(table: LayerTable, columns: str | Sequence[str] | None = None, inclusive: bool = False) -> str:
     """One line per row, then the totals, and below the table what is to be known of the times where it has any.
 
     Path and type come first; ``columns`` are those of the tree.
@@ -113,7 +113,7 @@ TIMES = ("forward_s", "forward_share", "backward_s")
 
 def to_latex(
     table: LayerTable,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     inclusive: bool = False,
     standalone: bool = False,
 ) -> str:

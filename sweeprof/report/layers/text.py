@@ -18,6 +18,7 @@ from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.layers.notes import remarks_on, timing_lines
 from sweeprof.report.scaled import scaled
 from sweeprof.results.layers import FUNCTIONAL, LayerTable
+from sweeprof.text import listed
 
 STYLES = ("table", "repr")
 ROWS = ("type", "name", "path", "depth", "call", "arguments")
@@ -28,10 +29,10 @@ _GAP = "  "
 def tree(
     table: LayerTable,
     depth: int | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     unit: str | None = None,
     style: str = "table",
-    rows: Sequence[str] = ("type", "name"),
+    rows: str | Sequence[str] = ("type", "name"),
 ) -> str:
     """One line per call of a module with the figures of it and of all within it.
 
@@ -52,6 +53,7 @@ def tree(
     """
     if style not in STYLES:
         raise UserError([choice_problem("style", style, "style of a tree", STYLES)])
+    rows = listed(rows)
     if unknown := [name for name in rows if name not in ROWS]:
         raise UserError([choice_problem("rows", name, "row annotation", ROWS) for name in unknown])
     table, reason = cells.with_figures(table)

@@ -12,6 +12,7 @@ from sweeprof.report.cells import shortened
 from sweeprof.report.figure import BarDirection, Block, Blocks, ink_on
 from sweeprof.report.pictures.layers import CHANNELS, Channel, time_by_depth
 from sweeprof.results.layers import LayerTable
+from sweeprof.text import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +25,7 @@ DPI = 150
 
 def stacked(
     table: LayerTable,
-    channels: Sequence[str] = ("forward",),
+    channels: str | Sequence[str] = ("forward",),
     direction: str = "vertical",
     path: Path | str | None = None,
     figsize: tuple[float, float] | None = None,
@@ -41,13 +42,14 @@ def stacked(
     Raises:
         UserError: a channel or direction does not exist, or the table has no times of the channels.
     """
+    channels = listed(channels)
     problems = [choice_problem("channels", name, "channel", CHANNELS) for name in channels if name not in CHANNELS]
     if direction not in DIRECTIONS:
         problems.append(choice_problem("direction", direction, "direction", DIRECTIONS))
     chosen = cast("tuple[Channel, ...]", tuple(dict.fromkeys(channels)))
     picture = None if problems else time_by_depth(table, chosen, cast("BarDirection", direction))
     if not problems and picture is None:
-        problems.append(Problem("channels", list(channels), "were not measured: no row of the table has such a time."))
+        problems.append(Problem("channels", channels, "were not measured: no row of the table has such a time."))
     if picture is None:
         raise UserError(problems)
     figure, axes = draw_blocks(picture, figsize)

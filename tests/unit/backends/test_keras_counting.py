@@ -447,6 +447,17 @@ def test_a_layer_declares_its_own_complexity() -> None:
     assert (row.output_bytes, row.act_bytes) == (12, 12)
 
 
+class OneSize(keras.layers.Dense):  # type: ignore[misc]
+    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
+        return {"flops": 7, "param_size": 0.25}
+
+
+def test_a_layer_declares_one_size_for_all_its_parameters() -> None:
+    table = counted(keras.Sequential([keras.Input((4,)), OneSize(8, name="q"), layers.Dense(2)]), spec(3, 4))
+    assert rows(table)["q", 0].params_bytes == 40 / 4
+    assert rows(table)["q", 0].flops == 7
+
+
 def test_a_formula_that_fails_is_its_authors() -> None:
     def formula(layer: Any, inputs: Any, outputs: Any) -> Cost:
         raise KeyError("mine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import networkx
@@ -235,9 +236,10 @@ def test_a_forward_that_needs_values() -> None:
         _ = profiler.graph
 
 
-def test_as_json_frame_and_networkx() -> None:
+def test_as_json_frame_and_networkx(tmp_path: Path) -> None:
     graph = profile_of(Residual()).graph
-    data = json.loads(graph.to_json())
+    data = json.loads(graph.to_json(tmp_path / "graph.json", indent=1))
+    assert json.loads((tmp_path / "graph.json").read_text(encoding="utf-8")) == data
     assert Graph.from_dict(data) == graph
     assert [(edge["source"], edge["target"]) for edge in data["edges"]] == [(e.source, e.target) for e in graph.edges]
     frame = graph.to_frame()

@@ -169,6 +169,68 @@ def test_start_stop_and_reset() -> None:
     assert rows["first"].input_shapes == ((6, 8),)
 
 
+def test_a_running_session_is_read_between_forward_and_backward() -> None:
+    model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.Linear(2, 3))
+    session = sweeprof.session(model)
+    session.start()
+    loss = model(torch.ones(5, 4)).sum()
+    layers, times = session.layers, session.times
+    assert (layers.macs, layers.params) == (5 * 4 * 2 + 5 * 2 * 3, 10 + 4 + 9)
+    assert layers.flops
+    assert times.repeats == 1
+    assert times.backward is None
+    assert layers.timings()["0"]["forward"]
+    assert set(layers.to_frame(host=True)["time_reason"]) == {"the backward was not measured"}
+    assert set(times.to_frame(aggr=False, host=True)["repeat"]) == {0}
+    for text in (layers.tree(), layers.summary(), layers.layerwise_summary(), layers.namespace_tree(), str(times)):
+        assert text
+    loss.backward()
+    assert session.times.repeats == 1
+    assert session.times.backward is not None
+    assert session.layers.timings()["0"]["backward"]
+    pending = model(torch.ones(5, 4)).sum()
+    assert session.times.repeats == 1, "a forward without its backward is no training step"
+    pending.backward()
+    session.stop()
+    assert session.times.repeats == 2
+
+
+def test_an_iteration_may_end_between_forward_and_backward() -> None:
+    model = nn.Linear(4, 2)
+    with sweeprof.session(model) as session:
+        loss = model(torch.ones(3, 4)).sum()
+        first = session.iteration()
+        assert (first.batch_size, first.backward_s) == (3, None)
+        assert first.forward_s
+        loss.backward()
+        assert session.layers.timings()["__root__"]["backward"]
+        assert session.iteration().forward_s is None, "which the one before has"
+        model(torch.ones(3, 4))
+        assert session.iteration().batch_size == 3
+        model(torch.ones(5, 4)).sum().backward()
+        assert session.iteration().batch_size == 5, "the forward before it is no part of its step"
+        assert session.times.repeats == 2
+
+
+def test_forwards_that_nobody_differentiates_are_seen_while_the_session_runs() -> None:
+    model = nn.Linear(4, 2)
+    with sweeprof.session(model) as session:
+        model(torch.ones(1, 4))
+        model(torch.ones(1, 4))
+        assert session.times.repeats == 2
+    assert session.times.repeats == 2
+
+
+def test_a_training_profiler_is_read_within_its_step() -> None:
+    model = nn.Linear(4, 2)
+    profiler = sweeprof.TrainingProfiler(model, profile_step=0)
+    with profiler.step():
+        loss = model(torch.ones(1, 4)).sum()
+        assert profiler.layers.macs == 8
+        loss.backward()
+    assert profiler.layers.timings()["__root__"]["backward"]
+
+
 def test_a_step_that_raises_leaves_the_model_as_it_was() -> None:
     model = sleepy_net()
     before = state_of(model)

@@ -10,7 +10,7 @@ import socket
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -153,8 +153,7 @@ def test_a_profile_is_shown_in_any_order_with_notes() -> None:
             call()
     with pytest.raises(sweeprof.UserError, match=r"exclude: 'latency/\*' is not a metric that is shown"):
         found.shown(exclude=["latency/*"])
-    with pytest.raises(sweeprof.UserError, match=r"order: 'compute/macs' is not a list"):
-        found.shown("compute/macs")
+    assert list(found.shown("compute/macs", exclude="*/flops")) == ["compute/macs", "params/total", "size/params_bytes"]
 
 
 def test_a_profile_can_be_stored_and_compared_later() -> None:
@@ -187,6 +186,26 @@ def test_columns_of_the_host() -> None:
         assert not frame.filter(like="host_").isna().any(axis=None)
     assert not any(column.startswith("host_") for column in (*found.to_frame(), *found.layers.to_frame()))
     assert found.layers.to_frame(host=True).drop(columns=list(found.setup.host)).equals(found.layers.to_frame())
+
+
+@pytest.mark.parametrize("name", ["layer_times", "operators", "timing", "graph", "analysis"])
+def test_columns_of_the_host_in_frames_of_passes(name: str) -> None:
+    own = profiler()
+    result: Any = own.layers if name == "analysis" else own.seen(name)
+    frame = result.to_frame(host=True)
+    assert set(frame["host_name"]) == {socket.gethostname()}
+    assert set(frame["host_threads"]) == {torch.get_num_threads()}
+    assert frame.drop(columns=list(own.compute_all("params/total").setup.host)).equals(result.to_frame())
+    read = type(result).from_dict(json.loads(json.dumps(result.to_dict())))
+    if name != "analysis":
+        with pytest.raises(sweeprof.UserError, match="host: True needs a known host"):
+            read.to_frame(host=True)
+
+
+def test_columns_of_the_host_in_raw_rows() -> None:
+    times: Any = profiler().seen("layer_times")
+    for frame in (times.to_frame(aggr=False, host=True), times.total_frame(aggr=False, host=True)):
+        assert set(frame["host_name"]) == {socket.gethostname()}
 
 
 def test_devices_by_any_of_their_names() -> None:
@@ -1049,6 +1068,130 @@ def test_comparisons_with_zero() -> None:
     assert (up.ratio, up.improvement, up.difference) == (math.inf, 0, 5)
     assert (down.ratio, down.improvement, down.difference) == (0, math.inf, -5)
     assert (none.ratio, none.improvement, none.difference) == (None, None, 0)
+    assert (up.reason, down.reason, none.reason) == ("the baseline is zero", None, "both are zero")
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "row"),
+    [
+        (0, 5, "mine/x 0 5 ×∞ worse the baseline is zero"),
+        (0.0, -5.0, "mine/x 0 -5.00 ×−∞ better the baseline is zero"),
+        (5, 0, "mine/x 5 0 ×0 better"),
+        (0, 0, "mine/x 0 0 – same both are zero"),
+        (math.inf, 5, "mine/x – 5 – baseline: not a finite number: inf"),
+        (5.0, -math.inf, "mine/x 5.00 – – candidate: not a finite number: -inf"),
+        (math.nan, math.nan, "mine/x – – – baseline: not a finite number: nan"),
+    ],
+)
+def test_any_two_values_can_be_printed(base: float, own: float, row: str) -> None:
+    found = sweeprof.compare({"mine/x": measurement(base, unit="")}, {"mine/x": measurement(own, unit="")})
+    assert " ".join(str(found).splitlines()[-1].split()) == row
+    assert " ".join(str(found[0]).splitlines()[-1].split()) == row
+    assert row.split()[3] in found.to_html()
+    assert found.to_frame().loc[0, "reason"] == found[0].reason
+
+
+def test_a_layer_without_a_counterpart_of_zero_has_no_ratio() -> None:
+    plain, normed = (sweeprof.profile(model, (2, 4)).layers for model in (nn.Identity(), nn.BatchNorm1d(4)))
+    assert "–" in str(sweeprof.side_by_side(plain, normed, columns="params"))
+
+
+def test_a_comparison_shows_the_names_of_profilers() -> None:
+    teacher = profiler(name="teacher")
+    student = teacher.clone(model=nn.Linear(4, 2), name="student")
+    teacher.compute("compute/macs")
+    found = sweeprof.compare(teacher, student)
+    assert "teacher (baseline)  student (candidate)" in str(found)
+    assert "student (candidate)" in found.to_html()
+    assert "student is" in str(found).splitlines()[0]
+    assert "teacher (baseline)" in str(found.shown(order="compute/macs"))
+    assert str(teacher).startswith("Profiler of teacher (Sequential)")
+    stored = sweeprof.Profile.from_dict(json.loads(json.dumps(teacher.compute_all("compute/macs").to_dict())))
+    assert str(stored).startswith("teacher (Sequential): 1 metric")
+    assert "teacher (baseline)  candidate" in str(sweeprof.compare(stored, student.clone(model=nn.Linear(4, 3))))
+    assert "baseline and candidate are equal" in str(sweeprof.compare(teacher, teacher.clone(name="teacher")))
+    assert "candidate (baseline)" in str(sweeprof.compare(teacher.clone(name="candidate"), teacher.clone()))
+
+
+def test_dictionaries_of_results_can_be_printed_and_stored() -> None:
+    own = profiler(mode="training")
+    profile = own.compute_all("static")
+    for result in (profile, profile.layers, profile.graph, *map(own.seen, ("timing", "layer_times", "operators"))):
+        data = result.to_dict()  # type: ignore[attr-defined]
+        assert len(repr(data)) > 100
+        assert json.loads(json.dumps(data)).keys() == data.keys()
+    assert "'path': '2'" in repr(asdict(profile.layers))
+    assert json.dumps(own.layers.timings())
+    assert json.dumps(own.layers.timepool())
+
+
+def test_the_total_time_as_a_frame() -> None:
+    own = profiler(mode="training")
+    timing = own.seen("timing")
+    assert isinstance(timing, sweeprof.Timing)
+    raw = timing.to_frame()
+    assert raw["step_s"].tolist() == list(timing.samples)
+    assert raw["backward_s"].tolist() == list(timing.phases["backward"])
+    assert raw["repeat"].tolist() == list(range(len(timing.samples)))
+    (line,) = timing.to_frame(aggr=True, host=True).to_dict("records")
+    assert line["step_median_s"] == timing.median_s
+    assert line["host_name"] == socket.gethostname()
+    assert "backward_s" not in profiler().seen("timing").to_frame()  # type: ignore[attr-defined]
+
+
+def test_frames_say_why_a_value_is_missing() -> None:
+    own = profiler()
+    assert set(own.layers.to_frame()["time_reason"]) == {"no times were measured"}
+    own.seen("layer_times")
+    assert set(own.layers.to_frame()["time_reason"]) == {"the backward was not measured"}
+    operators = own.seen("operators").to_frame()  # type: ignore[attr-defined]
+    unknown = operators[operators["flops"].isna()]
+    assert len(unknown)
+    assert unknown["reason"].str.startswith("FLOPs: ").all()
+    assert operators["reason"].str.contains("device: ").all()
+    without = sweeprof.profile(mlp(), (3, 4), exclude="0").layers.to_frame().set_index("path")
+    assert without.loc["__root__", "count_reason"] == "flops_per_s: excluded modules are part of the time"
+    assert without.loc["2", "count_reason"] is None
+    own.compute_all(["params/frozen", "params/trainable"])
+    compared = sweeprof.compare(own, own.clone()).to_frame()
+    assert compared["reason"].tolist() == ["both are zero", "neither direction is better"]
+    (line,) = replace(own.seen("timing"), samples=(1.0,)).to_frame(aggr=True).to_dict("records")  # type: ignore[attr-defined]
+    assert (line["step_std_s"], line["reason"]) == (None, "one repeat has no standard deviation")
+
+
+def test_what_the_frame_of_layers_has() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2).requires_grad_(False))
+    own = profiler(model)
+    own.seen("layer_times")
+    frame = own.layers.to_frame().set_index("path")
+    assert frame["trainable"].tolist() == [0, 40, 0, 0]
+    assert frame["frozen"].tolist() == [0, 0, 0, 18]
+    linear = frame.loc["0"]
+    assert linear["dtypes"] == {"float32": 40}
+    assert linear["input_dtypes"] == linear["output_dtypes"] == ("float32",)
+    assert frame["params_share"].tolist() == [0, 40 / 58, 0, 18 / 58]
+    assert frame["input_shapes"].tolist() == [((3, 4),), ((3, 4),), ((3, 8),), ((3, 8),)]
+    assert frame["output_shapes"].tolist() == [((3, 2),), ((3, 8),), ((3, 8),), ((3, 2),)]
+    assert (frame["forward_s"] > 0).all()
+    assert linear["flops_per_s"] == linear["flops"] / linear["forward_self_s"]
+    whole = own.layers.inclusive().to_frame().set_index("path").loc["__root__"]
+    assert (whole["trainable"], whole["frozen"], whole["params_share"]) == (40, 18, 1)
+
+
+def test_one_name_may_be_given_as_text() -> None:
+    own = profiler()
+    own.register(sweeprof.evaluation(lambda model, batches: {"a": 1, "b": 2}, key="a", secondary="b"))
+    assert set(own.metrics) >= {"quality/eval", "quality/b"}
+    found = own.compute_all("params/total")
+    assert list(found) == ["params/total"]
+    static = own.compute_all("static")
+    assert next(iter(static.shown(order="compute/*", exclude="size/*"))).startswith("compute/")
+    layers = own.layers
+    for name in ("macs", "params_share"):
+        assert layers.tree(columns=name) == layers.tree(columns=[name])
+        assert layers.to_markdown(columns=name) == layers.to_markdown(columns=[name])
+        assert layers.to_latex(columns=name) == layers.to_latex(columns=[name])
+    assert layers.tree(rows="path") == layers.tree(rows=["path"])
 
 
 def test_a_side_that_is_missing_keeps_its_row() -> None:
@@ -1627,6 +1770,37 @@ def test_what_a_module_declares_itself() -> None:
     assert found["size/params_bytes"] == 32 * 2 / 8 + 8 * 4
     assert found["size/params_bits"] == 32 * 2 + 8 * 32
     assert found["memory/act_sum_bytes"] == 24 / 2 + 24 * 4
+
+
+class OneSize(nn.Linear):
+    """Two bits for each parameter."""
+
+    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
+        return {"flops": 123.0, "param_size": 2 / 8}
+
+
+def test_declared_flops_are_the_complexity_of_deeplite() -> None:
+    found = sweeprof.profile(nn.Sequential(OneSize(16, 8), nn.Linear(8, 4)), (1, 16), ["compat/d1", "compat/d2"])
+    assert found["compat/d1"].value == 123 + 32 + 4
+    assert found["compat/d2"].value == 123 + 32
+    by_layer = found.layers.compat("d2")
+    assert [value for row, value in by_layer.rows if row.path == "0"] == [123]
+
+
+def test_a_module_declares_one_size_for_all_its_parameters() -> None:
+    found = values(sweeprof.profile(nn.Sequential(OneSize(16, 8), nn.Linear(8, 4)), (1, 16)))
+    assert found["size/params_bits"] == (16 * 8 + 8) * 2 + (8 * 4 + 4) * 32
+    assert isinstance(found["compute/flops"], int)
+
+
+@pytest.mark.parametrize("declared", [{"flops": "many"}, {"flops": 1, "param_size": "small"}, {"flops": -1}])
+def test_what_a_module_declares_must_be_numbers(declared: dict[str, Any]) -> None:
+    class Wrong(nn.Linear):
+        def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
+            return declared
+
+    with pytest.raises(TypeError, match=r"Wrong\.compute_module_complexity gives .* not a number of at least 0"):
+        sweeprof.profile(Wrong(4, 4), (3, 4))
 
 
 @pytest.mark.parametrize("returned", [7, None, {"macs": 3}, "many"])

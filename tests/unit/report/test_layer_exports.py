@@ -210,6 +210,30 @@ def test_an_unknown_column_is_a_users_mistake() -> None:
 def test_the_tables_own_methods() -> None:
     table = Layers.of(lenet5())
     assert (table.to_csv(), table.to_csv(inclusive=True)) == (to_csv(table), to_csv(table, True))
-    assert table.to_html(True, "LeNet-5") == to_html(table, inclusive=True, title="LeNet-5")
-    assert (table.to_latex(), table.to_markdown(True)) == (to_latex(table), to_markdown(table, inclusive=True))
+    assert table.to_html(inclusive=True, title="LeNet-5") == to_html(table, inclusive=True, title="LeNet-5")
+    assert (table.to_latex(), table.to_markdown(inclusive=True)) == (
+        to_latex(table),
+        to_markdown(table, inclusive=True),
+    )
     assert table.to_parquet() == to_parquet(table)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("name", ["csv", "html", "latex", "markdown", "parquet", "text"])
+def test_a_path_is_written(name: str, kind: type, tmp_path: Path) -> None:
+    export = getattr(Layers.of(lenet5()), f"to_{name}")
+    path = tmp_path / f"layers.{name}"
+    content = export(kind(path))
+    assert content == export()
+    data = content if isinstance(content, bytes) else content.encode()
+    assert path.read_bytes() == data + (b"\n" if name == "text" else b"")
+
+
+def test_a_path_may_go_with_options(tmp_path: Path) -> None:
+    table = Layers.of(lenet5())
+    table.to_html(tmp_path / "layers.html", columns="macs", title="LeNet-5")
+    assert "<title>LeNet-5</title>" in (tmp_path / "layers.html").read_text(encoding="utf-8")
+    table.to_latex(tmp_path / "layers.tex", standalone=True)
+    assert (tmp_path / "layers.tex").read_text(encoding="utf-8").startswith(r"\documentclass")
+    table.to_csv(tmp_path / "layers.csv", inclusive=True)
+    assert (tmp_path / "layers.csv").read_text(encoding="utf-8") == to_csv(table, inclusive=True)

@@ -162,6 +162,13 @@ def test_a_user_gets_the_figure_and_the_file(tmp_path: Path, direction: str) -> 
     assert areas["a"] + areas["b"] == pytest.approx(areas["model"], rel=0.1)
 
 
+def test_a_channel_may_be_given_as_text() -> None:
+    _, axes = stacked(two_layers(), channels="forward")
+    assert axes.get_title(loc="left") == "Time by depth: forward, 4.00 ms in total"
+    with pytest.raises(UserError, match=r"'forwrad' is not a channel\. Did you mean 'forward'"):
+        stacked(two_layers(), channels="forwrad")
+
+
 def _rgb(colour: str) -> list[int]:
     return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
 

@@ -223,7 +223,13 @@ def test_real_times_go_through_every_view(mode: Mode) -> None:
     assert sum(row.forward_self_s or 0 for row in layers.rows) == approx(root.forward_s)
     assert set(LEAVES) < set(layers.timings())
     assert layers.timepool()["MyNet"]["forward_cost"] == approx(1e3 * (root.forward_s or 0))
-    for text in (layers.tree(), layers.summary(), layers.to_markdown(), layers.to_latex(), layers.to_html(True)):
+    for text in (
+        layers.tree(),
+        layers.summary(),
+        layers.to_markdown(),
+        layers.to_latex(),
+        layers.to_html(inclusive=True),
+    ):
         assert "forward" in text
     assert len(times.to_frame(aggr=False)) == times.repeats * len(times.calls)
 

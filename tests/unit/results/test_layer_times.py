@@ -84,7 +84,10 @@ class TestFrames:
         assert of_call(slow_at_first().to_frame(), ROOT)["backward_mean_s"] == pytest.approx(3 * QUICK)
         one = LayerTimes("inference", (CallTime(ROOT, "Net", 0, None, (1.0,)),), 0, PhaseTimes((1.0,), (1.0,)))
         (only,) = one.to_frame().to_dict("records")
-        assert (only["forward_std_s"], only["reason"]) == (None, "the backward was not measured")
+        assert (only["forward_std_s"], only["reason"]) == (
+            None,
+            "the backward was not measured; one repeat has no standard deviation",
+        )
         assert "backward_mean_s" not in one.total_frame()
 
     def test_pandas_writes_them(self) -> None:
