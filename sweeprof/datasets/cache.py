@@ -33,7 +33,9 @@ FORMAT = 2
 HEADER_BYTES = 256
 """Of a ``.npy`` file: the shape is known when the last sample has been written, and then fits in."""
 RUN_S = 7 * 24 * 3600
-"""How long the keys of a run are kept."""
+"""How long the keys of a run are kept, …"""
+NEWEST_RUNS = 1000
+"""… but those of so many runs also if they seem older: a clock that is set makes new ones look old."""
 DESCRIPTION = "entry.json"
 
 Array = npt.NDArray[Any]
@@ -85,7 +87,7 @@ class Cache:
 
         with self._writable():
             (self.folder / "locks").mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / "locks" / f"{key}.lock")
+            lock = FileLock(self._lock_path(key))
             lock.acquire()
         try:
             yield
@@ -151,14 +153,24 @@ class Cache:
             raise UserError([Problem("dataset.cache", str(self.folder), reason)]) from error
 
     def _prune(self, kept: str) -> None:
-        """Remove the entries that were used longest ago, but not ``kept``, and what is left of runs that ended days ago."""
+        """Remove the entries that were used longest ago, but not ``kept``, and what is left of runs that ended days ago.
+
+        Times of files tell the order of their use, and only together with their number that something is old: clocks are set.
+        """
         now = time.time()
-        found = _listed(self.folder / "entries")
-        incomplete = [path for path in found if path.name.endswith(".part")]
-        for old in (*_listed(self.folder / "runs"), *incomplete):
+        runs = sorted(_listed(self.folder / "runs"), key=_modified)
+        for old in runs[:-NEWEST_RUNS]:
             if now - _modified(old) > RUN_S:
                 shutil.rmtree(old, ignore_errors=True)
-        entries = [path for path in found if path not in incomplete]
+        entries = []
+        for path in _listed(self.folder / "entries"):
+            if path.suffix == ".part":
+                self._remove_incomplete(path)
+                continue
+            entries.append(path)
+            if _modified(path / DESCRIPTION) > now:  # by a clock that was ahead: it would count as just used for ever
+                with suppress(OSError):
+                    os.utime(path / DESCRIPTION)
         sizes = {path: sum(_size(file) for file in _listed(path)) for path in entries}
         total = sum(sizes.values())
         for path in sorted(entries, key=lambda path: _modified(path / DESCRIPTION)):
@@ -171,6 +183,17 @@ class Cache:
                 path.rename(removed)
                 shutil.rmtree(removed, ignore_errors=True)
                 total -= sizes[path]
+
+    def _remove_incomplete(self, path: Path) -> None:
+        """Remove an entry of a process that was killed; one that is being written has its lock taken."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self._lock_path(path.name.partition(".")[0]))
+        with suppress(Timeout, OSError), lock.acquire(timeout=0):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _lock_path(self, key: str) -> Path:
+        return self.folder / "locks" / f"{key}.lock"
 
 
 def _listed(folder: Path) -> list[Path]:
