@@ -354,5 +354,6 @@ def test_a_folder_that_is_removed_while_it_is_measured_is_one_message(
     assert "Traceback" not in out + err
     said = " ".join(err.split())
     assert said.count("was removed or unmounted while it was measured: start the sweep again") == 1, err
+    assert "Error executing job" not in said  # by Hydra, of a job whose overrides are not the user's
     assert str(folder) in said
     assert not (folder / "comparison.json").exists()
