@@ -7,6 +7,7 @@ renamed, so that it is complete or does not exist.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -36,7 +37,10 @@ RUN_S = 7 * 24 * 3600
 """How long the keys of a run are kept, …"""
 NEWEST_RUNS = 1000
 """… but those of so many runs also if they seem older: a clock that is set makes new ones look old."""
+SAID_AFTER_S = 3.0
+"""A wait for another process that takes longer is logged."""
 DESCRIPTION = "entry.json"
+log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 Varies = Literal["nothing", "length", "shape"]
@@ -83,12 +87,16 @@ class Cache:
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
         """Keep other processes from writing the entry."""
-        from filelock import FileLock
+        from filelock import FileLock, Timeout
 
         with self._writable():
             (self.folder / "locks").mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._lock_path(key))
-            lock.acquire()
+            try:
+                lock.acquire(timeout=SAID_AFTER_S)
+            except Timeout:
+                log.warning("another process decodes the same samples: waiting for %s", lock.lock_file)
+                lock.acquire()  # for as long as decoding takes: the lock ends with its process, and a trial with its limit
         try:
             yield
         finally:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,22 @@ def test_above_the_limit_the_entry_used_longest_ago_is_removed(tmp_path: Path) -
     small = Cache(tmp_path, 1)
     assert written(small, samples, "large") is not None  # what is needed now stays
     assert {path.name for path in (tmp_path / "entries").iterdir()} == {"large"}
+
+
+def test_a_wait_for_another_process_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sweeprof.datasets.cache.SAID_AFTER_S", 0.1)
+    cache = Cache(tmp_path, LIMIT)
+    with cache.locked("k"):
+        waiting = threading.Thread(target=written, args=(cache, [np.ones(2)]))
+        waiting.start()
+        while waiting.is_alive() and not caplog.messages:
+            time.sleep(0.01)
+    waiting.join(60)
+    (message,) = caplog.messages
+    assert message == f"another process decodes the same samples: waiting for {tmp_path / 'locks' / 'k.lock'}"
+    assert cache.read("k") is not None
 
 
 def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
