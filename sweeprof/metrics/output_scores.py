@@ -34,6 +34,7 @@ from sweeprof.nested import mapped, named_leaves
 from sweeprof.passes.quality import Quality, compared_outputs, first_target, main_output
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.record import Failure, Json, Record
+from sweeprof.tensors import array_of
 
 SETTINGS = ("output", "target", "argmax", "decode", "better")
 """Keys of a metric that sweeprof reads itself; the others are arguments of the class or function."""
@@ -267,7 +268,7 @@ def _numbers(name: str, computed: object) -> dict[str, object]:
     elif isinstance(computed, Estimate | Missing):
         return {name: computed}
     else:
-        array = np.asarray(computed.detach().cpu() if hasattr(computed, "detach") else computed)
+        array = array_of(computed)
         if array.ndim > 1 and array.size > 1:
             raise ValueError(f"the metric computes numbers of shape {array.shape}, not one, a vector or a mapping")
         if array.dtype.kind not in "iufb":

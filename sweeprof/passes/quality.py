@@ -34,6 +34,7 @@ from sweeprof.passes.session import Session
 from sweeprof.results.measurement import Better
 from sweeprof.results.record import Json, Warning
 from sweeprof.results.validation import damaged, validated
+from sweeprof.tensors import array_of
 
 MOST_OUTPUT_BYTES = 2**31
 """Of the outputs of a combination, unpacked."""
@@ -451,7 +452,7 @@ def host_targets(targets: Any) -> Any:
     if isinstance(targets, list | tuple) and not all(isinstance(item, Number | str) for item in targets):
         parts = [host_targets(value) for value in targets]
         return parts if isinstance(parts[0], dict) else tuple(parts)
-    array = np.asarray(targets.detach().cpu() if hasattr(targets, "detach") else targets)  # it may require gradients
+    array = array_of(targets)
     if array.dtype == object:
         raise Unsupported("the targets are not an array of numbers")
     return array

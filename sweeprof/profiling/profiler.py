@@ -104,7 +104,9 @@ class Profiler(Displayed):
             model: a model of a framework that sweeprof knows; it may be on the meta device. Or any function of PyTorch's tensors:
                 the modules and parameters that it uses are those of the model. Or the path of a file: ``.onnx``, ``.xml``,
                 ``.tflite``, ``.keras`` or ``.pt2``.
-            data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated.
+            data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated. Batches are
+                any iterable, such as a torch loader, a ``tf.data.Dataset`` or a ``PyDataset`` of Keras, or one pair ``(inputs,
+                targets)``. Any backend takes tensors of any framework.
             inputs: the arguments of the model, instead of the first batch (:meth:`sweeprof.Inputs.of`).
             backend: name or object; ``auto`` takes the framework of the model.
             device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
