@@ -436,7 +436,8 @@ def run(session: Session, _: Backend) -> Quality:
             for score in scores:
                 score.add(named(answers), targets)
             scoring += clock.now() - answered
-        seconds = clock.now() - begin - scoring
+        # Files that a model is converted to for texts of other lengths are made here, and no part of evaluating.
+        seconds = clock.now() - begin - scoring - getattr(model, "converting_s", 0.0)
     computed = {name: Score(**result) for score in scores for name, result in score.results().items()}
     return replace(tally.result(), seconds=seconds, scores=computed)
 

@@ -103,6 +103,19 @@ class OnnxModel(FileModel):
         if rows is not None:  # only the last batch of an evaluation may be filled up
             raise Unsupported(f"the graph takes a larger batch than {rows}, and no other")
 
+    def fits(self, inputs: Inputs) -> bool:
+        slots = self.native.get_inputs()
+        given = by_name([slot.name for slot in slots], *self.shapes(inputs))
+        size = self.file.batch
+        rows = given[slots[0].name][:1] if slots else ()
+        for slot in slots:
+            shape = given[slot.name]
+            for length, wanted in zip(shape[1:], slot.shape[1:], strict=False):
+                is_batch = wanted == size and (length,) == rows
+                if isinstance(wanted, int) and wanted != length and not is_batch:
+                    return False
+        return True
+
     def feed(self, inputs: Inputs) -> Feed:
         given, rows = self._filled(inputs)
         return Feed({name: on_device(array, self.device) for name, array in given.items()}, rows)
