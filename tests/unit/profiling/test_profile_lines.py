@@ -292,7 +292,7 @@ def test_a_script_of_memory_profiler(
     assert run_command(["lines", script(ARRAYS.format(imported=imported, decorator=decorator))]) == 0
     memory = capsys.readouterr().out.partition("Memory by line in 1 run")[2]
     assert "unmarked" not in memory.partition("__main__")[2].replace("unmarked()", "")
-    found = {}
+    found: dict[str, Any] = {}
     for line in memory.splitlines():
         cells = line.split()
         if len(cells) > 6 and cells[0].isdigit():
