@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,41 @@ def test_transformers(
     assert {name: described.sizes[name] for name in sizes} == sizes
     model = transformers.build(architecture, None, task, config)
     assert torch_outputs(model, described)[output].shape == shape
+
+
+def test_every_task_of_transformers_pipelines_is_known() -> None:
+    transformers.import_transformers()
+    pipelines = import_module("transformers.pipelines")
+    assert {*pipelines.SUPPORTED_TASKS, *pipelines.TASK_ALIASES} <= set(transformers.TASKS)
+
+
+WHISPER = {
+    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task", "config", "kind"),
+    [
+        ("wav2vec2", "automatic-speech-recognition", TINY, "Wav2Vec2ForCTC"),
+        ("whisper", "automatic-speech-recognition", WHISPER, "WhisperForConditionalGeneration"),
+        ("bert", "sentiment-analysis", TINY, "BertForSequenceClassification"),
+        ("bert", "ner", TINY, "BertForTokenClassification"),
+        ("t5", "summarization", {"num_layers": 1, "d_model": 32}, "T5ForConditionalGeneration"),
+        ("t5", "translation_en_to_fr", {"num_layers": 1, "d_model": 32}, "T5ForConditionalGeneration"),
+        ("vit", "image-feature-extraction", TINY, "ViTModel"),
+    ],
+)
+def test_tasks_by_the_names_of_pipelines(architecture: str, task: str, config: dict[str, Any], kind: str) -> None:
+    assert type(transformers.build(architecture, None, task, config)).__name__ == kind
+    assert transformers.inputs(architecture, None, task, {}, config).inputs
+
+
+def test_a_mistake_in_the_name_of_a_task() -> None:
+    with pytest.raises(UserError, match="Did you mean 'automatic-speech-recognition'"):
+        transformers.build("wav2vec2", None, "automatic-speach-recognition", TINY)
+    with pytest.raises(UserError, match=r"is not a task of wav2vec2, which has .*Did you mean 'audio-classification'"):
+        transformers.build("wav2vec2", None, "image-classification", TINY)
 
 
 def test_a_saved_model_of_transformers(tmp_path: Path) -> None:
