@@ -118,6 +118,33 @@ def test_transformers(
     assert torch_outputs(model, described)[output].shape == shape
 
 
+@pytest.mark.parametrize("name", ["net.h5", "net.hdf5", "net"])
+def test_files_and_folders_of_keras_and_tensorflow(name: str, tmp_path: Path) -> None:
+    """The folder is a SavedModel; the figures are those of the layer that was saved."""
+    import keras
+
+    import sweeprof
+
+    given = keras.Input((8,), name="given")
+    model = keras.Model(given, keras.layers.Dense(3)(given))
+    path = tmp_path / name
+    if path.suffix:
+        model.save(path)
+    else:
+        model.export(path, verbose=False)
+    described = file.inputs(str(path), {})
+    assert [spec.shape for spec in described.inputs.values()] == [(8,)]
+    samples = np.ones((2, 8), np.float32)
+    np.testing.assert_allclose(file.keras_model(str(path))(samples), model(samples), rtol=1e-6)
+    found = sweeprof.profile(path, (2, 8), ["params/total", "compute/macs"], progress=False)
+    assert (found["params/total"].value, found["compute/macs"].value) == (27, 48)
+
+
+def test_a_folder_without_a_saved_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.path: .* is a folder without a saved_model\.pb"):
+        file.inputs(str(tmp_path), {})
+
+
 def test_every_task_of_transformers_pipelines_is_known() -> None:
     transformers.import_transformers()
     pipelines = import_module("transformers.pipelines")
