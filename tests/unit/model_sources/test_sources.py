@@ -357,7 +357,7 @@ def test_keras_applications_are_made_for_the_size_that_is_described(name: str) -
     ("call", "said"),
     [
         (lambda: keras_applications.inputs("MobilNetV2", {}), "is not a model of keras.applications. Did you mean 'MobileNetV2'"),
-        (lambda: file.inputs("net.h5", {}), r"is not a model file that is known here: \.onnx, \.keras, \.tflite, \.xml, \.pt2"),
+        (lambda: file.inputs("net.pkl", {}), r"is not a model file that is known here: \.onnx, \.keras, \.h5, \.hdf5, SavedModel"),
         (lambda: file.inputs("net.onnx", {}), "model.path: 'net.onnx' is not a file"),
         (lambda: transformers.inputs("brt", None, None, {}), "'brt' is not an architecture of transformers. Did you mean 'bert'"),
         (lambda: transformers.inputs(None, None, None, {}), "model.architecture: None is missing"),
