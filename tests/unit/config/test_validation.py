@@ -426,3 +426,24 @@ def test_arguments_of_generate_that_a_measurement_sets(name: str, value: object,
     assert (problem.key, problem.value, problem.allowed) == (f"generation.{name}", value, allowed)
     own = {**BASE["generation"], "function": "my_package.generate", name: value}
     assert config_problems(with_value("generation", own)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("training.loss", "my_module.losses.dice"),
+        ("training.optimizer", "torch.optim.Adamax"),
+        ("quality.f1", "my_metrics.f1"),
+    ],
+)
+def test_a_function_without_its_key_is_told_where_to_go(key: str, value: str) -> None:
+    config = fake_config()
+    group, _, name = key.partition(".")
+    config.setdefault(group, {})[name] = value
+    assert any(f"write {key}._target_={value}." in str(problem) for problem in config_problems(config))
+
+
+def test_a_misspelt_loss_has_the_closest_name() -> None:
+    config = fake_config()
+    config["training"]["loss"] = "cros_entropy"
+    assert any("Did you mean 'cross_entropy'" in str(problem) for problem in config_problems(config))
