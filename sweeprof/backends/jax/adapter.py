@@ -45,6 +45,7 @@ GENERATION = Gap(
 class JaxBackend(KerasBackend):
     """Keras models called with ``training=False``; ``KERAS_BACKEND=jax`` must be set before Keras is imported."""
 
+    tensor_package: ClassVar[str] = "jax"
     gaps: ClassVar[Mapping[str, Gap]] = {
         "TracesGraph": NO_GRAPH,
         "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
