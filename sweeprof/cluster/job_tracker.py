@@ -145,7 +145,7 @@ class _Failures:
         assert self._last is not None
         resources = self._last.submission.resources
         memory = parse_size(resources.get("memory")) or resources.get("needed_memory") or 2**30
-        advice = "check cluster.setup, cluster.python and cluster.environment"
+        advice = "check cluster.setup"
         if self._status == "oom":
             advice = f"request more memory, such as cluster.memory={math.ceil(2 * memory / 2**30)}GiB"
         elif self._status == "timeout":

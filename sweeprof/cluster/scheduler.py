@@ -121,24 +121,23 @@ def script(
 
     Args:
         settings: ``cluster`` in the config.
-        python: the interpreter, if the settings name none.
+        python: the interpreter.
         inherited: environment variables that the task needs as they are here.
     """
-    return prelude(settings, inherited) + f"exec {shlex.join(command(submission, settings, folder, python))}\n"
+    return prelude(settings, inherited) + f"exec {shlex.join(command(submission, folder, python))}\n"
 
 
 def prelude(settings: Mapping[str, Any], inherited: Mapping[str, str]) -> str:
     """Return the lines of a task's script that prepare its environment."""
-    variables = {**inherited, **{str(key): str(value) for key, value in settings["environment"].items()}}
     lines = [
         "#!/bin/bash",
         "# Made by sweeprof. Each task of the array measures one shard; trials that have a record are not run again.",
-        *(f"export {key}={shlex.quote(value)}" for key, value in variables.items()),
+        *(f"export {key}={shlex.quote(value)}" for key, value in inherited.items()),
         *map(str, settings["setup"]),
     ]
     return "\n".join(lines) + "\n"
 
 
-def command(submission: Submission, settings: Mapping[str, Any], folder: Path, python: str) -> list[str]:
+def command(submission: Submission, folder: Path, python: str) -> list[str]:
     """Return the command of a task, without its number, which the task reads from its environment."""
-    return [settings["python"] or python, "-m", MODULE, str(folder), submission.token]
+    return [python, "-m", MODULE, str(folder), submission.token]

@@ -212,7 +212,7 @@ def requested_memory(resources: Mapping[str, Any]) -> int | None:
         return parse_size(resources["memory"])
     needed = resources.get("needed_memory")  # absent in plans of earlier versions
     is_set = any(key.startswith("mem") for key in resources["options"]) or any(map(os.environ.get, MEMORY_VARIABLES))
-    if not needed or is_set or resources["exclusive"]:
+    if not needed or is_set or resources["options"].get("exclusive"):
         return None
     default = default_memory(resources["partition"], int(resources["cpus"]))
     return int(needed) if default is not None and default < needed else None
@@ -272,11 +272,10 @@ def sbatch(
 
 
 def _resource_options(resources: Mapping[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = {key: resources[key] for key in ("partition", "account", "qos", "constraint")}
-    options |= {
+    options = {
+        "partition": resources["partition"],
         "time": parse_minutes(resources["time"]),
         "cpus-per-task": resources["cpus"],
         "gres": f"gpu:{resources['gpus']}" if resources["gpus"] else None,
-        "exclusive": True if resources["exclusive"] else None,
     }
     return {key: value for key, value in options.items() if value is not None}

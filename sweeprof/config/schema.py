@@ -439,12 +439,9 @@ class TrackingSettings:
 
 @dataclass
 class ResourceSettings:
-    """Resources of a task of a cluster; ``cluster.groups`` may set these keys for some combinations."""
+    """Resources of a task of a cluster."""
 
     partition: str | None = _key(None, "Partition; null: Slurm's default.", c.NAME_OR_NULL)
-    account: str | None = _key(None, "Account; null: Slurm's default.", c.NAME_OR_NULL)
-    qos: str | None = _key(None, "Quality of service; null: Slurm's default.", c.NAME_OR_NULL)
-    constraint: str | None = _key(None, "Features that a node must have; null: any node.", c.NAME_OR_NULL)
     time: str | None = _key(None, "Time limit of a task: 30min, 2h, 1d; null: the partition's.", c.optional(c.JOB_TIME))
     memory: int | str | None = _key(
         None,
@@ -463,10 +460,9 @@ class ResourceSettings:
         "GPUs of a task: a number, or type:number such as a100:1; null: 1 if device is a GPU, otherwise none.",
         c.optional(c.GPUS),
     )
-    exclusive: bool = _key(False, "true: the whole node, without other jobs.", c.BOOLEAN)
     options: dict[str, object] = _key(
         {},
-        "Other options of sbatch: {reservation: name, nice: 100}; of Ray's actors: {resources: {fast_disk: 1}, "
+        "Other options of sbatch: {account: lab, qos: low, exclusive: true}; of Ray's actors: {resources: {fast_disk: 1}, "
         "label_selector: {zone: a}}.",
         c.mapping("{option of sbatch: value}"),
         is_open=True,
@@ -497,23 +493,10 @@ class ClusterSettings(ResourceSettings):
         "Tasks that may run at once; null: as many as Slurm allows.",
         c.optional(c.integer("number of tasks", MOST_JOBS)),
     )
-    groups: list[object] = _key(
-        [],
-        "Other resources for some combinations: a list of {where: {axis: value or [values]} or a condition, partition, time, "
-        "memory, cpus, gpus …}.",
-        Constraint(lambda value: isinstance(value, list), "is not a list of {where: …, memory: …}."),
-    )
     setup: list[str] = _key(
-        [], "Lines of shell that a task runs first, such as [module load cuda].", c.texts("a list of lines of shell")
-    )
-    environment: dict[str, object] = _key(
-        {},
-        "Environment variables of a task, in addition to those that the scheduler passes on.",
-        c.ENVIRONMENT,
-        is_open=True,
-    )
-    python: str | None = _key(
-        None, "Full path of the interpreter on the nodes; null: the one that runs now.", c.NAME_OR_NULL
+        [],
+        "Lines of shell that a task runs first, such as [module load cuda, export NAME=value].",
+        c.texts("a list of lines of shell"),
     )
     poll_s: float = _key(
         5,

@@ -11,7 +11,7 @@ from sweeprof.backends.lookup import HOMES, missing_package
 from sweeprof.config import samplers
 from sweeprof.config.constraints import METRICS
 from sweeprof.config.override_syntax import is_among
-from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
+from sweeprof.config.schema import constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
 from sweeprof.datasets.integers import integer_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
@@ -23,8 +23,6 @@ from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 from sweeprof.results.verdicts import MIN_ROUNDS
 
-WHERE = "where"
-"""The key of a group of ``cluster.groups`` that selects combinations."""
 SCHEDULERS = ("slurm", "ray")
 RESERVED_OPTIONS = (
     *("job-name", "array", "output", "parsable", "wrap", "wait", "test-only", "clusters"),
@@ -222,11 +220,12 @@ def _cluster_problems(cluster: Json) -> Iterator[Problem]:
     for name, value in cluster.items():
         if name not in known:
             yield key_problem(f"cluster.{name}", value, [key.name for key in known.values()])
-    groups, options = cluster.get("groups"), cluster.get("options")
+    options = cluster.get("options")
     if isinstance(options, Mapping):
-        yield from _option_problems(options, "cluster.options")
-    if isinstance(groups, list):
-        yield from _group_problems(groups, RESOURCES if scheduler == "slurm" else ("memory", "cpus", "gpus", "options"))
+        for name, value in options.items():
+            if name in RESERVED_OPTIONS:
+                message = "is set by sweeprof, which uses it to find its tasks."
+                yield Problem(f"cluster.options.{name}", value, message)
 
 
 def _search_problems(search: Any) -> Iterator[Problem]:
@@ -245,34 +244,6 @@ def _search_problems(search: Any) -> Iterator[Problem]:
         known = samplers.samplers()
         close = nearest(sampler, list(known)) or nearest(f"{sampler}Sampler", list(known))
         yield replace(choice_problem("search.sampler", sampler, "sampler for a search", known), nearest=close)
-
-
-def _option_problems(options: Mapping[str, object], key: str) -> Iterator[Problem]:
-    """Return the options of sbatch that only sweeprof may set."""
-    for name, value in options.items():
-        if name in RESERVED_OPTIONS:
-            yield Problem(f"{key}.{name}", value, "is set by sweeprof, which uses it to find its tasks.")
-
-
-def _group_problems(groups: Sequence[object], known: Sequence[str]) -> Iterator[Problem]:
-    """Return the problems of ``cluster.groups``, without those of the combinations that they select.
-
-    Args:
-        known: the resources that the scheduler has.
-    """
-    for number, group in enumerate(groups):
-        key = f"cluster.groups[{number}]"
-        if not isinstance(group, Mapping) or WHERE not in group:
-            yield Problem(key, group, "is not {where: {axis: value}, memory: …}.")
-            continue
-        for name in group:
-            if name not in (*known, WHERE):
-                yield key_problem(f"{key}.{name}", group[name], [f"{key}.{other}" for other in (WHERE, *known)])
-        resources = {name: group[name] for name in group if name in known}
-        for problem in constraint_problems({"cluster": resources}):
-            yield replace(problem, key=problem.key.replace("cluster", key, 1))
-        if isinstance(group.get("options"), Mapping):
-            yield from _option_problems(group["options"], f"{key}.options")
 
 
 def _missing_extra(key: str, extra: str, alternatives: Sequence[str] = (), what: str = "") -> Problem:

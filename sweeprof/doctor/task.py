@@ -62,7 +62,7 @@ def task(settings: Json, output: Path, wait_s: float) -> Iterator[Finding]:
     resources["needed_memory"] = needed_memory([FRAMEWORK], 1)
     submission = jobs.new("sweeprof-doctor", [0], resources)
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    command = [settings["python"] or sys.executable, "-m", MODULE, str(folder), submission.token]
+    command = [sys.executable, "-m", MODULE, str(folder), submission.token]
     jobs.keep(submission, prelude(settings, inherited) + f"exec {shlex.join(command)}\n")
     began = time.monotonic()
     job = scheduler.submit(submission, settings, jobs)
@@ -112,7 +112,7 @@ def _reason(submission: Submission, jobs: Jobs, state: TaskState | None, wait_s:
     except OSError:
         advice = Advice("choose a folder that the nodes share", "--output /shared/folder")
         return f"{ended}, and its output is not visible in {jobs.logs}: is this folder shared with the nodes?", advice
-    advice = Advice("check cluster.setup, cluster.python and cluster.environment", "sweeprof doctor cluster=…")
+    advice = Advice("check cluster.setup", "sweeprof doctor cluster=…")
     return f"{ended}: {lines[-1] if lines else 'without output'}", advice
 
 
@@ -122,7 +122,7 @@ def findings(section: str, answer: Json, resources: Json) -> Iterator[Finding]:
     cpus = Finding(section, "processors", f"{answer['cpus']} usable, {resources['cpus']} requested")
     if answer["cpus"] > resources["cpus"]:
         text = "a task may run on all processors of its node, also on those of other jobs"
-        cpus = Finding(section, "processors", cpus.value, advice=Advice(text, "cluster.exclusive=true"))
+        cpus = Finding(section, "processors", cpus.value, advice=Advice(text, "++cluster.options.exclusive=true"))
     yield cpus
     limit, needed = answer["memory"], resources["needed_memory"]
     memory = known(section, "memory limit", f"{limit / 2**30:.2f} GiB" if limit else None, "none is known")

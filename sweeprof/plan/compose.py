@@ -59,7 +59,7 @@ from sweeprof.plan.probe import probe
 from sweeprof.plan.progress import PlanningDisplay
 from sweeprof.plan.search import goal_problems, has_goal, placement_problems, search_plan, with_conditions
 from sweeprof.plan.shape import distinct
-from sweeprof.plan.shards import BASIC, CLUSTER, Shards, asked_for, in_shards, in_tasks, parallel_jobs
+from sweeprof.plan.shards import BASIC, CLUSTER, Shards, in_shards, in_tasks, parallel_jobs, resources_of
 from sweeprof.plan.sweep_file import Points, as_written, plain_node
 from sweeprof.results.compare import Excluded
 from sweeprof.results.measurement import MetricInfo
@@ -343,7 +343,7 @@ class Composer:
             baseline = dict.fromkeys(key for c in combinations for key in c.axes)
         if settings["scheduler"] is None:
             return in_shards(combinations, baseline, self._shard_count(combinations)), {}
-        asked = asked_for(combinations, settings, baseline, self.axes, int(self.config.parallel_trials))
+        asked = resources_of(combinations, settings, baseline, int(self.config.parallel_trials))
         shards, resources = in_tasks(combinations, baseline, passes, asked, settings["minutes"], self.config.shards)
         return shards, {"settings": settings, "resources": resources}
 

@@ -1,26 +1,16 @@
-"""The resources of a cluster's tasks: by the settings under ``cluster``, and by its groups for some combinations. Pure."""
+"""The shards of a sweep, and the resources of their tasks on a cluster. Pure."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
 
-from sweeprof.config.schema import IDENTITY, RESOURCES
-from sweeprof.config.units import parse_minutes, parse_size
-from sweeprof.config.validation import WHERE
-from sweeprof.errors import Problem, UserError
+from sweeprof.config.schema import RESOURCES
 from sweeprof.plan.order import pair_key
-from sweeprof.plan.plan import Axes, Combination, expected_seconds
-from sweeprof.plan.shape import Rule, read_rules
+from sweeprof.plan.plan import Combination, expected_seconds
 from sweeprof.results.environment import usable_processors
 from sweeprof.results.record import Json, PassName
-
-T = TypeVar("T")
-_KEY = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
-
 
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 CLUSTER = "hydra_plugins.sweeprof_plugins.cluster.ClusterLauncher"
@@ -72,116 +62,28 @@ def in_shards(
     return tuple(tuple(shard) for shard in shards if shard)
 
 
-def asked_for(
-    combinations: Sequence[Combination],
-    settings: Json,
-    baseline: Mapping[str, object],
-    axes: Mapping[str, list[object]],
-    jobs: int,
+def resources_of(
+    combinations: Sequence[Combination], settings: Json, baseline: Mapping[str, object], jobs: int
 ) -> dict[str, Json]:
     """Return the resources of each combination's task, by the combination's id; the same for all that the baseline pairs.
 
-    Raises:
-        UserError: groups that cannot be read, or that request different nodes for combinations that must be on one.
+    Args:
+        settings: ``cluster`` in the config; without a number of processors or GPUs a task gets what its combinations use.
+        jobs: how many trials run at once.
     """
-    where = [group[WHERE] for group in settings["groups"]]
-    keys = _config_keys(where)
-    # A site's groups apply to every sweep, whatever values this one has.
-    rules, problems = read_rules(where, axes, keys, axes, "cluster.groups where")
-    if problems:
-        raise UserError(problems)
-    base = {key: settings.get(key) for key in RESOURCES}
-    together: dict[str, list[Combination]] = {}
+    pairs: dict[str, list[Combination]] = {}
     for combination in combinations:
         if combination.unsupported is None:
-            together.setdefault(pair_key(combination.axes, baseline), []).append(combination)
+            pairs.setdefault(pair_key(combination.axes, baseline), []).append(combination)
     found: dict[str, Json] = {}
-    text: dict[str, Problem] = {}
-    for pair in together.values():
-        each = [_of(c, base, rules, settings["groups"], jobs, keys) for c in pair]
-        one, clashes = _of_all(each)
-        one["needed_memory"] = needed_memory((str(c.config["backend"]["framework"]) for c in pair), jobs)
-        for key, values in clashes.items():
-            text.setdefault(f"{key} {values}", _clash(key, values, pair[0]))
-        found.update({c.id: one for c in pair})
-    if text:
-        raise UserError(list(text.values()))
-    return found
-
-
-def _config_keys(where: Sequence[str | Json]) -> set[str]:
-    """Return the keys of a combination's config that groups name, whether or not this sweep varies them."""
-    words = (word for entry in where for word in (_KEY.findall(entry) if isinstance(entry, str) else entry))
-    return {word for word in map(str, words) if "." in word and word.partition(".")[0] in IDENTITY}
-
-
-def _point(c: Combination, keys: Iterable[str]) -> dict[str, object]:
-    found = {key: node for key in keys if (node := _at(c.config, key)) is not None}
-    return {**found, **c.axes}
-
-
-def _at(config: Mapping[str, object], key: str) -> object:
-    node: object = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
-
-
-def _of(
-    c: Combination,
-    base: Json,
-    rules: Sequence[Rule],
-    groups: Sequence[Json],
-    jobs: int,
-    keys: Iterable[str],
-) -> Json:
-    asked, point = dict(base), _point(c, keys)
-    for rule, group in zip(rules, groups, strict=True):
-        if rule.matches(point):
-            own = {key: value for key, value in group.items() if key != WHERE}
-            asked |= {**own, "options": {**asked["options"], **own.get("options", {})}}
-    if asked["cpus"] is None:
-        asked["cpus"] = int(c.config["backend"].get("threads") or 1) * jobs
-    if asked["gpus"] is None:
-        asked["gpus"] = 1 if str(c.config["device"]["type"]).startswith(("cuda", "gpu")) else 0
-    return asked
-
-
-def _of_all(each: Sequence[Json]) -> tuple[Json, Axes]:
-    """Return resources that are enough for all, and by key the values that exclude each other."""
-    asked: Json = {}
-    clashes: Axes = {}
-    for key in RESOURCES:
-        values: list[Any] = _distinct(request[key] for request in each)
-        known = [value for value in values if value is not None]
-        if len(values) == 1:
-            asked[key] = values[0]
-        elif key in ("memory", "time", "cpus", "exclusive"):
-            asked[key] = max(known, key=_size)
-        elif key == "gpus" and sum(isinstance(value, str) for value in known) <= 1:
-            asked[key] = max(known, key=lambda value: (isinstance(value, str), value))
-        else:
-            clashes[key] = values
-            asked[key] = values[0]
-    return asked, clashes
-
-
-def _clash(key: str, values: Sequence[object], one: Combination) -> Problem:
-    message = "are requested by combinations that must be measured on one host, such as "
-    return Problem(
-        f"cluster.groups {key}", list(values), message + ", ".join(f"{a}={v}" for a, v in one.axes.items()) + "."
-    )
-
-
-def _size(value: int | str) -> float:
-    return float(parse_minutes(value) or parse_size(value) or value)
-
-
-def _distinct(values: Iterable[T]) -> list[T]:
-    found: list[T] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
+    for pair in pairs.values():
+        resources = {key: settings.get(key) for key in RESOURCES}
+        if resources["cpus"] is None:
+            resources["cpus"] = jobs * max(int(c.config["backend"].get("threads") or 1) for c in pair)
+        if resources["gpus"] is None:
+            resources["gpus"] = int(any(str(c.config["device"]["type"]).startswith(("cuda", "gpu")) for c in pair))
+        resources["needed_memory"] = needed_memory((str(c.config["backend"]["framework"]) for c in pair), jobs)
+        found.update({c.id: resources for c in pair})
     return found
 
 

@@ -50,7 +50,7 @@ def sweep(
     collect_again()
     out = console(PIPED_WIDTH)
     live = error_console()
-    for key in ("output", "resume", "cluster.python"):
+    for key in ("output", "resume"):
         if isinstance(OmegaConf.select(config, key), str):
             OmegaConf.update(config, key, expanded(OmegaConf.select(config, key), key))
     if isinstance(OmegaConf.select(config, "tracking.uri"), str):

@@ -130,43 +130,25 @@ def test_ten_thousand_combinations_are_submitted(
         print(f"\n10,000 combinations: {said}; planned and submitted in {took:.0f} s")
 
 
-def test_groups_get_what_they_ask_for(slurm: Lab, tmp_path: Path) -> None:
-    groups = (
-        "cluster.groups=[{where: {batch_size: 2}, gpus: 1, memory: 700MiB, options: {comment: two}},"
-        "{where: 'batch_size > 2', partition: high, time: 1h, cpus: 2}]"
-    )
+def test_tasks_get_the_requested_resources(slurm: Lab, tmp_path: Path) -> None:
     ran = run_command(
-        *(
-            tmp_path,
-            "model=fake",
-            "backend=fake",
-            "batch_size=1,2,3,4",
-            *STATIC,
-            *CLUSTER,
-            "wait_for_jobs=false",
-            groups,
-        ),
-        "cluster.options={hold: true}",
+        *(tmp_path, "model=fake", "backend=fake", "batch_size=1,2", *STATIC, *CLUSTER, "wait_for_jobs=false"),
+        *("cluster.partition=high", "cluster.time=1h", "cluster.cpus=2", "cluster.gpus=1", "cluster.memory=700MiB"),
+        "cluster.options={hold: true, comment: two}",
     )
     assert ran.code == 0, ran.err
-    submissions = {len(s.shards): s for s in Jobs(ran.folder("adhoc")).all()}
-    assert len(submissions) <= 3
-    details = {
-        s.resources["partition"] or s.resources["gpus"]: slurm.details(f"{s.job}_0")
-        for s in Jobs(ran.folder("adhoc")).all()
+    (submission,) = Jobs(ran.folder("adhoc")).all()
+    details = slurm.details(f"{submission.job}_0")
+    expected = {
+        "Partition": "high",
+        "TimeLimit": "01:00:00",
+        "CPUs/Task": "2",
+        "TresPerNode": "gres:gpu:1",
+        "MinMemoryNode": "700M",
+        "Comment": "two",
+        "Requeue": "1",
     }
-    assert details[0]["MinMemoryNode"] == "1500M"
-    assert (details[1]["MinMemoryNode"], details[1]["Comment"], details[1]["TresPerNode"]) == (
-        "700M",
-        "two",
-        "gres:gpu:1",
-    )
-    assert (details["high"]["Partition"], details["high"]["TimeLimit"], details["high"]["CPUs/Task"]) == (
-        "high",
-        "01:00:00",
-        "2",
-    )
-    assert {detail["Requeue"] for detail in details.values()} == {"1"}
+    assert {key: details[key] for key in expected} == expected
 
 
 def test_a_task_with_a_gpu_sees_that_one(slurm: Lab, tmp_path: Path) -> None:

@@ -51,20 +51,15 @@ def test_what_is_asked_for() -> None:
             "cluster.memory=1.5GiB",
             "cluster.gpus=a100:1",
             "cluster.cpus=4",
-            "cluster.exclusive=true",
         ),
         *(
             "cluster.partition=gpu",
-            "cluster.account=lab",
-            "cluster.qos=low",
-            "cluster.constraint=zen4",
+            "cluster.options={account: lab, exclusive: true}",
             "cluster.parallel=8",
         ),
     )
-    expected = (
-        "--time=90 --mem=1536M --gres=gpu:a100:1 --cpus-per-task=4 --exclusive --partition=gpu --account=lab --qos=low"
-    )
-    assert {*expected.split(), "--constraint=zen4", "--array=0-2%8"} <= set(words)
+    expected = "--time=90 --mem=1536M --gres=gpu:a100:1 --cpus-per-task=4 --exclusive --partition=gpu --account=lab"
+    assert {*expected.split(), "--array=0-2%8"} <= set(words)
 
 
 def test_options_of_sbatch_pass_through() -> None:
@@ -77,8 +72,8 @@ def test_the_script_needs_nothing_of_the_environment(tmp_path: Path) -> None:
     fake = tmp_path / "the python"
     fake.write_text('#!/bin/sh\nprintf "%s|" "$A" "$PYTHONPATH" "$LOADED" "$@"')
     fake.chmod(0o755)
-    made, settings = submission('cluster.environment={A: "it\'s $x"}', "cluster.setup=['LOADED=yes; export LOADED']")
-    text = script(made, settings, tmp_path / "a folder", str(fake), {"PYTHONPATH": "/a:/b c"})
+    made, settings = submission("cluster.setup=['LOADED=yes; export LOADED']")
+    text = script(made, settings, tmp_path / "a folder", str(fake), {"A": "it's $x", "PYTHONPATH": "/a:/b c"})
     done = subprocess.run(["/bin/bash"], input=text, env={}, capture_output=True, text=True, check=True)
     words = ["it's $x", "/a:/b c", "yes", "-m", "sweeprof.run.cluster_task", str(tmp_path / "a folder"), "ab12", ""]
     assert done.stdout.split("|") == words
@@ -114,7 +109,6 @@ def test_a_partition_whose_default_is_too_little_is_asked_for_what_frameworks_ne
         "partition": None,
         "cpus": 1,
         "options": {},
-        "exclusive": False,
     }
     assert requested_memory(need) == 3 * 2**30
     assert requested_memory({**need, "cpus": 16}) is None  # 4 GiB by default
@@ -122,7 +116,7 @@ def test_a_partition_whose_default_is_too_little_is_asked_for_what_frameworks_ne
     assert requested_memory({**need, "partition": "whole"}) is None
     assert requested_memory({**need, "memory": "1GiB", "partition": "large"}) == 2**30
     assert requested_memory({**need, "options": {"mem-per-cpu": "200M"}}) is None
-    assert requested_memory({**need, "exclusive": True}) is None
+    assert requested_memory({**need, "options": {"exclusive": True}}) is None
     monkeypatch.setenv("SBATCH_MEM_PER_CPU", "4G")
     assert requested_memory(need) is None
 

@@ -53,7 +53,7 @@ def test_the_defaults_of_the_default_choices_are_those_of_the_schema() -> None:
     assert loaded("protocol", "quick.yaml") == defaults_below("protocol")
     assert loaded("device", "cpu.yaml") == defaults_below("device")
     assert loaded("cluster", "slurm.yaml") == {**defaults_of_cluster("address"), "scheduler": "slurm"}
-    of_slurm = ("partition", "account", "qos", "constraint", "time", "exclusive", "parallel")
+    of_slurm = ("partition", "time", "parallel")
     assert loaded("cluster", "ray.yaml") == {**defaults_of_cluster(*of_slurm), "scheduler": "ray", "poll_s": 2}
     assert loaded("tracking", "mlflow.yaml").items() >= defaults_below("tracking").items()
     assert loaded("backend", "torch.yaml").items() >= defaults_below("backend").items()

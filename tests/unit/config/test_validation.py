@@ -116,16 +116,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "cluster.memory": ([None, "4GiB", 2**32], [0, 8, 4096, "64kB", "4 apples", True]),
     "cluster.cpus": ([None, 1, 16], [0, "1", 1.5, True]),
     "cluster.gpus": ([None, 0, 2, "a100:1"], [-1, "a100", "1", 1.5, True]),
-    "cluster.exclusive": BOOLEAN,
     "cluster.options": ([{}, {"nice": 100, "reservation": "night"}], [[], "nice=100", None]),
-    "cluster.groups": ([[], [{"where": {"device": "cuda"}, "gpus": 1}]], ["x", {}, None]),
     "cluster.setup": (TEXTS[0], TEXTS[1]),
-    "cluster.environment": ([{}, {"A": "1"}], [["A=1"], "A=1", None, {"A B": "1"}, {"A;ls": "1"}]),
     "cluster.poll_s": ([0.1, 5], [0, "5", None]),
-    **{
-        f"cluster.{key}": ([None, "gpu"], ["", 3, True])
-        for key in ("partition", "account", "qos", "constraint", "python", "address")
-    },
+    **{f"cluster.{key}": ([None, "gpu"], ["", 3, True]) for key in ("partition", "address")},
 }
 
 

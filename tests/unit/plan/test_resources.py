@@ -13,17 +13,10 @@ FAKE = ("cluster=slurm", "model=fake", "backend=fake", "dataset=synthetic", "tra
 TWO = (*FAKE, "batch_size=1,2,3,4", "model.fake.step_s=0.001,0.002", "compare.baseline={model.fake.step_s: 0.001}")
 
 
-@pytest.mark.parametrize(
-    ("given", "key"),
-    [
-        ("cluster.options={job-name: mine}", "cluster.options.job-name"),
-        ("cluster.groups=[{where: {model: fake}, options: {array: 0-3}}]", "cluster.groups[0].options.array"),
-    ],
-)
-def test_options_by_which_tasks_are_found_are_refused(given: str, key: str) -> None:
+def test_options_by_which_tasks_are_found_are_refused() -> None:
     with pytest.raises(UserError) as caught:
-        planned([*FAKE, given])
-    assert [problem.key for problem in caught.value.problems] == [key]
+        planned([*FAKE, "cluster.options={job-name: mine, nice: 5, array: 0-3}"])
+    assert [problem.key for problem in caught.value.problems] == ["cluster.options.job-name", "cluster.options.array"]
 
 
 def test_without_a_cluster_nothing_is_asked_for() -> None:
@@ -47,55 +40,9 @@ def test_a_gpu_is_asked_for_where_the_device_is_one() -> None:
     assert gpus == {"cuda": 1, "cpu": 0}
 
 
-def test_groups_apply_in_their_order_and_pairs_get_what_is_enough_for_both() -> None:
-    groups = (
-        "cluster.groups=[{where: {batch_size: [3, 4]}, memory: 2GiB, time: 30min},"
-        "{where: 'model.fake.step_s > 0.0015 and batch_size > 3', memory: 10GiB, options: {nice: 5}}]"
-    )
-    with pytest.raises(UserError, match=r"cluster\.groups options"):
-        planned([*TWO, groups])
-    plan = planned([*TWO, "cluster.memory=1GiB", groups.replace(", options: {nice: 5}", ", time: 1h")])
-    found = {
-        next(c.axes["batch_size"] for c in plan.combinations if c.id in shard): (asked["memory"], asked["time"])
-        for shard, asked in zip(plan.shards, plan.cluster["resources"], strict=True)
-    }
-    assert found[3] == ("2GiB", "30min")
-    assert found[4] == ("10GiB", "1h")
-    assert found[1] == ("1GiB", None)
-
-
-def test_a_sites_groups_hold_for_every_sweep() -> None:
-    groups = (
-        "cluster.groups=[{where: {device: cuda}, partition: gpu}, {where: {batch_size: 99}, qos: long},"
-        "{where: 'batch_size * model.torch.width > 4096', memory: 40GiB},"
-        "{where: 'model.fake.step_s > 0.0015', time: 2h}, {where: {backend.threads: 1}, account: lab}]"
-    )
-    asked = planned([*TWO, groups]).cluster["resources"]
-    assert {(one["partition"], one["qos"], one["memory"]) for one in asked} == {(None, None, None)}
-    assert {(one["time"], one["account"]) for one in asked} == {("2h", "lab")}  # what is enough for both of a pair
-    alone = planned([*FAKE, "model.fake.step_s=0.002", groups]).cluster["resources"]
-    assert [one["time"] for one in alone] == ["2h"]  # a key of the config that this sweep does not vary
-
-
-def test_a_clash_is_told_once_however_many_pairs_have_it() -> None:
-    with pytest.raises(UserError) as told:
-        planned([*TWO, "cluster.groups=[{where: 'model.fake.step_s > 0.0015', partition: slow}]"])
-    (problem,) = told.value.problems
-    assert problem.key == "cluster.groups partition"
-
-
-@pytest.mark.parametrize(
-    ("groups", "said"),
-    [
-        ("[{where: {batch: 1}, memory: 1GiB}]", "cluster.groups where: 'batch' is not an axis of this sweep"),
-        ("[{where: {batch_size: 1}, memori: 1GiB}]", r"cluster.groups\[0\].memori: .* Did you mean"),
-        ("[{where: {batch_size: 1}, memory: much}]", r"cluster.groups\[0\].memory: 'much' is not a size"),
-        ("[{memory: 1GiB}]", r"cluster.groups\[0\]: .* is not \{where:"),
-    ],
-)
-def test_mistakes_in_groups_are_told(groups: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        planned([*TWO, f"cluster.groups={groups}"])
+def test_a_pair_gets_what_is_enough_for_both() -> None:
+    plan = planned([*FAKE, "batch_size=1,2", "backend.threads=1,4", "compare.baseline={backend.threads: 1}"])
+    assert [asked["cpus"] for asked in plan.cluster["resources"]] == [4]
 
 
 def test_an_unknown_setting_is_told() -> None:

@@ -43,11 +43,11 @@ def test_several_goals_are_the_pareto_front() -> None:
 
 
 def test_on_a_cluster_a_search_is_one_task_with_the_largest_of_the_resources() -> None:
-    groups = "cluster.groups=[{where: {batch_size: 64}, memory: 9GiB}, {where: {batch_size: 1}, time: 2h}]"
-    plan = planned([*FAKE, SIZES, "cluster=slurm", "cluster.minutes=0.1", groups, "search.maximize=throughput"])
+    threads = "backend.threads=1,3"
+    plan = planned([*FAKE, SIZES, threads, "cluster=slurm", "cluster.minutes=0.1", "search.maximize=throughput"])
     assert plan.shards == (tuple(c.id for c in plan.combinations),)
     (resources,) = plan.cluster["resources"]
-    assert (resources["memory"], resources["time"]) == ("9GiB", "2h")
+    assert resources["cpus"] == 3
 
 
 def test_a_single_combination_is_no_search() -> None:
