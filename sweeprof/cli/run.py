@@ -13,19 +13,16 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from sweeprof import __version__
 from sweeprof.cli import completion
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, doubled, long_number, with_quotes
 from sweeprof.config.reference import help_lines
-from sweeprof.config.renames import with_present_name, without_earlier
 from sweeprof.config.schema import GROUPS, TOP_LEVEL, constraint_problems, is_merged
 from sweeprof.credentials import remember
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
 from sweeprof.paths import conf_folder, expanded
-from sweeprof.terminal import error_console, guard_output
+from sweeprof.terminal import guard_output
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -165,15 +162,7 @@ def hydra_arguments(arguments: Sequence[str]) -> list[str]:
         else:
             overrides.append(argument)
     known = _known_keys(flags)
-    return [*flags, *(_for_hydra(_with_present_name(argument), known) for argument in overrides)]
-
-
-def _with_present_name(override: str) -> str:
-    """Return the override with the present name of its key; prints a warning if it has an earlier one."""
-    present, warning = with_present_name(override)
-    if warning:
-        error_console().print(Text(warning, style="yellow"), soft_wrap=True)
-    return present
+    return [*flags, *(_for_hydra(argument, known) for argument in overrides)]
 
 
 def _known_keys(flags: Sequence[str]) -> set[str]:
@@ -318,7 +307,7 @@ def help_text() -> str:
     lines = []
     for group in groups:
         choices = sorted(path.stem for path in (conf / group).glob("*.yaml"))
-        lines.append(f"  {group:<9} {' '.join(without_earlier(group, choices))}")
+        lines.append(f"  {group:<9} {' '.join(choices)}")
     commands = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
     return HELP.format(
         version=__version__,

@@ -65,12 +65,12 @@ def fraction(noun: str) -> Constraint:
     return Constraint(is_fraction, f"is not a {noun}: a number between 0 and 1.")
 
 
-def choice(noun: str, choices: Sequence[str], or_mapping: bool = False, earlier: Sequence[str] = ()) -> Constraint:
-    """Accept some names, those of ``earlier`` releases, and with ``or_mapping`` mappings, too."""
+def choice(noun: str, choices: Sequence[str], or_mapping: bool = False) -> Constraint:
+    """Accept some names, and with ``or_mapping`` mappings, too."""
     names = tuple(choices)
     article = "an" if noun[0] in "aeiou" else "a"
     return Constraint(
-        lambda value: value in (*names, *earlier) or (or_mapping and isinstance(value, Mapping)),
+        lambda value: value in names or (or_mapping and isinstance(value, Mapping)),
         f"is not {article} {noun}. Known: {', '.join(names)}.",
         names,
         or_mapping,

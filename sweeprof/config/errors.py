@@ -20,7 +20,6 @@ from omegaconf.errors import OmegaConfBaseException
 from sweeprof.config.backend_settings import is_setting, unknown_setting
 from sweeprof.config.groups import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, long_number
-from sweeprof.config.renames import without_earlier
 from sweeprof.config.schema import is_merged, is_open
 from sweeprof.config.validation import config_problems, lacks_default_tracker
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest, shown_value
@@ -325,7 +324,7 @@ def _override_problems(line: str, base: DictConfig, extra: Path | None) -> Itera
 
 def _choice_problem(group: str, value: str, known: Sequence[str]) -> Problem:
     """Return the problem of a choice that a config group does not have."""
-    problem = choice_problem(group, value, NOUNS.get(group, group), without_earlier(group, known))
+    problem = choice_problem(group, value, NOUNS.get(group, group), known)
     if group == "model" and problem.nearest is None:
         return replace(problem, allowed=f"{problem.allowed} {PUBLISHED}")
     return problem

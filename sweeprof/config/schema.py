@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, get_args
 
 from sweeprof.backends import Compiler
-from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod
+from sweeprof.backends.precision import Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import LARGEST_SIZE, Constraint
 from sweeprof.config.override_syntax import TOO_MANY_DIGITS
@@ -30,7 +30,6 @@ from sweeprof.results.protocol import LONGEST_S, MOST_ROUNDS, MOST_STEPS, Protoc
 from sweeprof.results.record import STATUSES
 from sweeprof.results.validation import LARGEST
 
-EARLIER_INTERLEAVE = "duel"
 """``protocol.interleave=samples`` in the last release; ids of combinations and stored plans still have it."""
 MOST_TOKENS, MOST_JOBS, MOST_COMBINATIONS = 10_000_000, 100_000, 1_000_000
 LARGEST_SEED = 2**32 - 1
@@ -76,7 +75,6 @@ class Key:
     """True if every table of a comparison has it as a column, even with a single value."""
     is_repeated: bool
     """True if the command that measures one combination again repeats it."""
-    renamed_from: str | None = None
     """Its name in the last release, which is still accepted with a warning; only for keys at the top of the config."""
 
     @property
@@ -95,7 +93,6 @@ def _key(
     is_open: bool = False,
     is_column: bool = False,
     is_repeated: bool = False,
-    renamed_from: str | None = None,
 ) -> Any:
     """Return the field of a key; keys below a part have the role of the part."""
     metadata = {
@@ -106,7 +103,6 @@ def _key(
         "is_open": is_open,
         "is_column": is_column,
         "is_repeated": is_repeated,
-        "renamed_from": renamed_from,
     }
     if isinstance(default, dict | list):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -156,7 +152,7 @@ class BackendSettings:
     precision: str | None = _key(
         "fp32",
         "Numeric type of weights and computation; null: as the model is.",
-        c.optional(c.choice("precision", get_args(Precision), earlier=(EARLIER_INT8,))),
+        c.optional(c.choice("precision", get_args(Precision))),
     )
     precision_method: str | None = _key(
         None,
@@ -282,7 +278,7 @@ class ProtocolSettings:
         PROTOCOL.interleave,
         "How compared combinations alternate: after each round (rounds), or after each sample, in processes that run at the same "
         "time (samples).",
-        c.choice("way to interleave", ("rounds", "samples"), earlier=(EARLIER_INTERLEAVE,)),
+        c.choice("way to interleave", ("rounds", "samples")),
     )
     kernel: str | None = _key(
         PROTOCOL.kernel,
@@ -618,7 +614,6 @@ class Config:
         "true: measure only the combination of the command line, with the settings of a sweep file but without its shape.",
         c.BOOLEAN,
         role=Role.SHAPE,
-        renamed_from="alone",
     )
 
     compare: CompareSettings = _part(
@@ -639,7 +634,6 @@ class Config:
         "Maximum number of trials that run at once, if they do not measure the device (counting, quality).",
         c.integer("number of trials", 4096),
         role=Role.TRIAL,
-        renamed_from="jobs",
     )
     fail_fast: bool = _key(False, "true: the first trial that fails ends the sweep.", c.BOOLEAN, role=Role.TRIAL)
     budget: str | None = _key(
@@ -679,7 +673,6 @@ class Config:
         "When a sweep is resumed: measure again only trials with one of these statuses, and missing ones; []: every status except "
         "ok and unsupported.",
         c.list_of_choices("statuses", STATUSES),
-        renamed_from="retry",
     )
     trust: bool = _key(
         False,
@@ -697,7 +690,6 @@ class Config:
         True,
         "false: on a cluster, submit and exit; `sweeprof collect DIR` then makes the comparison.",
         c.BOOLEAN,
-        renamed_from="wait",
     )
     tracking: TrackingSettings = _part(
         TrackingSettings, "The tracker that receives the results.", is_group=True, has_target=True
@@ -725,7 +717,6 @@ def _keys(part: type, parent: Key | None = None) -> Iterator[Key]:
             data.get("has_target", False),
             data["is_column"],
             data["is_repeated"] or data["role"] is Role.IDENTITY,
-            data.get("renamed_from"),
         )
         yield key
         if below:
@@ -740,7 +731,6 @@ def _top_level(is_wanted: Callable[[Key], bool]) -> tuple[str, ...]:
     return tuple(key.name for key in KEYS.values() if "." not in key.name and is_wanted(key))
 
 
-RENAMED = {key.renamed_from: key.name for key in KEYS.values() if key.renamed_from}
 """The present names of keys by those of the last release."""
 TOP_LEVEL = _top_level(lambda _: True)
 """The keys at the top of the config."""

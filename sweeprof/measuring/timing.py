@@ -97,7 +97,7 @@ State = Literal["going", "met", "spent"]
 
 @dataclass(frozen=True, slots=True)
 class InterleavedRun:
-    """The interleaved run that a timing was part of; in records it is called ``duel``."""
+    """The interleaved run that a timing was part of."""
 
     id: str
     """The same for all participants; each run has another one."""
@@ -209,7 +209,7 @@ class Timing(Stored):
     """Seconds of one ``h2d`` and one ``d2h``, one value per sample; nothing where the model runs on the host."""
     compiles: bool = False
     """True if the first step compiled the model."""
-    duel: InterleavedRun | None = None
+    interleaved_run: InterleavedRun | None = None
     """The interleaved run that the samples were part of; None if the process ran alone."""
     kernel: KernelTimes | None = None
     """The calibration kernel's times; None where the protocol asks for none."""
@@ -347,7 +347,9 @@ def measure(
         tuple(samples),
         unmet,
         tuple(doubts(samples, loops, unmet, protocol.max_s, clock.resolution)),
-        duel=replace(participant.interleaved_run, turns=tuple(turns)) if participant.interleaved_run else None,
+        interleaved_run=replace(participant.interleaved_run, turns=tuple(turns))
+        if participant.interleaved_run
+        else None,
         kernel=KernelTimes(kernel.name, kernel_loops, tuple(kernel_samples)) if kernel else None,
         trace_s=trace_s,
     )
@@ -402,7 +404,7 @@ def measure_training(
 
 def _of_samples(seconds: Sequence[tuple[float, ...]], timing: Timing) -> list[Sequence[tuple[float, ...]]]:
     """Return per sample the times of its steps, given those of every step that was run, in their order."""
-    taken = timing.loops + _leading(timing.duel, timing.kernel)
+    taken = timing.loops + _leading(timing.interleaved_run, timing.kernel)
     last = seconds[len(seconds) - len(timing.samples) * taken :]
     return [last[end - timing.loops : end] for end in range(taken, len(last) + 1, taken)]
 

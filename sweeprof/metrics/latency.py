@@ -269,9 +269,9 @@ def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> f
 
 
 def _by_turn(round: Timing | None, samples_of: Callable[[Timing], Sequence[float]]) -> dict[int, float]:
-    if round is None or round.duel is None:
+    if round is None or round.interleaved_run is None:
         return {}
-    return dict(zip(round.duel.turns, samples_of(round), strict=True))
+    return dict(zip(round.interleaved_run.turns, samples_of(round), strict=True))
 
 
 def _uncalibrated(timing: Rounds) -> Missing | None:

@@ -73,10 +73,13 @@ def run(session: Session, backend: Backend) -> Timing:
 
 def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing, ...]]) -> tuple[Timing, ...]:
     """Return the rounds, each with the baseline's timing of the same interleaved run."""
-    if not any(timing.duel for timing in rounds):
+    if not any(timing.interleaved_run for timing in rounds):
         return rounds
-    baseline = {timing.duel.id: timing for timing in read_baseline() if timing.duel}
-    return tuple(replace(timing, baseline=baseline.get(timing.duel.id)) if timing.duel else timing for timing in rounds)
+    baseline = {timing.interleaved_run.id: timing for timing in read_baseline() if timing.interleaved_run}
+    return tuple(
+        replace(timing, baseline=baseline.get(timing.interleaved_run.id)) if timing.interleaved_run else timing
+        for timing in rounds
+    )
 
 
 PASS = Pass(

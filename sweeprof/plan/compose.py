@@ -31,7 +31,6 @@ from sweeprof.config.groups import (
 )
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, is_among, spelled
 from sweeprof.config.overrides import Arguments
-from sweeprof.config.renames import rename_keys, without_earlier
 from sweeprof.config.schema import (
     CLOSED_PARTS,
     GROUPS,
@@ -86,7 +85,7 @@ class Composer:
 
     def __post_init__(self) -> None:
         given = {*self.arguments.fixed, *self.arguments.axes}
-        warnings = rename_keys(self.config, given)
+        warnings = []
         if lacks_default_tracker(self._plain("tracking"), given):
             self.config.tracking = {"_target_": None}
             warnings.append(
@@ -478,8 +477,7 @@ class Composer:
                 yield Problem("metrics", ",".join(map(str, values)), message)
             if key in self._groups:
                 known = self._groups.options(key)
-                shown = without_earlier(key, known)
-                yield from (choice_problem(key, v, NOUNS.get(key, key), shown) for v in values if v not in known)
+                yield from (choice_problem(key, v, NOUNS.get(key, key), known) for v in values if v not in known)
             elif self._is_unknown(key):
                 known_keys = [k for k in leaf_keys(self.config) if k.partition(".")[0] not in SHAPE_KEYS]
                 yield key_problem(key, ",".join(map(str, values)), [*known_keys, *self.points.shape.variants])

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from sweeprof.config.constraints import is_folder_name, is_fraction
-from sweeprof.config.schema import EARLIER_INTERLEAVE, IDENTITY, LimitSettings
+from sweeprof.config.schema import IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
 from sweeprof.plan.order import pair_key, spread
@@ -168,11 +168,6 @@ class Plan:
         if not isinstance(data, dict):
             raise damaged(data, "a plan")
         check_version(data, "plan", SCHEMA_VERSION)
-        if data["schema_version"] == 1:
-            data = _from_version_1(data)
-        if "jobs" in data:  # the name in earlier versions
-            data = {**data, "parallel_trials": data["jobs"]}
-            del data["jobs"]
         parts = validated(dict[str, list[object]], data.get("parts"))
         combinations = validated(list[Json], data.get("combinations"))
         plain = {**data, "combinations": [_unpacked(c, parts) for c in combinations], "schema_version": SCHEMA_VERSION}
@@ -238,14 +233,6 @@ def _unpacked(data: Json, parts: Mapping[str, Sequence[object]]) -> Json:
                 raise damaged(value, "the position of a part", ["combinations", "config", key])
             config[key] = parts[key][value]
     return {**data, "config": config}
-
-
-def _from_version_1(data: Json) -> Json:
-    """A plan of version 1 as one of version 2."""
-    listed = validated(list[list[Trial]], data.get("shards"))
-    passes = list(dict.fromkeys(trial.pass_name for shard in listed for trial in shard))
-    shards = [list(dict.fromkeys(trial.combination_id for trial in shard)) for shard in listed]
-    return {**data, "parts": {}, "passes": passes, "shards": shards}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +312,6 @@ def _essence(node: object) -> object:
         return node
     unused = ("preload", "preload_for", *(("cache", "cache_limit", "prepare") if node.get("prepare") else ()))
     kept = {key: value for key, value in node.items() if key not in unused}
-    # So that a combination keeps its id.
-    if kept.get("interleave") == "samples":
-        kept["interleave"] = EARLIER_INTERLEAVE
     for name in ("precision_method", "decide"):
         if kept.get(name, "") is None:
             del kept[name]
@@ -387,7 +371,7 @@ def _rounds(
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
     together: dict[str, list[str]] = {}
     for c in combinations:
-        is_interleaved = c.config["protocol"].get("interleave") in ("samples", EARLIER_INTERLEAVE)
+        is_interleaved = c.config["protocol"].get("interleave") == "samples"
         together.setdefault(pair_key(c.axes, baseline) if is_interleaved else c.id, []).append(c.id)
     for round in range(max(rounds.values(), default=0)):
         groups = [[id for id in group if round < rounds[id]] for group in together.values()]

@@ -20,7 +20,6 @@ _MOST = 8
 _WAYS = {
     "rounds": "interleaved round by round",
     "samples": "interleaved sample by sample",
-    "duel": "interleaved sample by sample (duel)",  # in comparisons of earlier versions
 }
 
 

@@ -500,9 +500,9 @@ def comparison_from(data: object) -> Comparison:
     Raises:
         Damaged: the data are not a comparison, or come from a later version.
     """
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or "schema_version" not in data:
         raise damaged(data, "a comparison of sweeprof")
-    check_version(data, "comparison", SCHEMA_VERSION, 1)
+    check_version(data, "comparison", SCHEMA_VERSION)
     try:
         comparison = validated(Comparison, data)
     except Damaged as error:
@@ -512,4 +512,4 @@ def comparison_from(data: object) -> Comparison:
         missing = [name for name in names if name not in row.cells]
         if missing:
             raise damaged(row.cells, f"complete: there is no {missing[0]!r}", ["rows", place, "cells"])
-    return dataclasses.replace(comparison, schema_version=SCHEMA_VERSION)
+    return comparison

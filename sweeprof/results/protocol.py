@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from sweeprof.errors import Problem, choice_problem
 
-Interleave = Literal["rounds", "samples", "duel"]
+Interleave = Literal["rounds", "samples"]
 CalibrationKernel = Literal["auto", "convolution", "matmul"]
 Decide = Literal["baseline", "pairs", "best"]
 MOST_ROUNDS = 10_000
@@ -39,8 +39,7 @@ class Protocol:
     target_spread: float | None = None
     """Also continue until IQR/median is below this or has settled."""
     interleave: Interleave = "rounds"
-    """How combinations that are compared alternate: by rounds, or by samples in processes that exist at the same time.
-    ``duel`` is ``samples`` in earlier plans and records."""
+    """How combinations that are compared alternate: by rounds, or by samples in processes that exist at the same time."""
     kernel: CalibrationKernel | None = None
     """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""
     decide: Decide | None = None

@@ -18,8 +18,7 @@ from sweeprof.results.validation import damaged, validated
 from sweeprof.text import LONGEST_TRACEBACK, stored
 
 SCHEMA_VERSION = 2
-"""1: the first. 2: the status ``lost``, and what else ran meanwhile. Readers take earlier versions, ignore fields that they do not
-know, and refuse a later version."""
+"""Of records. Readers ignore fields that they do not know, and refuse a later version."""
 
 Status = Literal["ok", "unsupported", "skipped", "failed", "crashed", "oom", "timeout", "lost"]
 PassName = str
@@ -201,7 +200,7 @@ class Record(Displayed):
         """
         if not isinstance(data, dict):
             raise damaged(data, "a record")
-        check_version(data, "record", SCHEMA_VERSION, 0)
+        check_version(data, "record", SCHEMA_VERSION)
         named = {"pass_name" if key == "pass" else key: value for key, value in data.items() if key != "schema_version"}
         record = validated(cls, named)
         check_environment(record.environment, "environment")
@@ -219,9 +218,9 @@ class Record(Displayed):
         return path
 
 
-def check_version(data: Mapping[str, object], noun: str, known: int, default: int | None = None) -> None:
+def check_version(data: Mapping[str, object], noun: str, known: int) -> None:
     """Raise :class:`Damaged` for data of no schema version, or of a later one than is ``known``."""
-    version = data.get("schema_version", default)
+    version = data.get("schema_version")
     if type(version) is not int or version < 0:
         raise damaged(version, "a schema version", ["schema_version"])
     if version > known:

@@ -6,7 +6,7 @@ A participant is started when the one before it has loaded, warmed up and chosen
 sample, and at the end each finishes in turn. A socket closes when either side ends: the others continue without a participant
 that has ended, and participants whose coordinator has ended leave no record.
 
-The config key is ``protocol.interleave``. Earlier versions call such a run a duel, as the observations in records still do.
+The config key is ``protocol.interleave``.
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.passes.registry import checked_record, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.results.files import open_regular, read_bytes, read_json, write_atomically, write_json
+from sweeprof.results.files import read_bytes, read_json, write_atomically, write_json
 from sweeprof.results.record import PassName, Record, Status
 from sweeprof.results.validation import validated
 
@@ -32,12 +32,8 @@ MOST_REASON = 500
 """Characters of the reason for which a sweep is stopped."""
 _LAST = re.compile(r"(?:(?P<name>[^/~]+)/)?last(?:~(?P<back>\d+))?")
 _RECORD = re.compile(r"([^.]\w*)-r\d+\.json")
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(Z?)(?:-(\d+))?")
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)Z(?:-(\d+))?")
 _STAMP_FORMAT = "%Y-%m-%d_%H-%M-%S"
-_CREATED = re.compile(rb'"created": ?"([^"\\]{1,40})"')
-_HEAD_BYTES = 4096
-_FARTHEST_ZONE = timedelta(hours=14)
-_ZONE_STEP = timedelta(minutes=15)
 
 
 StopReason = Literal["decided", "budget"]
@@ -417,42 +413,16 @@ def stamp_of(created: str) -> str:
 
 
 def created_at(path: Path) -> datetime | None:
-    """Return when the sweep in a folder was created, in UTC; None if the name of the folder is not a time.
-
-    Folders of earlier versions have local times, which come twice when daylight saving time ends; their plan has the time in UTC.
-    """
+    """Return when the sweep in a folder was created, in UTC; None if the name of the folder is not a time."""
     match = _STAMP.fullmatch(path.name)
     if match is None:
         return None
     try:
-        stamp = datetime.strptime(match[1], _STAMP_FORMAT).replace(tzinfo=UTC)
-        if match[2]:
-            return stamp
-        recorded = _recorded(path)
-        if recorded is not None and _is_local_time_of(stamp, recorded):
-            return recorded
-        return stamp.replace(tzinfo=None).astimezone(UTC)  # local time of this machine
-    except (ValueError, OverflowError, OSError):
+        return datetime.strptime(match[1], _STAMP_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
         return None
-
-
-def _recorded(path: Path) -> datetime | None:
-    """Return the time of creation in a plan, reading only the beginning of the file."""
-    try:
-        with open_regular(path / "plan.json", "rb") as file:
-            found = _CREATED.search(file.read(_HEAD_BYTES))
-        created = None if found is None else datetime.fromisoformat(found[1].decode())
-    except (OSError, ValueError):  # also of what is not a regular file
-        return None
-    return None if created is None or created.tzinfo is None else created.astimezone(UTC)
-
-
-def _is_local_time_of(stamp: datetime, recorded: datetime) -> bool:
-    """True if the clocks of some time zone show ``stamp`` at the moment ``recorded``."""
-    offset = stamp - recorded
-    return abs(offset) <= _FARTHEST_ZONE and offset % _ZONE_STEP == timedelta(0)
 
 
 def _order(path: Path) -> tuple[datetime, int] | None:
     created, match = created_at(path), _STAMP.fullmatch(path.name)
-    return None if created is None or match is None else (created, int(match[3] or 1))
+    return None if created is None or match is None else (created, int(match[2] or 1))

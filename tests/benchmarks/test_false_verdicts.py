@@ -77,7 +77,7 @@ def equal_pairs(folder: Path, monkeypatch: pytest.MonkeyPatch, interleave: str) 
 
 
 @pytest.mark.timeout(LIMIT_S)
-@pytest.mark.parametrize("interleave", ["rounds", "duel"])
+@pytest.mark.parametrize("interleave", ["rounds", "samples"])
 def test_equal_sides_are_seldom_called_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interleave: str
 ) -> None:
@@ -89,7 +89,7 @@ def test_equal_sides_are_seldom_called_changed(
     print(f"\n{len(cells)} equal pairs, interleave={interleave}: {changed} called changed; {dict(verdicts)}")
     _print_spread(comparisons)
     assert len(cells) >= PAIRS
-    assert {cell.used for cell in cells} == {"paired" if interleave == "duel" else "rounds"}
+    assert {cell.used for cell in cells} == {"paired" if interleave == "samples" else "rounds"}
     assert changed <= WRONG_AT_MOST * max(1.0, len(cells) / 40)
 
 
@@ -127,7 +127,7 @@ def _quartiles(values: list[float]) -> str:
 
 
 @pytest.mark.timeout(LIMIT_S)
-@pytest.mark.parametrize("interleave", ["rounds", "duel"])
+@pytest.mark.parametrize("interleave", ["rounds", "samples"])
 def test_a_slowdown_of_a_tenth_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interleave: str) -> None:
     """44 blocks instead of 40 with protocol=rigorous, which is interleaved; by rounds it is printed what those would have found."""
     cells = []

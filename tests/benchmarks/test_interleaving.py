@@ -49,7 +49,7 @@ SHORT = Protocol(warmup_s=0.1, sample_s=0.01, min_samples=1, min_s=OF_A_ROUND, m
 METHODS = {
     "rounds": SHORT,
     "kernel": replace(SHORT, kernel="auto", min_s=OF_A_ROUND / 2),
-    "duel": replace(SHORT, interleave="duel"),
+    "samples": replace(SHORT, interleave="samples"),
 }
 TORCH = "torch's timer"
 ALLOWED = 0.5
@@ -132,7 +132,7 @@ def test_interleaving_halves_the_spread_of_the_ratio(folder: Folder) -> None:
             spent[method] += sum(_worked(folder, pair.name, method))
     spreads = {key: statistics.stdev(map(math.log, ratios)) for key, ratios in found.items()}
     _show(found, spreads, spent)
-    shares = [spreads[pair.name, "duel"] / spreads[pair.name, TORCH] for pair in PAIRS]
+    shares = [spreads[pair.name, "samples"] / spreads[pair.name, TORCH] for pair in PAIRS]
     assert statistics.geometric_mean(shares) <= ALLOWED
 
 

@@ -37,10 +37,6 @@ CASES = {
         ["model=resnet18"],
         ["model: 'resnet18' is not a model. Known: ", "A published model has a name: model=timm model.name=resnet18"],
     ),
-    "an earlier name is not suggested": (
-        ["protocol=duell"],
-        ["protocol: 'duell' is not a protocol. Known: calibrated, decide, default,"],
-    ),
     "unknown model in a sweep": (["model=mlp,lenet6"], ["model: 'lenet6' is not a model"]),
     "unknown backend": (["backend=tensorflw"], ["backend: 'tensorflw' is not a backend", "Did you mean 'tensorflow'?"]),
     "unknown sweep": (["+sweep=quickstrat"], ["sweep: 'quickstrat' is not a sweep", "Did you mean 'quickstart'?"]),

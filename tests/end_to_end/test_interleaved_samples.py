@@ -39,13 +39,16 @@ def test_interleaved_samples_and_calibration(sweeprof: Command) -> None:
         timings[record.combination_id].append(Timing.from_dict(record.observations or {}, record.round))
     runs: dict[str, list[Timing]] = {}
     for timing in (one for several in timings.values() for one in several):
-        assert timing.duel is not None
+        assert timing.interleaved_run is not None
         assert timing.kernel is not None
         assert timing.kernel.name == "matmul"
-        runs.setdefault(timing.duel.id, []).append(timing)
+        runs.setdefault(timing.interleaved_run.id, []).append(timing)
     assert len(runs) == 2 * 3
     assert {len(members) for members in runs.values()} == {3}
-    assert all(len({timing.duel.turns for timing in members if timing.duel}) == 1 for members in runs.values())
+    assert all(
+        len({timing.interleaved_run.turns for timing in members if timing.interleaved_run}) == 1
+        for members in runs.values()
+    )
     rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
     for row in rows:
         slowdown = row["axes"]["backend.slowdown"]
@@ -64,6 +67,6 @@ def test_a_calibrated_protocol_in_rounds(called: Command) -> None:
     assert ran.code == 0, ran.err
     (record, *_) = read_records(ran.folder("c") / "records")
     timing = Timing.from_dict(record.observations or {})
-    assert timing.duel is None
+    assert timing.interleaved_run is None
     assert timing.kernel is not None
     assert len(timing.kernel.samples) == len(timing.samples)

@@ -166,7 +166,6 @@ FRAMEWORKS_BY_FOLDER = {
     "config/overrides.py": {"hydra", "omegaconf"},
     "plan/compose.py": {"hydra", "omegaconf"},
     "config/groups.py": {"hydra", "omegaconf"},
-    "config/renames.py": {"omegaconf"},
     "plan/resolve.py": {"hydra", "omegaconf"},
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from sweeprof.backends import Build, Compiler, DeviceCheck, Gap
-from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod, checked_method
+from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.counting import count_built, in_inference, own_counts, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
@@ -149,9 +149,8 @@ class TorchBackend:
         method = checked_method(type(self), self.precision, self.precision_method)
         if self.precision_method is None and self.precision == "int8":
             method = None  # the model decides
-        precision = "int8" if self.precision == EARLIER_INT8 else self.precision
         compiler: Compiler | None = "inductor" if self.compile is True else self.compile or None
-        return TorchVariant(precision, self.channels_last, compiler, method)
+        return TorchVariant(self.precision, self.channels_last, compiler, method)
 
     def _counted(self, build: Build, inputs: Inputs) -> tuple[Build, Inputs]:
         """Return what is counted: compiling, quantizing and autocast change the kernels, not the computation."""

@@ -30,7 +30,7 @@ def output(tmp_path: Path) -> Path:
     """Five nights, of which the newest are the last; 1,000 bytes each beside the plan."""
     output = tmp_path / "outputs"
     for day in range(1, 6):
-        night(output, f"2026-11-0{day}_02-00-00")
+        night(output, f"2026-11-0{day}_02-00-00Z")
     return output
 
 
@@ -52,11 +52,11 @@ def days(output: Path) -> list[int]:
 
 
 def day(output: Path, number: int) -> Path:
-    return output / "nightly" / f"2026-11-0{number}_02-00-00"
+    return output / "nightly" / f"2026-11-0{number}_02-00-00Z"
 
 
 def test_the_newest_stay_and_what_went_is_told(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = night(output, "2020-01-01_00-00-00", "other")
+    other = night(output, "2020-01-01_00-00-00Z", "other")
     assert prune(output, "--keep", "2") == 0
     assert days(output) == [4, 5]
     assert other.is_dir()
@@ -80,7 +80,7 @@ def test_a_dry_run_removes_nothing_and_tells_the_same(output: Path, capsys: pyte
 def test_those_of_the_last_days_stay_too(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now = datetime.now(UTC).astimezone()
     for back in (1, 3, 10):
-        night(output, f"{now - timedelta(days=back):%Y-%m-%d_%H-%M-%S}")
+        night(output, f"{now - timedelta(days=back):%Y-%m-%d_%H-%M-%S}Z")
     for path in [day(output, number) for number in range(1, 6)]:
         shutil.rmtree(path)
     assert prune(output, "--keep", "1", "--days", "5") == 0
@@ -192,7 +192,7 @@ def test_a_link_to_a_sweep_elsewhere_stays(output: Path, tmp_path: Path) -> None
 
 def test_what_is_no_sweep_stays(output: Path) -> None:
     (output / "nightly" / "notes").mkdir()
-    (output / "nightly" / "2020-01-01_00-00-00").mkdir()  # no plan: being made, or somebody's
+    (output / "nightly" / "2020-01-01_00-00-00Z").mkdir()  # no plan: being made, or somebody's
     assert prune(output, "--keep", "5") == 0
     assert len(list((output / "nightly").iterdir())) == 7
 
@@ -222,7 +222,7 @@ def test_a_crash_amid_it_leaves_no_half_of_a_sweep(
     assert left.is_dir()
     assert prune(output, "--keep", "4") == 0
     assert not left.exists()
-    assert f"removed  {left}  36 B  begun by an earlier run\n" in capsys.readouterr().out
+    assert f"removed  {left}  37 B  begun by an earlier run\n" in capsys.readouterr().out
 
 
 def test_what_cannot_be_removed_is_told_and_keeps_no_other(

@@ -50,7 +50,7 @@ def main(words: list[str]) -> int:
 
 def sweep(tmp_path: Path, name: str, uri: str) -> Folder:
     """A sweep of which nothing was measured, for the address ``uri``; in the order of their names they were begun."""
-    path = tmp_path / "outputs" / name / f"2026-11-22_10-00-0{ord(name) - ord('a')}"
+    path = tmp_path / "outputs" / name / f"2026-11-22_10-00-0{ord(name) - ord('a')}Z"
     path.mkdir(parents=True)
     folder = sweep_folder(path, fake_plan({"a": {}}))
     (path / "report.html").touch()

@@ -21,14 +21,14 @@ from sweeprof.tracking.rest import is_healthy
 
 main = subcommand("ui")
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v1"
+GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
     """The folder of a finished sweep that was sent nowhere."""
-    folder = tmp_path / "outputs" / "golden" / "2026-11-21_22-50-17"
+    folder = tmp_path / "outputs" / "golden" / "2026-11-21_22-50-17Z"
     shutil.copytree(GOLDEN, folder)
     return folder
 

@@ -9,7 +9,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from sweeprof.config.reference import help_lines, page
-from sweeprof.config.renames import EARLIER_PROTOCOL
 from sweeprof.config.schema import GROUPS, KEYS, PARTS, TOP_LEVEL, keys_below
 from sweeprof.paths import conf_folder
 
@@ -37,7 +36,7 @@ def test_the_main_config_has_the_keys_of_the_schema_with_their_defaults() -> Non
     assert groups == set(GROUPS)
 
 
-PROTOCOLS = [file for file in sorted((conf_folder() / "protocol").glob("*.yaml")) if file.stem != EARLIER_PROTOCOL]
+PROTOCOLS = sorted((conf_folder() / "protocol").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("file", PROTOCOLS, ids=lambda file: file.stem)

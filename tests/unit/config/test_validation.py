@@ -86,7 +86,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "parallel_trials": WHOLE_FROM_1,
     "resume": ([None, "last", "outputs/a/2026"], ["", 1, True, ["last"]]),
     "retry_statuses": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
-    "protocol.interleave": (["rounds", "samples", "duel"], ["round", None, True]),
+    "protocol.interleave": (["rounds", "samples"], ["round", None, True]),
     "budget": ([None, "90s", "10min", "1.5h"], ["10", 10, "0s", "soon", True]),
     **{
         f"search.{goal}": ([None, "throughput", ["latency", "accuracy"]], [1, True, [1]])

@@ -437,8 +437,8 @@ def test_a_complete_count_is_exact() -> None:
     assert (found.estimator, found.warnings) == ("exact", ())
 
 
-def interleaved(combination_id: str, duel: str, seconds: float, round: int = 0) -> Record:
-    timing = Timing(1.0, 0, 1, (seconds,) * 3, duel=InterleavedRun(duel, (), (0, 1, 2)))
+def interleaved(combination_id: str, run: str, seconds: float, round: int = 0) -> Record:
+    timing = Timing(1.0, 0, 1, (seconds,) * 3, interleaved_run=InterleavedRun(run, (), (0, 1, 2)))
     return replace(record("timing", timing, round), combination_id=combination_id)
 
 

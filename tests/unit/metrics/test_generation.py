@@ -116,7 +116,9 @@ def test_rounds_give_an_interval_and_pairs_and_ratios_to_the_kernel() -> None:
         run = InterleavedRun("run", ("other",), turns)
         kernel = KernelTimes("matmul", 1, (0.5, 1.0, 2.0))
         samples = tuple(factor * s for s in GENERATED.samples)
-        return Timing(1.0, 0, 1, samples, round=number, duel=run, kernel=kernel, generation=TokenTimes(8, 4, seconds))
+        return Timing(
+            1.0, 0, 1, samples, round=number, interleaved_run=run, kernel=kernel, generation=TokenTimes(8, 4, seconds)
+        )
 
     one = replace(round_of(0, 2.0), baseline=round_of(0, 1.0))
     two = replace(round_of(1, 2.0), baseline=round_of(1, 1.0))

@@ -201,7 +201,7 @@ def test_the_set_of_times_has_a_value_for_every_model() -> None:
 def interleaved(
     samples: tuple[float, ...], turns: tuple[int, ...], baseline: Timing | None = None, **more: Any
 ) -> Timing:
-    return Timing(1.0, 0, 1, samples, duel=InterleavedRun("d", ("cx",), turns), baseline=baseline, **more)
+    return Timing(1.0, 0, 1, samples, interleaved_run=InterleavedRun("d", ("cx",), turns), baseline=baseline, **more)
 
 
 def test_an_interleaved_run_gives_the_median_of_the_pairs_times_the_baselines_median() -> None:

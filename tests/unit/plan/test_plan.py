@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,9 +190,9 @@ def test_what_is_unsupported_is_not_tried() -> None:
 
 
 def test_what_shares_a_baseline_is_interleaved_in_one_trial_group() -> None:
-    duel = {**CONFIG, "protocol": {**CONFIG["protocol"], "rounds": 3, "interleave": "duel"}}
+    samples = {**CONFIG, "protocol": {**CONFIG["protocol"], "rounds": 3, "interleave": "samples"}}
     combinations = [
-        Combination(f"c{backend}{size}", {"backend": backend, "batch_size": size}, duel, "")
+        Combination(f"c{backend}{size}", {"backend": backend, "batch_size": size}, samples, "")
         for backend in ("torch", "tf", "onnx")
         for size in (1, 8)
     ]
@@ -245,19 +244,6 @@ def test_a_later_schema_is_refused() -> None:
     data = {**fake_plan({"a": {}}).to_dict(), "schema_version": SCHEMA_VERSION + 1}
     with pytest.raises(ValueError, match=f"plan schema {SCHEMA_VERSION + 1} is newer"):
         Plan.from_dict(data)
-
-
-VERSION_1 = Path(__file__).parents[2] / "golden" / "sweep-v1" / "plan.json"
-
-
-def test_a_plan_of_version_1_is_read() -> None:
-    """Written by the first version; never to be written anew."""
-    found = Plan.from_dict(json.loads(VERSION_1.read_text()))
-    assert found.schema_version == SCHEMA_VERSION
-    assert found.passes == ("analysis", "quality", "timing")
-    assert [c.config["batch_size"] for c in found.combinations] == [1, 8]
-    assert found.shards == (tuple(c.id for c in found.combinations),)
-    assert len(found.trials()) == 6
 
 
 def test_equal_parts_of_configs_are_written_once() -> None:

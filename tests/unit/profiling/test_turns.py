@@ -88,7 +88,7 @@ def test_the_kernels_sample_is_as_long_as_the_models() -> None:
 def test_a_sample_has_the_number_of_its_turn() -> None:
     table, script = Table([0, 1, 4]), Scripted([1.0])
     timing = measure(script.step, Protocol(**BARE), script.clock, table)
-    assert timing.duel == InterleavedRun("d1", ("cb",), (0, 1, 4))
+    assert timing.interleaved_run == InterleavedRun("d1", ("cb",), (0, 1, 4))
     assert len(timing.samples) == 3
     assert table.heard == [1.0, "going", "going", "met"]
 
@@ -171,7 +171,7 @@ def test_a_record_keeps_the_interleaved_run_and_the_kernel() -> None:
         2,
         3,
         (0.5, 0.25),
-        duel=InterleavedRun("d1", ("ca", "cb"), (0, 2)),
+        interleaved_run=InterleavedRun("d1", ("ca", "cb"), (0, 2)),
         kernel=KernelTimes("convolution", 4, (0.5, 1.0)),
     )
     data = json.loads(json.dumps(replace(timing, baseline=timing).to_dict()))

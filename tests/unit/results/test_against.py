@@ -134,14 +134,8 @@ def test_a_comparison_survives_json() -> None:
         assert comparison_from(json.loads(json.dumps(made.to_dict()))) == made
 
 
-def test_an_earlier_version_is_read_and_a_later_one_refused() -> None:
+def test_a_later_version_is_refused() -> None:
     data = json.loads(json.dumps(comparison().to_dict()))
-    for added in ("schema_version", "settings", "against", "pareto", "constraints", "protocol", "thresholds"):
-        del data[added]
-    for row in data["rows"]:
-        for added in ("environment", "settings", "baseline_status", "differs", "misses", "on_front"):
-            del row[added]
-    assert len(comparison_from(data).rows) == 18
     with pytest.raises(ValueError, match="newer than this sweeprof"):
         comparison_from({**data, "schema_version": 99})
 

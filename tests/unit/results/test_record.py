@@ -77,7 +77,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 
 def test_a_missing_optional_field_takes_its_default() -> None:
-    data = {"sweep_id": "s", "combination_id": "c", "pass": "memory", "status": "ok"}
+    data = {"sweep_id": "s", "combination_id": "c", "pass": "memory", "status": "ok", "schema_version": 2}
     assert Record.from_dict(data) == Record("s", "c", "memory", "ok")
 
 

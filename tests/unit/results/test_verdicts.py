@@ -1,4 +1,4 @@
-"""Verdicts beyond two sets of rounds that took turns: duels, other hours and hosts, what is measured once."""
+"""Verdicts beyond two sets of rounds that took turns: interleaved samples, other hours and hosts, what is measured once."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ COMMANDS = {
 }
 CONNECTS = {("ray", "collect"), ("http", "collect"), ("http", "sync"), ("http", "ui"), ("baseline", "collect")}
 """Of one's own folder: what these commands are for."""
-GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v1"
+GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 LOGIN = "CANARY"
 
 

@@ -45,7 +45,7 @@ ID = "c000000000001"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    path = tmp_path / "outputs" / "golden" / "2026-11-22_06-00-00"
+    path = tmp_path / "outputs" / "golden" / "2026-11-22_06-00-00Z"
     shutil.copytree(GOLDEN, path)
     return Folder(path)
 
@@ -134,7 +134,7 @@ def test_what_is_not_a_file_or_too_large_is_not_read(folder: Folder, monkeypatch
 
 
 def test_the_report_names_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = sweep_folder(tmp_path / "outputs" / "test" / "2026-11-22_06-00-00", fake_plan({"a": {}}))
+    folder = sweep_folder(tmp_path / "outputs" / "test" / "2026-11-22_06-00-00Z", fake_plan({"a": {}}))
     record = folder.records / "ca" / "timing-r0.json"
     record.parent.mkdir(parents=True)
     record.write_text("[]")

@@ -54,7 +54,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
             dataclasses.replace(bad, axes=axes[1], config={**bad.config, "model": model}),
         ),
     )
-    folder = sweep_folder(tmp_path_factory.mktemp("sweep") / "test" / "2026-11-21_00-30-00", plan)
+    folder = sweep_folder(tmp_path_factory.mktemp("sweep") / "test" / "2026-11-21_00-30-00Z", plan)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(locks, "FOLDER", folder.path / "locks")
         run_shard(folder, 0)
@@ -165,7 +165,7 @@ def test_progress_shows_names_without_their_escapes_and_markup(failed: Folder) -
 
 def test_whatever_a_command_prints_is_printable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Errors of commands, logs and tracebacks; one long line shows both of its ends."""
-    folder = tmp_path / "n\x1b[2J" / "2026-11-21_00-30-00"
+    folder = tmp_path / "n\x1b[2J" / "2026-11-21_00-30-00Z"
     sweep_folder(folder, fake_plan({"a": {}}))
     assert prune(["n\x1b[2J", "--keep", "1", "--output", str(tmp_path)]) == 0
     assert prune(["gone\x1b[2J", "--keep", "1", "--output", str(tmp_path)]) == 1

@@ -138,10 +138,12 @@ def test_it_ends_for_all_when_one_has_used_up_its_time() -> None:
     assert seen == {"a": 3, "b": 3}
 
 
-def duel_plan(models: Mapping[str, Mapping[str, Any]], place: str = "fork", rounds: int = 1, **limits: Any) -> Plan:
+def interleaved_plan(
+    models: Mapping[str, Mapping[str, Any]], place: str = "fork", rounds: int = 1, **limits: Any
+) -> Plan:
     plan = fake_plan(models, ["timing"], place, limits, rounds)
     for combination in plan.combinations:
-        combination.config["protocol"]["interleave"] = "duel"
+        combination.config["protocol"]["interleave"] = "samples"
     return plan
 
 
@@ -165,34 +167,34 @@ def timing(record: Record) -> Timing:
 def test_every_round_is_an_interleaved_run(tmp_path: Path, place: str) -> None:
     rounds = 2 if place == "fork" else 1
     models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, "b": {"step_s": [0.25, 0.125]}}
-    found = run(tmp_path, duel_plan(models, place, rounds))
+    found = run(tmp_path, interleaved_plan(models, place, rounds))
     available = sorted(os.sched_getaffinity(0))
     ids = set()
     for round in range(rounds):
         a, b = timing(found[f"a{round}"]), timing(found[f"b{round}"])
-        assert a.duel is not None
-        assert b.duel is not None
+        assert a.interleaved_run is not None
+        assert b.interleaved_run is not None
         assert a.samples == (0.5,) * 3
-        assert a.duel.turns == b.duel.turns == (0, 1, 2)
-        assert a.duel.id == b.duel.id
-        assert (a.duel.partners, b.duel.partners) == (("cb",), ("ca",))
-        assert a.duel.processors == b.duel.processors == (available[round % len(available)],)
-        ids.add(a.duel.id)
+        assert a.interleaved_run.turns == b.interleaved_run.turns == (0, 1, 2)
+        assert a.interleaved_run.id == b.interleaved_run.id
+        assert (a.interleaved_run.partners, b.interleaved_run.partners) == (("cb",), ("ca",))
+        assert a.interleaved_run.processors == b.interleaved_run.processors == (available[round % len(available)],)
+        ids.add(a.interleaved_run.id)
     assert len(ids) == rounds
     assert all(record.costs["wait"] >= 0 <= record.costs["measure"] for record in found.values())
 
 
 def test_training_steps_are_timed_in_turns_too(tmp_path: Path) -> None:
-    plan = duel_plan(
+    plan = interleaved_plan(
         {name: {"step_s": seconds, "backward_s": 1, "update_s": 0.25} for name, seconds in (("a", 0.5), ("b", 0.25))},
         "inline",
     )
     for combination in plan.combinations:
         combination.config["mode"] = "training"
     a, b = map(timing, run(tmp_path, plan).values())
-    assert a.duel is not None
-    assert b.duel is not None
-    assert a.duel.turns == b.duel.turns
+    assert a.interleaved_run is not None
+    assert b.interleaved_run is not None
+    assert a.interleaved_run.turns == b.interleaved_run.turns
     assert (a.phases["forward"], b.phases["backward"]) == ((0.5,) * 3, (1.0,) * 3)
 
 
@@ -210,7 +212,7 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_each_ending_has_its_row_and_the_others_go_on(tmp_path: Path) -> None:
     """``a`` and ``z`` wait for two hanging ones in turn, longer than they may work themselves."""
     models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, **{n: m for n, (m, _, _) in ENDINGS.items()}, "z": {}}
-    found = run(tmp_path, duel_plan(models, rounds=2, timeout_s=1))
+    found = run(tmp_path, interleaved_plan(models, rounds=2, timeout_s=1))
     for name, (_, status, reason) in ENDINGS.items():
         assert found[f"{name}0"].status == status, found[f"{name}0"].reason
         assert (found[f"{name}0"].reason or "").startswith(reason)
@@ -221,24 +223,24 @@ def test_each_ending_has_its_row_and_the_others_go_on(tmp_path: Path) -> None:
         assert len(timing(found[f"{name}0"]).samples) == 3
     for name in ("hang", "slow"):
         assert found[f"{name}1"].status == "skipped"
-    second = timing(found["a1"]).duel
+    second = timing(found["a1"]).interleaved_run
     assert second is not None
     assert not {"chang", "cslow"} & set(second.partners)
 
 
 def test_who_is_left_alone_is_timed_alone(tmp_path: Path) -> None:
-    found = run(tmp_path, duel_plan({"a": {}, "slow": {"on_build": "hang"}}, rounds=2, timeout_s=0.5))
-    assert timing(found["a0"]).duel is not None
-    assert timing(found["a1"]).duel is None
+    found = run(tmp_path, interleaved_plan({"a": {}, "slow": {"on_build": "hang"}}, rounds=2, timeout_s=0.5))
+    assert timing(found["a0"]).interleaved_run is not None
+    assert timing(found["a1"]).interleaved_run is None
     assert found["slow1"].status == "skipped"
 
 
 def test_a_trial_group_without_one_of_its_records_is_run_again_as_a_whole(tmp_path: Path) -> None:
-    plan = duel_plan({"a": {}, "b": {}}, rounds=2)
+    plan = interleaved_plan({"a": {}, "b": {}}, rounds=2)
     first = run(tmp_path, plan)
     (tmp_path / "sweep" / "records" / "cb" / "timing-r1.json").unlink()
     second = run(tmp_path, plan)
-    ids = {key: [getattr(timing(found[key]).duel, "id", None) for found in (first, second)] for key in first}
+    ids = {key: [getattr(timing(found[key]).interleaved_run, "id", None) for found in (first, second)] for key in first}
     assert ids["a0"][0] == ids["a0"][1] == ids["b0"][1]
     assert ids["a1"][0] != ids["a1"][1] == ids["b1"][1]
 
@@ -254,7 +256,7 @@ def test_a_participant_whose_fork_server_is_lost_is_lost_and_the_other_is_not(
         return real(self, request)
 
     monkeypatch.setattr(Fork, "run", breaks)
-    found = run(tmp_path, duel_plan({"a": {}, "b": {}, "c": {}}))
+    found = run(tmp_path, interleaved_plan({"a": {}, "b": {}, "c": {}}))
     assert {key: record.status for key, record in found.items()} == {"a0": "ok", "b0": "lost", "c0": "ok"}
 
 
@@ -276,7 +278,7 @@ def test_a_participant_or_its_fork_server_that_is_stopped_ends_and_the_others_go
     monkeypatch.setattr(fork_server, "STOPPED_S", 0.4)
     (tmp_path / "stopping_model.py").write_text(STOPPING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    plan = duel_plan({"a": {}, "trial": {}, "server": {"on_step": "hang"}}, timeout_s=limit_s)
+    plan = interleaved_plan({"a": {}, "trial": {}, "server": {"on_step": "hang"}}, timeout_s=limit_s)
     for combination in plan.combinations[1:]:
         node = combination.config["model"]["fake"]
         node |= {"_target_": "stopping_model.model", "who": combination.id[1:]}
@@ -296,7 +298,7 @@ def test_an_interrupted_interleaved_run_leaves_no_record_and_no_process(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Coordinator, stage, interrupted)
-    folder = sweep_folder(tmp_path / "sweep", duel_plan({"a": {}, "b": {}}))
+    folder = sweep_folder(tmp_path / "sweep", interleaved_plan({"a": {}, "b": {}}))
     with pytest.raises(KeyboardInterrupt):
         run_shard(folder, 0)
     assert psutil.Process().children() == []
@@ -327,11 +329,11 @@ def test_the_device_is_locked_once_for_all(tmp_path: Path, monkeypatch: pytest.M
         return real(self, measures, *arguments)
 
     monkeypatch.setattr(locks.HostLock, "taken", recorded)
-    run(tmp_path, duel_plan({"a": {}, "b": {}}, "inline"))
+    run(tmp_path, interleaved_plan({"a": {}, "b": {}}, "inline"))
     assert asked == [False, True]  # the first while frameworks are imported
 
 
 def test_with_fail_fast_a_bout_is_the_last(tmp_path: Path) -> None:
-    plan = duel_plan({"a": {}, "b": {"on_step": "raise"}}, rounds=2)
+    plan = interleaved_plan({"a": {}, "b": {"on_step": "raise"}}, rounds=2)
     found = run(tmp_path, dataclasses.replace(plan, fail_fast=True))
     assert {key: record.status for key, record in found.items()} == {"a0": "ok", "b0": "failed"}

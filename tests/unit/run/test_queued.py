@@ -25,7 +25,7 @@ from sweeprof.storage.folder import Folder
 MLFLOW: Json = {"_target_": "sweeprof.tracking.mlflow.MlflowTracker", "uri": None}
 
 
-def sweep(output: Path, stamp: str = "2026-11-22_10-00-00", name: str = "a") -> Folder:
+def sweep(output: Path, stamp: str = "2026-11-22_10-00-00Z", name: str = "a") -> Folder:
     (output / name / stamp).mkdir(parents=True)
     return sweep_folder(output / name / stamp, fake_plan({"a": {}}))
 

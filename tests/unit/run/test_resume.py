@@ -84,7 +84,7 @@ def test_what_waits_for_its_turn_has_not_begun(tmp_path: Path) -> None:
 def test_an_interleaved_round_is_run_again_as_a_whole(tmp_path: Path) -> None:
     plan = fake_plan({"a": {}, "b": {}}, ["timing"], rounds=2)
     for combination in plan.combinations:
-        combination.config["protocol"]["interleave"] = "duel"
+        combination.config["protocol"]["interleave"] = "samples"
     folder = sweep_folder(tmp_path, plan)
     for id, round, status in (("ca", 0, "ok"), ("cb", 0, "failed"), ("ca", 1, "ok"), ("cb", 1, "ok")):
         Record("s1", id, "timing", status, round=round).write(folder.records)  # type: ignore[arg-type]
@@ -199,10 +199,16 @@ def test_changed_keys_are_in_the_order_of_the_plan() -> None:
 
 
 def test_the_newest_sweep(tmp_path: Path) -> None:
-    stamps = ("2026-01-02_03-04-05", "2026-01-02_03-04-05-10", "2026-01-02_03-04-05-9", "2025-12-31_23-59-59", "mine")
+    stamps = (
+        "2026-01-02_03-04-05Z",
+        "2026-01-02_03-04-05Z-10",
+        "2026-01-02_03-04-05Z-9",
+        "2025-12-31_23-59-59Z",
+        "mine",
+    )
     for stamp in stamps:
         sweep_folder(tmp_path / "a" / stamp, fake_plan({"a": {}}))
-    sweep_folder(tmp_path / "b" / "2027-01-01_00-00-00", fake_plan({"a": {}}))
+    sweep_folder(tmp_path / "b" / "2027-01-01_00-00-00Z", fake_plan({"a": {}}))
     assert next(sweeps(tmp_path)).path.parent.name == "b"
     assert [folder.path.name for folder in sweeps(tmp_path, "a")] == [stamps[1], stamps[2], stamps[0], stamps[3]]
 

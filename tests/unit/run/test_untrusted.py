@@ -23,7 +23,7 @@ from sweeprof.storage.folder import Folder
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.credentials import LOGINS
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v1"
+GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 EVIL = """
 import pathlib
 pathlib.Path(__file__).with_name("imported").touch()
@@ -65,7 +65,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    return sweep_folder(tmp_path / "outputs" / "test" / "2026-11-22_10-00-00", fake_plan({"a": {}}))
+    return sweep_folder(tmp_path / "outputs" / "test" / "2026-11-22_10-00-00Z", fake_plan({"a": {}}))
 
 
 def tracked(folder: Folder, complete: bool = True, **config: Any) -> None:
@@ -110,7 +110,7 @@ def test_commands_that_read_a_folder_import_nothing_that_it_names(
 def test_pruning_imports_nothing_either(folder: Folder, evil: Path) -> None:
     change_plan(folder, everywhere)
     tracked(folder, _target_="evil.Tracker")
-    newer = folder.path.with_name("2026-11-22_11-00-00")
+    newer = folder.path.with_name("2026-11-22_11-00-00Z")
     shutil.copytree(folder.path, newer)
     prune(["test", "--keep", "1", "--output", str(folder.path.parents[1])])
     assert [path.name for path in evil.iterdir()] == ["evil.py"]

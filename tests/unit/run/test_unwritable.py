@@ -54,7 +54,7 @@ WAYS = {"read-only": _read_only, "another user's": _of_another_user}
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder of sweeps with one in it."""
-    folder = sweep_folder(tmp_path / "outputs" / "name" / "2026-11-22_10-00-00", fake_plan({"a": {}}))
+    folder = sweep_folder(tmp_path / "outputs" / "name" / "2026-11-22_10-00-00Z", fake_plan({"a": {}}))
     write_json(folder.path / "comparison.json", comparison())
     write_json(tmp_path / "earlier.json", {**comparison().to_dict(), "sweep_id": "earlier"})
     return tmp_path / "outputs"

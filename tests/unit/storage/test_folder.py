@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -49,13 +49,6 @@ def new(output: Path, created: datetime) -> Path:
     return folder.path
 
 
-def old(output: Path, created: datetime) -> Path:
-    """The folder of a sweep as earlier versions made it: named by the local time."""
-    path = output / "nightly" / f"{created.astimezone():%Y-%m-%d_%H-%M-%S}"
-    write_json(path / "plan.json", planned(created).to_dict())
-    return path
-
-
 def test_the_folder_of_all_sweeps(tmp_path: Path) -> None:
     assert Folder(tmp_path / "nightly" / "stamp").output == tmp_path
     assert Folder(Path("/sweep")).output == Path("/")  # as it is mounted in a container
@@ -77,12 +70,9 @@ def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("berlin")
-@pytest.mark.parametrize("make", [old, new])
-def test_last_and_prune_are_right_when_daylight_saving_time_ends(
-    tmp_path: Path, make: Callable[[Path, datetime], Path]
-) -> None:
-    first = make(tmp_path, BEFORE)
-    second = make(tmp_path, BEFORE + timedelta(minutes=30))  # 02:15 by the clock, after 02:45
+def test_last_and_prune_are_right_when_daylight_saving_time_ends(tmp_path: Path) -> None:
+    first = new(tmp_path, BEFORE)
+    second = new(tmp_path, BEFORE + timedelta(minutes=30))  # 02:15 by the clock, after 02:45
     assert located("last", Place(tmp_path), "BASE") == second
     assert located("last~1", Place(tmp_path), "BASE") == first
     assert prune(["nightly", "--keep", "1", "--output", str(tmp_path)]) == 0
@@ -90,30 +80,9 @@ def test_last_and_prune_are_right_when_daylight_saving_time_ends(
     assert not first.exists()
 
 
-@pytest.mark.usefixtures("berlin")
-def test_folders_of_earlier_versions_and_of_this_one_are_in_one_order(tmp_path: Path) -> None:
-    made = [
-        old(tmp_path, BEFORE),
-        new(tmp_path, BEFORE + timedelta(minutes=20)),
-        old(tmp_path, BEFORE + timedelta(minutes=40)),
-        new(tmp_path, BEFORE + timedelta(minutes=50)),
-    ]
-    assert [path.name for path in made[1::2]] == ["2026-10-25_01-05-00Z", "2026-10-25_01-35-00Z"]
-    assert [folder.path for folder in sweeps(tmp_path)] == made[::-1]
-
-
-@pytest.mark.usefixtures("berlin")
-def test_a_plan_that_does_not_tell_leaves_the_name(tmp_path: Path) -> None:
-    """Damaged plans, and plans whose time is not that of any time zone."""
-    path = tmp_path / "nightly" / "2026-07-01_12-00-00"
-    path.mkdir(parents=True)
-    expected = datetime(2026, 7, 1, 10, tzinfo=UTC)
-    for content in ("", "{", '{"created": "yesterday"}', '{"created": "2031-01-01T00:00:00+00:00"}', '{"created": 5}'):
-        (path / "plan.json").write_text(content)
-        assert created_at(path) == expected
-    for name in ("release", "2026-13-01_12-00-00Z", "9999-99-99_99-99-99"):
-        assert created_at(path.with_name(name)) is None
-    assert [folder.path for folder in sweeps(tmp_path)] == [path]
+def test_a_folder_whose_name_is_no_time_has_none(tmp_path: Path) -> None:
+    for name in ("release", "2026-13-01_12-00-00Z", "9999-99-99_99-99-99Z", "2026-07-01_12-00-00"):
+        assert created_at(tmp_path / name) is None
 
 
 @pytest.mark.usefixtures("berlin")

@@ -1,28 +1,15 @@
-"""Reports made again from what is on disk."""
+"""Mistakes in the arguments of ``sweeprof report`` and ``sweeprof sync``."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from support.command import call_module
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v1"
-
-
-def test_reports_of_the_first_version_are_made_again(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN, tmp_path / "sweep")
-    (tmp_path / "sweep" / "comparison.csv").unlink()
-    done = call_module(tmp_path, "sweeprof", "report", "sweep")
-    assert done.code == 0, done.err
-    assert "2 of 2 combinations measured" in done.out
-    found, golden = (pd.read_csv(folder / "comparison.csv") for folder in (tmp_path / "sweep", GOLDEN))
-    pd.testing.assert_frame_equal(found[list(golden.columns)], golden)
-    for name in ("comparison.json", "comparison.md", "report.html"):
-        assert (tmp_path / "sweep" / name).stat().st_size > 0
+GOLDEN = Path(__file__).parents[1] / "golden" / "sweep-v2"
 
 
 @pytest.mark.parametrize("command", ["report", "sync"])
