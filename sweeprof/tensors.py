@@ -19,9 +19,11 @@ def package_of(value: object) -> str | None:
 
     None also for tensors that are not one block of numbers, such as sparse, ragged and nested ones.
     """
-    if not hasattr(value, "__array__") or not hasattr(value, "shape") or isinstance(value, np.generic):
+    if getattr(value, "is_nested", False) or getattr(
+        value, "is_sparse", False
+    ):  # a nested tensor has no shape to ask for
         return None
-    if getattr(value, "is_nested", False) or getattr(value, "is_sparse", False):
+    if not hasattr(value, "__array__") or not hasattr(value, "shape") or isinstance(value, np.generic):
         return None
     for kind in type(value).__mro__:
         package = kind.__module__.partition(".")[0]

@@ -42,7 +42,7 @@ def _existing(path: str) -> Path:
     if kind not in KINDS:
         allowed = f"is not a model file that is known here: {', '.join(KINDS)}."
         raise UserError([Problem("model.path", path, allowed)])
-    if not found.exists():
+    if not found.is_file() and kind != SAVED_MODEL:
         raise UserError([Problem("model.path", path, "is not a file.")])
     return found
 
