@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from rich.text import Text
 
 from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.config.units import parse_seconds
+from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import most_rounds
-from sweeprof.plan.plan import Plan, Trial, expected_seconds
+from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
 from sweeprof.results.compare import Excluded
-from sweeprof.run.cost import Cost, predicted_cost, rounds_of
+from sweeprof.results.record import PassName
+from sweeprof.results.verdicts import MIN_ROUNDS
 from sweeprof.run.devices import warn_of_oversubscription
 from sweeprof.storage.jobs import Jobs
 
@@ -26,15 +29,74 @@ SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
 """How many combinations, excluded points per rule, and values per axis are shown."""
 ID_WIDTH = 13
 """Characters of a combination's id."""
+TRIAL_S: Mapping[str, float] = {"torch": 0.15, "tensorflow": 0.5, "fake": 0.05}
+"""Typical duration of a trial beside what its protocol requests, by framework."""
+OTHER_TRIAL_S = 0.3
+IMPORT_S: Mapping[str, float] = {"torch": 3.0, "tensorflow": 6.0, "fake": 0.3}
+"""Typical duration of an import, by framework; frameworks are imported side by side."""
+OTHER_IMPORT_S = 2.0
+START_AND_END_S = 3.0
+"""Typical duration of planning, of writing the reports and of sending them."""
 
 
-def print_plan(plan: Plan, out: Console, output: Path, is_left: Callable[[Trial], bool] = lambda _: True) -> None:
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The predicted number of trials and their duration, one after the other."""
+
+    trials: int
+    seconds: float
+
+
+def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], rounds: Callable[[Combination], int]) -> Work:
+    """Predict the work of a plan from the protocols and typical durations.
+
+    Args:
+        is_left: whether a trial is to be measured.
+        rounds: the largest number of rounds of a combination.
+    """
+    trials, seconds = 0.0, 0.0
+    able = [c for c in plan.combinations if c.unsupported is None]
+    chosen = able
+    if plan.search is not None:  # it goes on with those that it has begun; which others it chooses is not known
+        chosen = [c for c in able if not all(is_left(Trial(c.id, name)) for name in plan.passes)]
+    share = max(0, plan.size - len(chosen)) / max(1, len(able) - len(chosen))
+    begun = {c.id for c in chosen}
+    for combination in able:
+        weight = 1.0 if combination.id in begun else share
+        beside_s = TRIAL_S.get(str(combination.config["backend"].get("framework")), OTHER_TRIAL_S)
+        for name in plan.passes:
+            count = min(rounds(combination), rounds_of(combination, name))
+            left = sum(is_left(Trial(combination.id, name, number)) for number in range(count))
+            trials += weight * left
+            seconds += weight * left * (requested_seconds(combination, name) + beside_s)
+    return Work(round(trials), seconds)
+
+
+def rounds_of(combination: Combination, pass_name: PassName) -> int:
+    """Return how many trials a pass over a combination has."""
+    return int(combination.config["protocol"]["rounds"]) if pass_named(pass_name).kind == "rounds" else 1
+
+
+def requested_seconds(combination: Combination, pass_name: PassName) -> float:
+    """Return how long the protocol requests a trial to measure."""
+    if pass_named(pass_name).kind != "rounds":
+        return 0.0
+    protocol = combination.config["protocol"]
+    least = max(protocol["min_s"], protocol.get("min_samples", 0) * protocol.get("sample_s", 0.0))
+    return float(protocol["warmup_s"] + least)
+
+
+def _fewest_rounds(combination: Combination) -> int:
+    """Return the number of rounds if verdicts that stop them are decided as early as possible."""
+    return MIN_ROUNDS if most_rounds(combination.config) else int(combination.config["protocol"]["rounds"])
+
+
+def print_plan(plan: Plan, out: Console, is_left: Callable[[Trial], bool] = lambda _: True) -> None:
     """Print the combinations, the passes, the excluded points with the reasons, and the predicted duration.
 
     Args:
         plan: what would be measured.
         out: where to print.
-        output: the folder of all sweeps, whose records of this host are the best prediction.
         is_left: whether a trial is to be measured; of a sweep that is resumed, not all are.
     """
     able = [c for c in plan.combinations if c.unsupported is None]
@@ -48,15 +110,16 @@ def print_plan(plan: Plan, out: Console, output: Path, is_left: Callable[[Trial]
         out.print(Text(line), soft_wrap=True)
     passes = plan.passes if able else ()
     rounds = max((rounds_of(c, name) for c in able for name in plan.passes), default=0)
-    cost = predicted_cost(plan, output, is_left)
+    least = predicted_work(plan, is_left, _fewest_rounds)
+    most = predicted_work(plan, is_left, lambda c: int(c.config["protocol"]["rounds"]))
     shards = len(plan.shards)
     at_most = "at most " if any(most_rounds(c.config) for c in plan.combinations) else ""
     for line in (
         f"passes      {', '.join(passes)} ({at_most}{rounds} timing {'round' if rounds == 1 else 'rounds'})",
         *_search(plan),
         *_without_comparisons(plan),
-        f"trials      {_span(cost.work.least.number, cost.work.most.number)} in {shards} {'shard' if shards == 1 else 'shards'}",
-        *_times(cost, None if plan.cluster else parse_seconds(plan.budget), plan.budget),
+        f"trials      {_span(least.trials, most.trials)} in {shards} {'shard' if shards == 1 else 'shards'}",
+        *_times(plan, least, most, predicted_work(plan, is_left, lambda _: 1)),
     ):
         out.print(Text(line), soft_wrap=True)
     for line in _tasks(plan):
@@ -83,15 +146,22 @@ def _without_comparisons(plan: Plan) -> Iterator[str]:
         yield "verdicts    none: no combination has a baseline among the others (compare.baseline)"
 
 
-def _times(cost: Cost, budget_s: float | None, budget: object) -> Iterator[str]:
+def _times(plan: Plan, least: Work, most: Work, first: Work) -> Iterator[str]:
     """Yield the predicted duration, and that a budget does not suffice to measure everything once."""
-    first, least, most = (cost.once_s + trials.seconds for trials in (cost.work.first, cost.work.least, cost.work.most))
-    if budget_s is None:
-        yield f"about       {_duration(least, most)}, {_source(cost)}"
+    if not most.trials:
+        yield "about       nothing is left to measure"
         return
-    yield f"about       {_duration(min(least, budget_s), min(most, budget_s))}, {_source(cost)}"
-    if first > budget_s:
-        yield f"budget      {budget} is too short: to measure everything once takes about {_duration(first, first)}"
+    frameworks = {str(c.config["backend"].get("framework")) for c in plan.combinations if c.unsupported is None}
+    once_s = START_AND_END_S + max((IMPORT_S.get(name, OTHER_IMPORT_S) for name in frameworks), default=0.0)
+    budget_s = None if plan.cluster else parse_seconds(plan.budget)
+    shortest, longest = once_s + least.seconds, once_s + most.seconds
+    if budget_s is None:
+        yield f"about       {_duration(shortest, longest)}, by the protocol"
+        return
+    yield f"about       {_duration(min(shortest, budget_s), min(longest, budget_s))}, by the protocol"
+    once = once_s + first.seconds
+    if once > budget_s:
+        yield f"budget      {plan.budget} is too short: to measure everything once takes about {_duration(once, once)}"
 
 
 def _duration(least: float, most: float) -> str:
@@ -101,17 +171,6 @@ def _duration(least: float, most: float) -> str:
 
 def _span(least: int, most: int) -> str:
     return str(most) if least == most else f"{least} to {most}"
-
-
-def _source(cost: Cost) -> str:
-    """Return what the prediction is based on."""
-    trials = cost.work.most
-    if not trials.number:
-        return "nothing is left to measure"
-    if not trials.known:
-        return "by the protocol: nothing of it was measured before on this host"
-    share = "all" if trials.known == trials.number else f"{trials.known:,} of {trials.number:,}"
-    return f"by earlier sweeps on this host ({share} trials were measured before)"
 
 
 def _table(plan: Plan, trials: Mapping[str, int]) -> Table:

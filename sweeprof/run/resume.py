@@ -324,7 +324,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
                 messages.append(_running_jobs(jobs, folder, old, plan))
             if config.dry_run:
                 _print(live, folder, [*messages, f"{_counts(folder, old, plan, retry, move=False)}."])
-                print_plan(plan, out, folder.output, partial(_is_left, folder, retry))
+                print_plan(plan, out, partial(_is_left, folder, retry))
                 return 0
             tracking = _tracking(composer, folder, keys)
             folder.stop.unlink(missing_ok=True)

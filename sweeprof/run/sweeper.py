@@ -73,7 +73,7 @@ def sweep(
     else:
         plan = composer.plan()
         if config.dry_run:
-            print_plan(plan, out, output)
+            print_plan(plan, out)
             return
         if plan.cluster:
             scheduler_of(plan.cluster["settings"], Jobs(output)).check_installed()

@@ -210,26 +210,6 @@ def test_a_combination_that_trains_costs_hardly_more(tmp_path: Path) -> None:
     assert found["training"].further_s / found["inference"].further_s < 3
 
 
-@pytest.mark.timeout(900)
-def test_a_dry_run_predicts_the_duration(tmp_path: Path) -> None:
-    """The second run of a sweep takes what the dry run before it predicts from the first, within a quarter."""
-    lock = f"limits.locks={tmp_path / 'locks'}"
-    sweeps = (["+sweep=quickstart"], ["model=mlp,lenet5", "batch_size=1,8"], ["+sweep=quickstart", "metrics=static"])
-    print(f"\n{'seconds':<44}{'predicted':>10}{'taken':>10}")
-    for number, words in enumerate(sweeps):
-        place = tmp_path / str(number)
-        place.mkdir()
-        assert run_command(place, *words, lock).code == 0
-        line = next(line for line in run_command(place, *words, "dry_run=true").out.splitlines() if "about " in line)
-        amount, unit = line.removeprefix("about").split()[:2]
-        predicted = float(amount) * {"s,": 1, "min,": 60}[unit]
-        began = time.monotonic()
-        assert run_command(place, *words, lock).code == 0
-        taken = time.monotonic() - began
-        print(f"{' '.join(words):<44}{predicted:>10.0f}{taken:>10.0f}")
-        assert 0.75 < predicted / taken < 1.25
-
-
 @pytest.mark.timeout(600)
 def test_where_the_overhead_of_a_sweep_goes(tmp_path: Path) -> None:
     """A breakdown of one sweep, with tracking."""
