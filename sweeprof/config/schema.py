@@ -425,12 +425,6 @@ class TrackingSettings:
         False,
         'true: also plot the main metrics of all sweeps of one name over time, in the experiment "NAME history" (nightly.sh does).',
     )
-    writer: str = _key(
-        "head",
-        "The process that sends: the one that started the sweep (head), or each job of a cluster when it ends (job), which needs "
-        "a server.",
-        c.choice("writer", ("head", "job")),
-    )
 
 
 @dataclass

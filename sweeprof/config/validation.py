@@ -206,9 +206,6 @@ def _lacks_mlflow(tracking: Mapping[str, object]) -> bool:
 def _tracking_problems(tracking: Json) -> Iterator[Problem]:
     if _lacks_mlflow(tracking):
         yield _missing_extra("tracking", "mlflow")
-    if tracking.get("writer") == "job" and not str(tracking.get("uri")).startswith(("http://", "https://")):
-        message = "needs a server, tracking.uri=http://…: only the driver writes to a database."
-        yield Problem("tracking.writer", "job", message)
 
 
 def _cluster_problems(cluster: Json) -> Iterator[Problem]:

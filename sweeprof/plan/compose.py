@@ -442,8 +442,6 @@ class Composer:
         if self.config.cluster.get("scheduler") is None:
             if launcher == CLUSTER:
                 yield Problem("hydra/launcher", name, "is selected by cluster=slurm, which has its settings.")
-            if self.config.tracking.get("writer") == "job":
-                yield Problem("tracking.writer", "job", "needs a cluster: cluster=slurm.")
             if self.config.wait_for_jobs is False:
                 yield Problem("wait_for_jobs", "false", "needs a cluster: cluster=slurm.")
         elif launcher not in (CLUSTER, BASIC):

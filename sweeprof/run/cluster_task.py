@@ -12,37 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from sweeprof.errors import UserError
-from sweeprof.plan.plan import Plan
 from sweeprof.processes import die_with
 from sweeprof.results.environment import scheduler
 from sweeprof.results.files import is_full
 from sweeprof.run.locks import ENDING_S
-from sweeprof.run.reports import observed, title_of, write_artifacts
 from sweeprof.run.shard import run_shard
-from sweeprof.run.tracker_process import TrackerProcess
-from sweeprof.run.tracking_file import stored_tracker
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import HELD, Jobs, Note
 from sweeprof.terminal import guard_output
-
-
-def send_shard(folder: Folder, plan: Plan, shard: int) -> None:
-    """Send a shard's combinations if ``tracking.writer=job``; a failure is printed, as the driver sends what is missing."""
-    # A job runs the code of the plan, and was submitted by the user who gave this address: the folder is trusted here.
-    try:
-        stored = stored_tracker(folder, "tracking.uri", trust=True)
-    except (UserError, OSError):
-        return
-    if stored.config.get("writer") != "job":
-        return
-    ids = plan.shards[shard]
-    for id in ids:
-        write_artifacts(folder, id, observed(folder, id), title_of(plan, plan.combination(id)))
-    with TrackerProcess(stored, folder, trust=True) as tracker:
-        tracker.add(ids, plan.limits.tracking_s)
-        if tracker.trouble:
-            print(f"not sent by this job: {tracker.trouble}", file=sys.stderr)
-
 
 NUMBERS = ("SWEEPROF_TASK", "SLURM_ARRAY_TASK_ID")
 REVOKED = 0
@@ -80,7 +57,6 @@ def main(arguments: list[str]) -> int:
     code = 1
     try:
         if run_shard(folder, submission.shards[number], ENDING_S):
-            send_shard(folder, folder.read_plan(), submission.shards[number])
             code, error = 0, None
         else:
             code, error = EXIT_HELD, HELD

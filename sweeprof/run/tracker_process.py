@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from importlib import import_module
@@ -50,7 +50,6 @@ from sweeprof.terminal import log_as_a_program
 from sweeprof.text import stored
 from sweeprof.tracking import (
     KNOWN,
-    Adder,
     Links,
     ReportsProgress,
     SendsAhead,
@@ -187,10 +186,6 @@ class TrackerProcess:
             raise
         if self.trouble:
             log.warning("tracking: %s; everything is sent after the last measurement", self.trouble)
-
-    def add(self, ids: Sequence[str], limit_s: float) -> None:
-        """Send single combinations while others are being measured; limited like :meth:`close`."""
-        self._ask({"add": list(ids)}, limit_s)
 
     def _start(self) -> None:
         module = None
@@ -381,14 +376,6 @@ def _done(
         info = message["open"]
         with sending_lock(folder.path, OTHERS_OPEN_S):
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
-    if "add" in message:
-        if not isinstance(tracker, Adder):
-            raise TypeError("it cannot send single combinations: set tracking.writer=head")
-        whole = comparison_of(folder, running=True, only=message["add"], trust=message["trust"])
-        records = list(_outcomes(folder, message["add"]))
-        with sending_lock(folder.path, OTHERS_CLOSE_S):  # two tasks that end at once would both make the sweep's run
-            tracker.add(whole, records, folder.path, message["add"])
-        return None
     if "show" in message:
         if isinstance(tracker, ShowsState):
             shown = Comparison.read(folder.path)  # of the reports that were just written

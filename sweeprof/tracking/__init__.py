@@ -27,7 +27,6 @@ class MlflowConfig:
 
     uri: str | None = None
     history: bool = False
-    writer: Literal["head", "job"] = "head"
 
 
 KNOWN: dict[str, type[MlflowConfig]] = {MLFLOW: MlflowConfig}
@@ -101,11 +100,3 @@ class ShowsState(Protocol):
             records: of these combinations, as of :meth:`Tracker.close`.
             folder: has the reports of this state.
         """
-
-
-@runtime_checkable
-class Adder(Protocol):
-    """The interface of a tracker for cluster jobs with ``tracking.writer=job``: several may write at once."""
-
-    def add(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
-        """Send single combinations of a sweep that was opened; :meth:`Tracker.close` brings them up to date in the end."""

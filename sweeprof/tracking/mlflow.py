@@ -68,10 +68,9 @@ class MlflowTracker:
         uri: of the tracking server or database; None for ``<output>/mlflow.db``.
         output: the folder of all sweeps; unless there is a server, its ``mlflow-artifacts`` takes the artifacts.
         history: whether the headlines of every combination go into its history, too.
-        writer: ``job`` where jobs of a cluster send what they measure before the driver does.
     """
 
-    def __init__(self, uri: str | None, output: Path | str, history: bool = False, writer: str = "head") -> None:
+    def __init__(self, uri: str | None, output: Path | str, history: bool = False) -> None:
         self._history = history
         self.on_progress: Callable[[], object] = lambda: None
         folder = Path(output).absolute()
@@ -154,15 +153,6 @@ class MlflowTracker:
             until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
             sent.append(id)
         return client, experiment, parent, known
-
-    def add(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
-        """Send some combinations while others are being measured; tries like :meth:`close`.
-
-        Raises:
-            TrackingError: MLflow cannot be reached, or refuses.
-        """
-        with self._told():
-            self._add(comparison, records, folder, ids)
 
     def show(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
         """Send some combinations, and show the state of the whole sweep in its run: description, answer, counts and reports.

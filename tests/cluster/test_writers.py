@@ -1,4 +1,4 @@
-"""Who writes to MLflow: the head, or with ``tracking.writer=job`` the jobs, each what it has measured; a real server either way."""
+"""The driver alone writes to MLflow; a real server."""
 
 from __future__ import annotations
 
@@ -38,26 +38,18 @@ def combinations(sweep: Clustered, uri: str) -> dict[int, str]:
     return {int(run.data.params["model.fake.number"]): run.info.status for run in own}
 
 
-@pytest.mark.parametrize("writer", ["job", "head"])
-def test_who_writes(sweep: Clustered, uri: str, writer: str) -> None:
+def test_the_driver_writes(sweep: Clustered, uri: str) -> None:
     sweep.touch(f"hold-{HELD}")
-    head = sweep.start(f"tracking.writer={writer}")
+    driver = sweep.start()
     sweep.until(lambda: sweep.begun(HELD) and sum(sweep.measured().values()) == 5, "all but one to be measured")
-    if writer == "job":
-        sent = {0, 1, 4, 5}  # those of tasks that have ended
-        sweep.until(lambda: combinations(sweep, uri) == dict.fromkeys(sent, "FINISHED"), "two tasks to have sent")
-    assert writer == "job" or combinations(sweep, uri) == {}
+    assert combinations(sweep, uri) == {}
     sweep.remove(f"hold-{HELD}")
-    assert head.wait(90) == 0
+    assert driver.wait(90) == 0
     assert sweep.flaws() == []
     assert combinations(sweep, uri) == dict.fromkeys(range(6), "FINISHED")
-    (parent,) = [
-        run
-        for run in runs(uri, read_json(sweep.folder / "plan.json")["sweep_id"])
-        if run.data.tags.get("sweeprof.kind") == "sweep"
-    ]
+    found = runs(uri, read_json(sweep.folder / "plan.json")["sweep_id"])
+    (parent,) = [run for run in found if run.data.tags.get("sweeprof.kind") == "sweep"]
     assert parent.info.status == "FINISHED"
-    assert all("not sent by this job" not in path.read_text() for path in sweep.jobs.logs.glob("*.log"))
 
 
 def test_a_sweep_that_is_not_waited_for_is_sent_when_it_is_collected(sweep: Clustered, uri: str) -> None:

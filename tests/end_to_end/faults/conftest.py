@@ -67,7 +67,7 @@ def sweep(measured: Path, tmp_path: Path) -> Callable[[str], Path]:
     def copy(id: str) -> Path:
         folder = tmp_path / "outputs" / "adhoc" / id
         shutil.copytree(measured, folder)
-        with_history = {"_target_": MLFLOW, "uri": None, "history": True, "writer": "head"}
+        with_history = {"_target_": MLFLOW, "uri": None, "history": True}
         write_json(folder / "tracking.json", {"config": with_history, "complete": True})
         write_json(folder / "plan.json", {**read_json(folder / "plan.json"), "sweep_id": id})
         return folder

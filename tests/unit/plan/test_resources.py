@@ -90,11 +90,6 @@ def test_a_plan_for_a_cluster_survives_being_written() -> None:
     ("arguments", "said"),
     [
         (["hydra/launcher=slurm"], "hydra/launcher: 'slurm' is selected by cluster=slurm"),
-        (
-            ["tracking=mlflow", "tracking.uri=http://h", "tracking.writer=job"],
-            "tracking.writer: 'job' needs a cluster",
-        ),
-        (["cluster=slurm", "tracking=mlflow", "tracking.writer=job"], "tracking.writer: 'job' needs a server"),
         (["hydra/launcher=joblib", "cluster=slurm"], "hydra/launcher: 'joblib' cannot be combined with cluster=slurm"),
     ],
 )

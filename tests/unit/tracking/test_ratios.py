@@ -138,20 +138,6 @@ def test_a_value_measured_again_changes_the_ratios_of_others(output: Path, clien
     assert run.data.tags["verdict"] == "better"
 
 
-def test_while_others_are_measured_nothing_is_compared(output: Path, client: MlflowClient) -> None:
-    of = decided()
-    tracker = MlflowTracker(None, output)
-    tracker.add(of, records(of), output / of.sweep_id, [row.combination_id for row in of.rows[:4]])
-    runs = found(client)
-    assert len(runs) == 4
-    assert not any(key.startswith("vs_baseline") for run in runs for key in run.data.metrics)
-    assert not any("verdict" in run.data.tags for run in runs)
-    ids = {run.info.run_id for run in runs}
-    send(output, of)
-    assert ids <= {run.info.run_id for run in found(client)}
-    assert len(named(client, "tags.verdict = 'worse'")) == 4
-
-
 def test_the_sweep_has_its_axes_and_protocol_as_parameters(output: Path, client: MlflowClient) -> None:
     settings = {"mode": "inference", "protocol.rounds": 3, "protocol.kernel": None, "backend.threads": 1}
     send(output, dataclasses.replace(decided(), settings=settings))
