@@ -39,9 +39,8 @@ from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder, foreign
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.credentials import logins
-from sweeprof.tracking.pages import pages_of
 from sweeprof.tracking.rest import LOCAL, PORT, ServerUnreachable, is_healthy
-from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, with_token
+from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, pages_of, with_token
 
 EPILOG = """\
 Starts MLflow's interface on the store of the sweep, prints the addresses of the sweep's pages, opens the table in your browser if

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sweeprof.config.schema import RESOURCES
-from sweeprof.plan.order import pair_key
-from sweeprof.plan.plan import Combination, expected_seconds
+from sweeprof.plan.plan import Combination, expected_seconds, pair_key
 from sweeprof.results.environment import usable_processors
 from sweeprof.results.record import Json, PassName
 

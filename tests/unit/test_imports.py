@@ -172,7 +172,7 @@ FRAMEWORKS_BY_FOLDER = {
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},
     "config/errors.py": {"hydra", "omegaconf"},
-    "config/composed.py": {"hydra", "omegaconf"},
+    "cli/doctor.py": {"hydra", "omegaconf"},
     "measuring/instantiate.py": {"hydra"},
 }
 

@@ -20,7 +20,7 @@ from support.fakes import fake_config
 from sweeprof.config.errors import choice_of_hydra
 from sweeprof.config.validation import mode_problems
 from sweeprof.errors import UserError
-from sweeprof.plan import progress
+from sweeprof.plan import compose
 from sweeprof.plan.plan import Plan, identity
 from sweeprof.plan.shape import Grid
 
@@ -235,7 +235,7 @@ def test_a_range_is_counted_before_it_is_listed() -> None:
 
 
 def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_S", 0.02)
+    monkeypatch.setattr(compose, "LINE_S", 0.02)
     composer = planning.composer([*FAKE, "tracking=none", "batch_size=range(1,41)", "backend.threads=range(1,41)"])
     composer.live = Console(file=io.StringIO(), width=200)
     composer.plan()
@@ -246,9 +246,9 @@ def test_planning_that_takes_long_shows_how_far_it_is(monkeypatch: pytest.Monkey
 
 
 def test_a_line_of_planning_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_S", 0.01)
+    monkeypatch.setattr(compose, "LINE_S", 0.01)
     out = io.StringIO()
-    with progress.PlanningDisplay(Console(file=out, width=200)) as display:
+    with compose.PlanningDisplay(Console(file=out, width=200)) as display:
         display.total = 1
         display.advance()
         time.sleep(0.1)

@@ -6,8 +6,7 @@ import pytest
 
 from support.planning import planned
 from sweeprof.errors import UserError
-from sweeprof.plan.order import pair_key
-from sweeprof.plan.plan import expected_seconds
+from sweeprof.plan.plan import expected_seconds, pair_key
 
 FAKE = ("cluster=slurm", "model=fake", "backend=fake", "dataset=synthetic", "tracking=none")
 TWO = (*FAKE, "batch_size=1,2,3,4", "model.fake.step_s=0.001,0.002", "compare.baseline={model.fake.step_s: 0.001}")

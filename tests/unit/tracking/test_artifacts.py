@@ -10,7 +10,7 @@ import pytest
 
 from support.layered import operator_table
 from sweeprof.report.operators import to_csv as operators_csv
-from sweeprof.tracking.artifacts import stage_combination
+from sweeprof.tracking.mlflow import stage_combination
 
 ID = "c1"
 

@@ -10,8 +10,8 @@ import pytest
 from support.layered import layer_table
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Record
-from sweeprof.tracking import artifacts
-from sweeprof.tracking.artifacts import structure_digest, structure_tag, structure_text
+from sweeprof.tracking import mlflow
+from sweeprof.tracking.mlflow import structure_digest, structure_tag, structure_text
 
 
 def record(folder: Path, table: LayerTable) -> Path:
@@ -23,7 +23,7 @@ def test_the_tree_and_its_digest(tmp_path: Path) -> None:
     assert text is not None
     assert "├─Conv2d (conv)" in text
     assert text.endswith(f"structure  {structure_digest(layer_table())}\n")
-    (tmp_path / artifacts.STRUCTURE_FILE).write_text(text, encoding="utf-8")
+    (tmp_path / mlflow.STRUCTURE_FILE).write_text(text, encoding="utf-8")
     assert structure_tag(tmp_path) == {"model.structure": structure_digest(layer_table())}
 
 
@@ -36,7 +36,7 @@ def test_equal_models_have_one_digest_whatever_they_are_run_on() -> None:
 
 
 def test_of_a_large_model_the_deepest_levels_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "MOST_STRUCTURE_LINES", 3)
+    monkeypatch.setattr(mlflow, "MOST_STRUCTURE_LINES", 3)
     rows = [LayerRow("__root__", "Net", 0, 0, 0, 0, 0, 0, 0)]
     for name, depth, parent in (("a", 1, 0), ("b", 1, 0), ("b.c", 2, 2)):
         rows.append(LayerRow(name, "Block", depth, 0, 1, 1, 4, 0, 10, parent=parent))
