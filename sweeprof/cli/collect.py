@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sweeprof.cli.common import PIPED_WIDTH, print_error
-from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.cli.common import PIPED_WIDTH, add_output, add_trust, print_error, sweep_folder
 from sweeprof.cluster.launcher import follow
 from sweeprof.errors import ExitCode, Problem, UserError
 from sweeprof.plan.plan import Plan

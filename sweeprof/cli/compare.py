@@ -7,8 +7,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from sweeprof.cli.common import output_file
-from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.cli.common import add_output, add_trust, output_file, sweep_folder
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.paths import expanded_address
 from sweeprof.report.changes import KINDS, Changes, changes_of, headline, markdown, print_changes

@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeprof.cli.common import PIPED_WIDTH, path
-from sweeprof.cli.folder import add_output
+from sweeprof.cli.common import PIPED_WIDTH, add_output, path
 from sweeprof.config.errors import diagnosed, no_folder
 from sweeprof.config.groups import VERSION_BASE
 from sweeprof.config.validation import part_problems

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sweeprof.cli.common import print_error
-from sweeprof.cli.folder import add_output
+from sweeprof.cli.common import add_output, print_error
 from sweeprof.cluster.launcher import may_be_at_work
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.report.units import scaled

@@ -7,8 +7,7 @@ from typing import cast
 
 from rich.text import Text
 
-from sweeprof.cli.common import PIPED_WIDTH
-from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.cli.common import PIPED_WIDTH, add_output, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, UserError, choice_problem
 from sweeprof.report.terminal import Report
 from sweeprof.report.tidy import NEEDS, has_parquet

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from sweeprof.cli.common import print_error
-from sweeprof.cli.folder import add_output, add_trust, sweep_folder
+from sweeprof.cli.common import add_output, add_trust, print_error, sweep_folder
 from sweeprof.cluster.launcher import live_jobs
 from sweeprof.config.schema import constraint_problems
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError, key_problem
@@ -39,7 +38,7 @@ from sweeprof.run.tracking_file import (
     unsent,
 )
 from sweeprof.storage.folder import Folder
-from sweeprof.tracking.credentials import same_address
+from sweeprof.tracking.connection import same_address
 
 MISSING = "it was not measured"
 

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from sweeprof.cli.common import print_error
-from sweeprof.cli.folder import add_output, sweep_folder
+from sweeprof.cli.common import add_output, print_error, sweep_folder
 from sweeprof.config.schema import constraint_problems
 from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError
@@ -38,8 +37,7 @@ from sweeprof.run.tracking_file import read_tracking, stored_tracker
 from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder, foreign
 from sweeprof.tracking import MLFLOW
-from sweeprof.tracking.credentials import logins
-from sweeprof.tracking.rest import LOCAL, PORT, ServerUnreachable, is_healthy
+from sweeprof.tracking.connection import LOCAL, PORT, ServerUnreachable, is_healthy, logins
 from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, pages_of, with_token
 
 EPILOG = """\

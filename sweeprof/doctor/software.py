@@ -28,7 +28,7 @@ from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import conf_folder
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import child_environment, end_process, module_command
-from sweeprof.tracking.rest import within
+from sweeprof.tracking.connection import within
 
 PROBE_S = 120.0
 HEALTH_S = 5.0

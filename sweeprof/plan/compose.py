@@ -52,8 +52,16 @@ from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 from sweeprof.metrics.by_unit import UNITS, in_units
 from sweeprof.metrics.output_scores import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
-from sweeprof.plan.baseline import DEFAULT_BASELINE, Chosen, FindSweep, chosen_baseline, compare_problems
-from sweeprof.plan.comparing import compares_outputs, metrics_of_precisions, round_problems
+from sweeprof.plan.comparing import (
+    DEFAULT_BASELINE,
+    Chosen,
+    FindSweep,
+    chosen_baseline,
+    compare_problems,
+    compares_outputs,
+    metrics_of_precisions,
+    round_problems,
+)
 from sweeprof.plan.generated_inputs import with_generated_inputs
 from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
 from sweeprof.plan.probe import probe

@@ -10,7 +10,7 @@ from typing import Literal
 
 from sweeprof.config.samplers import default_sampler
 from sweeprof.errors import Problem, choice_problem
-from sweeprof.plan.baseline import compare_problems
+from sweeprof.plan.comparing import compare_problems
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.selection import metric_names
 from sweeprof.results.compare import SearchGoal

@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from sweeprof.errors import Damaged, Problem, UserError, nearest
 from sweeprof.paths import user_path
-from sweeprof.plan.baseline import KEY as BASELINE_KEY
+from sweeprof.plan.comparing import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import NO_WORKING_DIRECTORY, module_command
 from sweeprof.results.compare import Comparison, comparison_from
@@ -22,7 +22,7 @@ from sweeprof.results.validation import validated
 from sweeprof.run.comparison import comparison_of
 from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder, last_sweep, sweeps
-from sweeprof.tracking.process import ENVIRONMENT
+from sweeprof.tracking.connection import ENVIRONMENT
 
 KNOWN = (
     "is not a sweep. Known: a sweep's folder, a comparison.json, last, last~1 …, NAME/last, tag:NAME, mlflow:RUN_ID; "

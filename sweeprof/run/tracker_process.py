@@ -58,7 +58,7 @@ from sweeprof.tracking import (
     SweepOutcome,
     Tracker,
 )
-from sweeprof.tracking.credentials import LOGIN, without_logins
+from sweeprof.tracking.connection import LOGIN, without_logins
 
 OPEN_S = 120.0
 """For making a schema on a slow disk."""
@@ -358,7 +358,7 @@ def _made(message: Mapping[str, Any]) -> Tracker:
         made: Tracker = instantiate(config)
         return made
     if message["confined"]:
-        from sweeprof.tracking.process import confine_artifacts
+        from sweeprof.tracking.connection import confine_artifacts
 
         is_server = str(config.get("uri")).startswith(("http://", "https://"))
         confine_artifacts(None if is_server else Path(config["output"]))

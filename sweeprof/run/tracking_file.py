@@ -23,7 +23,7 @@ from sweeprof.run.locks import has_driver
 from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder, foreign, sweeps
 from sweeprof.tracking import KNOWN, Links, SweepOutcome
-from sweeprof.tracking.credentials import knows_login, logins, same_address
+from sweeprof.tracking.connection import knows_login, logins, same_address
 
 HIDDEN = "***"
 """Stands for the user and password of an address, which are not stored."""

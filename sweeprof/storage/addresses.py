@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, UserError
 from sweeprof.storage.folder import Folder
-from sweeprof.tracking.credentials import same_address
+from sweeprof.tracking.connection import same_address
 
 
 def check_address(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from sweeprof.credentials import redacted_message
 from sweeprof.terminal import log_as_a_program
+from sweeprof.tracking.connection import limit_requests
 from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
-from sweeprof.tracking.rest import limit_requests
 from sweeprof.tracking.views import NOTE
 
 if TYPE_CHECKING:

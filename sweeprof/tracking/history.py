@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING
 from sweeprof.report.cells import one_line, shortened
 from sweeprof.report.markdown import escaped
 from sweeprof.results.compare import Comparison
+from sweeprof.tracking.connection import until_done
 from sweeprof.tracking.descriptions import capped
-from sweeprof.tracking.retry import until_done
-from sweeprof.tracking.run_index import all_runs
-from sweeprof.tracking.runs import NAME_LIMIT, axis_params, metric_values, milliseconds, name_of
-from sweeprof.tracking.sweeps import experiment_name
+from sweeprof.tracking.runs import (
+    NAME_LIMIT,
+    all_runs,
+    axis_params,
+    experiment_name,
+    metric_values,
+    milliseconds,
+    name_of,
+)
 from sweeprof.tracking.tables import tracked_keys
 from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag, write_tags
 

@@ -25,21 +25,34 @@ from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Record
 from sweeprof.tracking import Links, SweepInfo, SweepOutcome, tables
+from sweeprof.tracking.connection import (
+    ENVIRONMENT,
+    VIEWER,
+    connected,
+    dispensable,
+    is_foreign,
+    log_artifacts,
+    retrying,
+    until_done,
+)
 from sweeprof.tracking.history import history_name, record_history
-from sweeprof.tracking.inputs import Input, log_inputs
-from sweeprof.tracking.process import ENVIRONMENT
-from sweeprof.tracking.rest import VIEWER
-from sweeprof.tracking.retry import connected, dispensable, is_foreign, log_artifacts, retrying, until_done
-from sweeprof.tracking.run_index import delete_strays, known_runs, sweep_run, with_params
-from sweeprof.tracking.runs import METRICS_TAG, RunContent, run_contents
-from sweeprof.tracking.sweeps import (
+from sweeprof.tracking.runs import (
+    METRICS_TAG,
+    Input,
+    RunContent,
+    delete_strays,
     experiment_name,
     experiment_tags,
     final_view,
     first_view,
+    known_runs,
+    log_inputs,
+    run_contents,
     sweep_content,
     sweep_info,
     sweep_params,
+    sweep_run,
+    with_params,
 )
 from sweeprof.tracking.views import NOTE, VERDICT_TAG, ViewOf, view_address, write_tags
 
@@ -105,7 +118,7 @@ class MlflowTracker:
     def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> Links:
         """Send every combination that is not there yet, then the comparison, also where nothing was opened.
 
-        What fails for now is tried again until nothing has succeeded for :data:`~sweeprof.tracking.process.GIVE_UP_S`.
+        What fails for now is tried again until nothing has succeeded for :data:`~sweeprof.tracking.connection.GIVE_UP_S`.
 
         Raises:
             TrackingError: MLflow cannot be reached, or refuses; it says how much is there.

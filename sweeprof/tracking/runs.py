@@ -1,13 +1,18 @@
-"""The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits; does no I/O."""
+"""The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from sweeprof.credentials import without_credentials
+from sweeprof.report.answer import answer
 from sweeprof.report.cells import (
     axis_number,
     axis_text,
@@ -18,17 +23,35 @@ from sweeprof.report.cells import (
     value_of,
     verdict_note,
 )
-from sweeprof.report.columns import metric_title, shown_metrics
+from sweeprof.report.columns import baseline_text, metric_title, shown_metrics
 from sweeprof.report.figure import backend_colours
-from sweeprof.report.units import fixed_value
+from sweeprof.report.markdown import escaped
+from sweeprof.report.units import fixed_key, fixed_value
 from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.environment import user_name
 from sweeprof.results.record import Record
-from sweeprof.tracking import SweepOutcome
-from sweeprof.tracking.descriptions import capped, links_to, outcome_text
-from sweeprof.tracking.inputs import Input, dataset_inputs
-from sweeprof.tracking.ratios import Ratios
+from sweeprof.tracking import SweepInfo, SweepOutcome
+from sweeprof.tracking.descriptions import baseline_names, capped, description, links_to, outcome_text
+from sweeprof.tracking.ratios import RATIOS, Ratios
 from sweeprof.tracking.tables import INTERVAL_ENDS, INTERVAL_OF, safe_key, tracked_keys
-from sweeprof.tracking.views import PLACE_TAG
+from sweeprof.tracking.views import (
+    HEADLINES,
+    HISTORY,
+    NOTE,
+    PLACE_TAG,
+    TREND,
+    ViewOf,
+    newest_view,
+    run_address,
+    view_address,
+    view_tags,
+)
+from sweeprof.tracking.views import links as view_links
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -220,3 +243,285 @@ def _colours(comparison: Comparison) -> dict[str, str]:
     names = {row.combination_id: axis_text(row.axes.get(axis)) for row in comparison.rows}
     colours = backend_colours(names.values())
     return {id: colours[name] for id, name in names.items()}
+
+
+# Datasets as inputs of runs, so that MLflow shows and searches them.
+
+
+# MLflow refuses more (its validation.py).
+_NAME_LIMIT, _SOURCE_LIMIT = 500, 65_535
+MOST_INPUTS = 100
+"""Of one run."""
+_NOT_CONTENT = ("preload", "preload_for")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A dataset of a run."""
+
+    name: str
+    digest: str
+    """Of its settings: two combinations with equal ones saw the same samples."""
+    source: str
+    """Its settings as JSON."""
+    context: str
+    """The use of the data: ``inference`` or ``training``."""
+
+
+def dataset_input(config: Mapping[str, object] | None) -> Input | None:
+    """The dataset that a combination's resolved config names; None where it names none."""
+    dataset = (config or {}).get("dataset")
+    if not isinstance(dataset, Mapping) or not dataset:
+        return None
+    content = {key: value for key, value in dataset.items() if key not in _NOT_CONTENT}
+    source = without_credentials(json.dumps(content, sort_keys=True, default=str))
+    name = str(content.get("_target_", "dataset")).rpartition(".")[2]
+    return Input(
+        name=shortened(one_line(name), _NAME_LIMIT) or "dataset",
+        digest=hashlib.sha256(source.encode()).hexdigest()[:12],
+        source=shortened(source, _SOURCE_LIMIT),
+        context=str((config or {}).get("mode", "inference")),
+    )
+
+
+def dataset_inputs(configs: Iterable[Mapping[str, object] | None]) -> tuple[Input, ...]:
+    """Return the inputs of several combinations, each once."""
+    found = dict.fromkeys(made for config in configs if (made := dataset_input(config)) is not None)
+    return tuple(found)[:MOST_INPUTS]
+
+
+def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> None:
+    """Add the inputs to a run; one that it has already is not added again.
+
+    Raises:
+        mlflow.exceptions.MlflowException: the server does not take them.
+    """
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    made = [
+        DatasetInput(
+            Dataset(one.name, one.digest, "sweeprof", one.source), [InputTag("mlflow.data.context", one.context)]
+        )
+        for one in inputs
+    ]
+    if made:
+        client.log_inputs(run_id, datasets=made)
+
+
+# The runs of a sweep that MLflow already has: the server itself is the index, and duplicate runs are deleted.
+
+
+PAGE = 500
+"""Runs per request: a server takes up to 11 ms for each (measured with MLflow 3.17), and must answer within the time limit."""
+
+
+def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo, kept: str | None = None) -> Run:
+    """The run of the sweep, made where there is none; of several, ``kept`` is the id of the one to which others refer already."""
+    found = _search(client, experiment, sweep.sweep_id, "sweep")
+    if not found:
+        content = opened(sweep)
+        return client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
+    # An answer was lost and the run was made twice: whoever looks keeps the same one.
+    first, *others = sorted(found, key=lambda run: (run.info.run_id != kept, *_rank(run)))
+    for run in others:
+        client.delete_run(run.info.run_id)
+    return first
+
+
+def with_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> Run:
+    """The sweep's run, or a new one in its place if its parameters are others, after a change of plan: MLflow cannot change them.
+
+    The new run has what others have logged, apart from artifacts.
+    """
+    from mlflow.entities import Metric, Param
+
+    own = set(run.data.tags.get(PARAMS_TAG, "").split("\n"))
+    there = run.data.params
+    if all(there.get(key, text) == text for key, text in params.items()) and own.isdisjoint(there.keys() - params):
+        return run
+    tags = {key: text for key, text in run.data.tags.items() if key != PARAMS_TAG}
+    new = client.create_run(run.info.experiment_id, run.info.start_time, tags, run.info.run_name)
+    client.log_batch(
+        new.info.run_id,
+        [Metric(key, value, run.info.start_time, 0) for key, value in run.data.metrics.items()],
+        [Param(key, text) for key, text in there.items() if key not in own],
+        synchronous=True,
+    )
+    client.delete_run(run.info.run_id)
+    return new
+
+
+def known_runs(
+    client: MlflowClient, experiment: str, sweep_id: str, combination_id: str | None = None
+) -> dict[str, Run]:
+    """The runs of the sweep, or of one combination, that are there already, by combination id."""
+    only = f" and tags.`sweeprof.combination_id` = '{combination_id}'" if combination_id else ""
+    found: dict[str, Run] = {}
+    runs = _search(client, experiment, sweep_id, "combination", only)
+    for run in sorted(runs, key=_rank):
+        id = run.data.tags.get("sweeprof.combination_id", "")
+        if found.setdefault(id, run) is not run:
+            client.delete_run(run.info.run_id)  # made twice, as an answer was lost; it would be RUNNING for ever
+    return found
+
+
+def delete_strays(client: MlflowClient, experiment: str, sweep_id: str, left: dict[str, Run]) -> None:
+    """Delete the runs of a replaced plan, and the duplicates that a repeated request left."""
+    strays = _search(client, experiment, sweep_id, "combination", " and attributes.status = 'RUNNING'")
+    for id in {run.info.run_id for run in (*left.values(), *strays)}:
+        client.delete_run(id)
+
+
+def _rank(run: Run) -> tuple[bool, str]:
+    return run.info.status == "RUNNING", run.info.run_id
+
+
+def _search(client: MlflowClient, experiment: str, sweep_id: str, kind: str, only: str = "") -> list[Run]:
+    condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'{only}"
+    return all_runs(client, experiment, condition)
+
+
+def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]:
+    """All runs for which ``condition``, in MLflow's language, holds, page by page."""
+    runs: list[Run] = []
+    token: str | None = ""
+    while token is not None:
+        page = client.search_runs([experiment], condition, max_results=PAGE, page_token=token or None)
+        runs += page
+        token = page.token or None
+    return runs
+
+
+# The content of a tracker's run for a whole sweep, as plain data; reads nothing but the sweep's ``comparison.md``.
+
+
+_EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
+"""Begins the description of an experiment; one that somebody has written begins otherwise, and stays."""
+_EXPECTED = ("latency/forward", "memory/added_bytes", "throughput/samples_per_s", "quality/accuracy")
+"""What most sweeps measure."""
+_SETTINGS = ("mode", "inputs", "dataset", "protocol", "seed")
+"""Beginnings of the keys of settings that are parameters of a sweep."""
+PARAMS_TAG = "sweeprof.params"
+"""The keys of the sweep's parameters, one a line: others that its run has are somebody else's."""
+_STATUS: dict[SweepOutcome, RunStatus] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+
+
+def sweep_info(comparison: Comparison) -> SweepInfo:
+    """Return the properties of the sweep that were known when it began."""
+    c = comparison
+    return SweepInfo(c.sweep_id, c.name, c.command, c.created, c.axes, len(c.rows))
+
+
+def experiment_name(sweep_name: str) -> str:
+    """The experiment that takes all sweeps of a name; an empty name would be refused."""
+    return shortened(one_line(sweep_name), NAME_LIMIT) or "sweeprof"
+
+
+def run_title(sweep: SweepInfo) -> str:
+    """Name of the sweep's run, e.g. ``quickstart 2026-11-21 00:30``."""
+    return f"{shortened(experiment_name(sweep.name), NAME_LIMIT - 20)} {sweep.created[:16].replace('T', ' ')}"
+
+
+def opened(sweep: SweepInfo) -> RunContent:
+    """The sweep's run before anything is measured."""
+    tags = {
+        "sweeprof.kind": "sweep",
+        "sweeprof.sweep_id": sweep.sweep_id,
+        "mlflow.user": user_name() or "",
+        "mlflow.source.name": capped(sweep.command),
+        "mlflow.source.type": "LOCAL",
+        NOTE: f"{sweep.combinations} combinations are being measured.",
+    }
+    start = milliseconds(sweep.created)
+    return RunContent(run_title(sweep), start, start, "FINISHED", {k: text for k, text in tags.items() if text}, {}, {})
+
+
+def sweep_content(
+    comparison: Comparison,
+    records: Sequence[Record],
+    folder: Path,
+    ending: SweepOutcome,
+    experiment_id: str,
+    parent: Run,
+    history_id: str | None = None,
+) -> RunContent:
+    """The sweep's run with what came out.
+
+    Args:
+        folder: of ``comparison.md``.
+        parent: the sweep's run.
+        history_id: of the experiment with the history of its combinations.
+    """
+    before, found = opened(sweep_info(comparison)), answer(comparison)
+    report = folder / "comparison.md"
+    markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{found}**"
+    links = view_links(experiment_id, final_view(comparison, parent.info.run_id))
+    if history_id is not None:
+        links.append(f"[history]({view_address('', history_id, HISTORY, TREND)})")
+    note = description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags))
+    params = sweep_params(comparison)
+    tags = {**before.tags, NOTE: note, "answer": capped(str(found))}
+    tags |= {"sweeprof.baseline": capped(baseline_text(comparison)), PARAMS_TAG: capped("\n".join(params))}
+    if found.confidence:
+        tags["confidence"] = found.confidence
+    revision = (comparison.environment.get("git") or {}).get("revision")
+    if revision:
+        tags["mlflow.source.git.commit"] = capped(str(revision))
+    counts = {"combinations_ok": float(comparison.counts()["ok"]), "combinations_total": float(len(comparison.rows))}
+    _, end = time_span(comparison, records)
+    inputs = dataset_inputs(record.config for record in records)
+    return RunContent(before.name, before.start_ms, end, _STATUS[ending], tags, params, counts, None, inputs)
+
+
+def sweep_params(comparison: Comparison) -> dict[str, str]:
+    """The parameters of the sweep's run: each axis with its values, and settings that all combinations have in common."""
+    params = {}
+    for axis in comparison.axes:
+        values = dict.fromkeys(axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes)
+        params[safe_key(axis)] = shortened(", ".join(values), PARAM_LIMIT)
+    for key, value in comparison.settings.items():
+        if key.partition(".")[0] in _SETTINGS and value not in (None, "", {}, []):
+            params.setdefault(safe_key(key), shortened(without_credentials(axis_text(value)), PARAM_LIMIT))
+    return params
+
+
+def experiment_tags(of: ViewOf, experiment_id: str, there: Mapping[str, str]) -> dict[str, str]:
+    """The tags of the experiment: the views of a sweep and, unless ``there`` are those of a newer one, what it says of itself."""
+    tags = view_tags(of)
+    if of.created_ms < newest_view(there):
+        return tags
+    if of.headlines:
+        tags["mlflow.experiment.primaryMetric.name"] = of.keys[of.headlines[0]]
+    if there.get(NOTE, _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
+        sweep, links = run_address("", experiment_id, of.parent_id), " · ".join(view_links(experiment_id, of))
+        # One line: the page shows no more unless it is asked.
+        tags[NOTE] = f"{_EXPERIMENT_NOTE}; the newest is [{escaped(of.title)}]({sweep}): {links}"
+    return tags
+
+
+def first_view(sweep: SweepInfo, parent_id: str) -> ViewOf:
+    """The view before it is known which metrics there will be."""
+    keys = {name: fixed_key(name, HEADLINES[name]) for name in _EXPECTED}
+    axes = {safe_key(axis): 0 for axis in sweep.axes}
+    created = milliseconds(sweep.created)
+    return ViewOf(sweep.sweep_id, run_title(sweep), parent_id, created, axes, keys, f"{RATIOS}latency")
+
+
+def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
+    """The view of what was measured: an axis with one value needs no column."""
+    sweep = sweep_info(comparison)
+    axes = {
+        safe_key(axis): max((len(axis_text(row.axes.get(axis))) for row in comparison.rows), default=0)
+        for axis in comparison.varying_axes() or comparison.axes
+    }
+    return ViewOf(
+        sweep.sweep_id,
+        run_title(sweep),
+        parent_id,
+        milliseconds(sweep.created),
+        axes,
+        tracked_keys(comparison),
+        Ratios(comparison).main_key(comparison.rows),
+        max((len(run_name(comparison, row)) for row in comparison.rows), default=0),
+        failures=any(row.status != "ok" for row in comparison.rows),
+    )

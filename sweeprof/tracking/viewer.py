@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.credentials import redacted_address
-from sweeprof.tracking.rest import found_experiment, run_id
-from sweeprof.tracking.sweeps import experiment_name
+from sweeprof.tracking.connection import found_experiment, run_id
+from sweeprof.tracking.runs import experiment_name
 from sweeprof.tracking.views import addresses, run_address
 
 NAME = "sweeprof"
@@ -37,7 +37,7 @@ def app() -> App:
     """Return MLflow's application behind the token of the environment."""
     from mlflow.server.fastapi_app import app as mlflow_app
 
-    from sweeprof.tracking.process import confine_artifacts
+    from sweeprof.tracking.connection import confine_artifacts
 
     if ARTIFACTS in os.environ:
         confine_artifacts(Path(os.environ[ARTIFACTS]))

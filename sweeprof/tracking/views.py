@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from sweeprof.tracking.retry import dispensable
+from sweeprof.tracking.connection import dispensable
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -35,8 +35,8 @@ from support.servers import MlflowServer
 from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
 from sweeprof.tracking import Links, SweepInfo
+from sweeprof.tracking.connection import VIEWER
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
-from sweeprof.tracking.rest import VIEWER
 from sweeprof.tracking.tables import LAYERS
 from sweeprof.tracking.views import HISTORY, TREND, run_address, runs_address, view_address
 

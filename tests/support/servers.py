@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from sweeprof.tracking.process import ENVIRONMENT
+from sweeprof.tracking.connection import ENVIRONMENT
 
 POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 """Where the programs of PostgreSQL are; None where it is not installed."""

@@ -3,12 +3,12 @@
 import os
 
 if "TEST_GIVE_UP_S" in os.environ:
-    from sweeprof.tracking import process
+    from sweeprof.tracking import connection
 
-    process.GIVE_UP_S = float(os.environ["TEST_GIVE_UP_S"])
+    connection.GIVE_UP_S = float(os.environ["TEST_GIVE_UP_S"])
 
 if "TEST_REQUEST_S" in os.environ:
-    from sweeprof.tracking import process, rest
+    from sweeprof.tracking import connection
 
-    process.ENVIRONMENT["MLFLOW_HTTP_REQUEST_TIMEOUT"] = os.environ["TEST_REQUEST_S"]
-    rest.REQUEST_S = rest.ANSWER_S = float(os.environ["TEST_REQUEST_S"])
+    connection.ENVIRONMENT["MLFLOW_HTTP_REQUEST_TIMEOUT"] = os.environ["TEST_REQUEST_S"]
+    connection.REQUEST_S = connection.ANSWER_S = float(os.environ["TEST_REQUEST_S"])

@@ -16,8 +16,7 @@ import pytest
 
 from support.subcommands import subcommand
 from sweeprof.results.files import write_json
-from sweeprof.tracking.credentials import LOGIN
-from sweeprof.tracking.rest import is_healthy
+from sweeprof.tracking.connection import LOGIN, is_healthy
 
 main = subcommand("ui")
 

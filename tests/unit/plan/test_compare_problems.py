@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweeprof.plan.baseline import compare_problems
+from sweeprof.plan.comparing import compare_problems
 from sweeprof.results.measurement import MetricInfo
 
 METRICS = (

@@ -21,7 +21,7 @@ from sweeprof.run.references import read_sweep
 from sweeprof.run.tracking_file import stored_tracker
 from sweeprof.storage.folder import Folder
 from sweeprof.tracking import MLFLOW
-from sweeprof.tracking.credentials import LOGINS
+from sweeprof.tracking.connection import LOGINS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sweep-v2"
 EVIL = """

@@ -13,7 +13,7 @@ import pytest
 
 from support.plans import fake_plan
 from support.subcommands import subcommand
-from sweeprof.cli.folder import sweep_folder
+from sweeprof.cli.common import sweep_folder
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import write_json

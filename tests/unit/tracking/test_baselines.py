@@ -18,7 +18,7 @@ from sweeprof.results.files import write_json
 from sweeprof.run.references import Place, located, read_sweep, set_tag
 from sweeprof.tracking import baselines
 from sweeprof.tracking.mlflow import MlflowTracker
-from sweeprof.tracking.sweeps import sweep_info
+from sweeprof.tracking.runs import sweep_info
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

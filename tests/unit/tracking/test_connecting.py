@@ -13,9 +13,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 from mlflow.tracking.registry import UnsupportedModelRegistryStoreURIException
 
-from sweeprof.tracking import retry
-from sweeprof.tracking.process import GIVE_UP_S
-from sweeprof.tracking.retry import connected, is_foreign, passes, until_done
+from sweeprof.tracking import connection
+from sweeprof.tracking.connection import GIVE_UP_S, connected, is_foreign, passes, until_done
 
 
 class Clock:
@@ -33,7 +32,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(retry, "time", found)
+    monkeypatch.setattr(connection, "time", found)
     return found
 
 
@@ -134,7 +133,7 @@ def test_a_process_killed_while_it_makes_the_database_leaves_none_that_is_unfini
     tracker_environment: None, tmp_path: Path
 ) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    program = f"from sweeprof.tracking.retry import connected; connected({uri!r})"
+    program = f"from sweeprof.tracking.connection import connected; connected({uri!r})"
     process = subprocess.Popen([sys.executable, "-c", program])
     while process.poll() is None and not is_begun(tmp_path):
         time.sleep(0.001)

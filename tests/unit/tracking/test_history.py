@@ -12,8 +12,7 @@ from support.samples import comparison, records
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.tracking.history import history_name, step_of
 from sweeprof.tracking.mlflow import MlflowTracker
-from sweeprof.tracking.runs import milliseconds
-from sweeprof.tracking.sweeps import sweep_info
+from sweeprof.tracking.runs import milliseconds, sweep_info
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sweeprof.tracking.inputs import MOST_INPUTS, dataset_input, dataset_inputs
+from sweeprof.tracking.runs import MOST_INPUTS, dataset_input, dataset_inputs
 
 DIGITS = {"_target_": "sweeprof.datasets.digits.Digits", "preload": ["sweeprof.datasets.digits_read"], "seed": 0}
 

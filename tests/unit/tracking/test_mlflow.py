@@ -22,15 +22,15 @@ from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record, read_records
-from sweeprof.run import live_reports, locks
+from sweeprof.run import locks, reports
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.reports import write_reports
 from sweeprof.run.shard import run_shard
 from sweeprof.run.tracker_process import _done
 from sweeprof.tracking import SweepInfo, SweepOutcome
 from sweeprof.tracking import mlflow as mlflow_tracker
+from sweeprof.tracking.connection import ENVIRONMENT, GIVE_UP_S
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
-from sweeprof.tracking.process import ENVIRONMENT, GIVE_UP_S
 from sweeprof.tracking.views import KEPT_SWEEPS, runs_address
 
 if TYPE_CHECKING:
@@ -480,7 +480,7 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
     from mlflow.protos import databricks_pb2
     from mlflow.tracking import MlflowClient
 
-    from sweeprof.tracking import retry
+    from sweeprof.tracking import connection
 
     create = MlflowClient.create_experiment
 
@@ -490,7 +490,7 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
         return create(self, name, **named)
 
     monkeypatch.setattr(MlflowClient, "create_experiment", refuse)
-    monkeypatch.setattr(retry, "GIVE_UP_S", 0.1)
+    monkeypatch.setattr(connection, "GIVE_UP_S", 0.1)
     # What may pass is told, to be sent later; what is refused stays refused.
     with pytest.raises(TrackingError, match="no history here") if told else contextlib.nullcontext():
         track(output, small(), tracker=MlflowTracker(None, output, history=True))
@@ -505,7 +505,7 @@ def test_a_server_that_begins_to_hang_is_waited_for_once(
 ) -> None:
     from mlflow.tracking import MlflowClient
 
-    from sweeprof.tracking import retry
+    from sweeprof.tracking import connection
 
     class Clock:
         now = 0.0
@@ -525,7 +525,7 @@ def test_a_server_that_begins_to_hang_is_waited_for_once(
             patch.setattr(MlflowClient, name, hang)
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr(retry, "time", clock)
+    monkeypatch.setattr(connection, "time", clock)
     tracker = MlflowTracker(None, output)
     asked: list[tuple[Callable[[], Any], float]] = [
         (lambda: tracker.open(info(of)), request_s),  # measuring waits for it
@@ -620,9 +620,9 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
 ) -> None:
     """Two fake models in two rounds; the shard writes the reports and sends the state after every trial."""
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
-    monkeypatch.setattr(live_reports, "SHARE", 1e9)
-    monkeypatch.setattr(live_reports, "ENDS_SOON_S", 0.0)
-    monkeypatch.setattr(live_reports, "EVERY_S", 0.0)
+    monkeypatch.setattr(reports, "SHARE", 1e9)
+    monkeypatch.setattr(reports, "ENDS_SOON_S", 0.0)
+    monkeypatch.setattr(reports, "EVERY_S", 0.0)
     plan = fake_plan({name: {} for name in "ab"}, rounds=2)
     folder = sweep_folder(output / plan.name / "sweep", plan)
     tracker = MlflowTracker(None, output)
@@ -637,7 +637,7 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
         table = [line for line in (folder.path / "comparison.md").read_text().splitlines() if line.startswith("| ")]
         states.append((sent.running.done, table, parent, children))
 
-    with live_reports.sent_to(show):
+    with reports.sent_to(show):
         run_shard(folder, 0)
     assert len(states) > 2
     for done, table, parent, children in states:

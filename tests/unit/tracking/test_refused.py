@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.rest_utils import verify_rest_response
 
 from sweeprof.run.tracker_process import trouble_of
-from sweeprof.tracking.rest import ServerUnreachable, found_experiment
+from sweeprof.tracking.connection import ServerUnreachable, found_experiment
 
 NAMES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 

@@ -14,9 +14,9 @@ import pytest
 
 from support.misbehaving import BEHAVIOURS, Behaviour, misbehaving
 from support.samples import comparison
-from sweeprof.tracking import SweepInfo, rest
+from sweeprof.tracking import SweepInfo, connection
+from sweeprof.tracking.connection import ServerUnreachable, found_experiment, is_healthy, within
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
-from sweeprof.tracking.rest import ServerUnreachable, found_experiment, is_healthy, within
 
 ENDS_S = 15.0
 """Many times the limits that are set here, and less than a server needs that sends a byte at a time."""
@@ -45,10 +45,10 @@ def _no_request_is_left() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> None:
     for name in ("ANSWER_BYTES", "REST_ANSWER_BYTES"):
-        monkeypatch.setattr(rest, name, 1 << 20)
-    monkeypatch.setattr(rest, "ANSWER_S", 0.3)
-    monkeypatch.setattr(rest, "HEALTH_S", 0.3)
-    monkeypatch.setattr(rest, "REQUEST_S", 0.3)
+        monkeypatch.setattr(connection, name, 1 << 20)
+    monkeypatch.setattr(connection, "ANSWER_S", 0.3)
+    monkeypatch.setattr(connection, "HEALTH_S", 0.3)
+    monkeypatch.setattr(connection, "REQUEST_S", 0.3)
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)

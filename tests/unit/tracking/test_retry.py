@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sweeprof.tracking import retry
-from sweeprof.tracking.retry import retrying
+from sweeprof.tracking import connection
+from sweeprof.tracking.connection import retrying
 
 
 class Failing:
@@ -30,7 +30,7 @@ class Failing:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> None:
-    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(connection, "_FIRST_WAIT_S", 0.001)
 
 
 def made(client: Failing) -> Any:

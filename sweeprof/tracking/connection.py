@@ -1,0 +1,555 @@
+"""The connection to an MLflow server: logins, the environment of the process that sends, limits and repeated requests."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import json
+import logging
+import os
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from http import HTTPStatus
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+
+from filelock import FileLock
+
+from sweeprof.credentials import redacted_address, redacted_message
+from sweeprof.errors import SweeprofError, UserError
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+    from requests import PreparedRequest, Response, Session
+    from requests.adapters import HTTPAdapter
+
+
+LOGINS = (
+    *("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_AUTH"),
+    *("MLFLOW_TRACKING_AWS_SIGV4", "MLFLOW_TRACKING_CLIENT_CERT_PATH"),
+)
+"""Environment variables by which MLflow's client logs in to whatever server it is told of."""
+LOGIN_FILE = "~/.mlflow/credentials"
+"""A file that it reads likewise."""
+CLOUD = ("AWS_", "AZURE_", "GOOGLE_", "DATABRICKS_", "PG", "MYSQL_")
+"""Beginnings of the names of variables by which other libraries log in."""
+
+
+def logins() -> list[str]:
+    """Return the names of this user's variables and files with which MLflow's client would log in, at any address."""
+    found = [name for name in LOGINS if os.environ.get(name)]
+    try:
+        has_file = Path(LOGIN_FILE).expanduser().exists()
+    except (OSError, RuntimeError):  # a user without a home
+        has_file = False
+    return [*found, LOGIN_FILE] if has_file else found
+
+
+def without_logins(variables: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables without those that hold a user's credentials, and with an empty ``.netrc`` for ``requests``."""
+    kept = {key: value for key, value in variables.items() if key not in LOGINS and not key.startswith(CLOUD)}
+    return {**kept, "NETRC": os.devnull}
+
+
+def same_address(one: str, other: str) -> bool:
+    """True if two addresses are equal apart from their credentials."""
+    return redacted_address(one, "").rstrip("/") == redacted_address(other, "").rstrip("/")
+
+
+def knows_login(address: str) -> bool:
+    """True if the environment has a user for the server at ``address``, as MLflow's client reads it; never a database's."""
+    is_server = address.startswith(("http://", "https://")) and "***" not in address
+    return is_server and any(os.environ.get(name) for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN"))
+
+
+LOGIN = "it wants to know who asks: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+"""What to do about the HTTP status 401."""
+
+
+# The process that sends to MLflow: its environment, its time limit, and where it may put artifacts.
+
+
+ENVIRONMENT: dict[str, str] = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""Environment of the process that runs the tracker, set before it starts: no output, and a failed request raises at once.
+
+By MLflow's own defaults each call waits for four minutes; and a request that it repeats by itself may make a run twice, as only
+the answer was lost. 20 seconds is how long a server may wait for its own sqlite database.
+"""
+
+GIVE_UP_S = 45.0
+"""Seconds without any success after which a server counts as gone: on a loaded machine it takes up to 42 s to start again
+(measured with MLflow 3.17), and the user waits for the sweep to end."""
+
+
+def confine_artifacts(output: Path | None) -> None:
+    """Let MLflow, in this process, read and write artifacts only below a folder, or through its tracking server.
+
+    For stores that only a sweep's folder names: a server, and a database, say where the artifacts of runs, models and traces are,
+    which may be any folder of this machine or any server, so that the author of the store would choose what is read or written.
+
+    Args:
+        output: of a database, the folder to which artifacts are confined; None: only the tracking server has artifacts.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
+    from mlflow.utils.file_utils import local_file_uri_to_path
+
+    kinds: dict[str, Callable[..., Any]] = _artifact_repository_registry._registry
+
+    def refused(artifact_uri: str, *_: Any, **__: Any) -> Any:
+        raise UserError(
+            f"artifacts belong at {artifact_uri}, by the word of a place that only the sweep's folder names; give its address"
+        )
+
+    def local(kind: Callable[..., Any]) -> Callable[..., Any]:
+        def made(artifact_uri: str, *words: object, **named: object) -> Any:
+            root = output.resolve() if output else None
+            path = Path(local_file_uri_to_path(artifact_uri)).resolve()  # type: ignore[no-untyped-call]
+            if root is None or not path.is_relative_to(root) or (path != root and _has_links(path)):
+                return refused(artifact_uri)
+            return kind(artifact_uri, *words, **named)
+
+        return made
+
+    def through_the_server(kind: Callable[..., Any]) -> Callable[..., Any]:
+        def made(artifact_uri: str, *words: object, **named: object) -> Any:
+            return refused(artifact_uri) if urlsplit(artifact_uri).netloc else kind(artifact_uri, *words, **named)
+
+        return made
+
+    for scheme, kind in kinds.items():
+        if scheme in ("", "file"):
+            kinds[scheme] = local(kind)
+        elif scheme == "mlflow-artifacts":
+            kinds[scheme] = through_the_server(kind)  # of the store itself, not one that the artifacts name
+        else:
+            kinds[scheme] = refused
+
+
+def _has_links(folder: Path) -> bool:
+    """True if something below a folder is a link: what is read or written there would be elsewhere."""
+    below = (Path(path, name) for path, folders, files in os.walk(folder) for name in (*folders, *files))
+    return any(path.is_symlink() for path in below)
+
+
+# Requests to a tracking server by its REST interface, and limits on every request to it.
+
+
+T = TypeVar("T")
+
+REQUEST_S = 30.0
+"""For a request with its redirects and its whole answer; a server may wait 20 seconds for its own database."""
+UPLOAD_BYTES_PER_S = 256 << 10
+"""A request that uploads gets as much more time as this rate needs."""
+ANSWER_BYTES = 256 << 20
+"""Limit of an answer to MLflow's client: many times what MLflow answers for 500 runs."""
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+PORT = 5000
+VIEWER = f"http://{LOCAL[0]}:{PORT}"
+"""Where ``sweeprof ui`` shows a database, unless another port is given."""
+ANSWER_S = 20.0
+HEALTH_S = 2.0
+REST_ANSWER_BYTES = 16 << 20
+"""Many times the size of any answer to a question of this file."""
+
+
+def within(limit_s: float, step: Callable[[], T]) -> T:
+    """Return what ``step`` returns.
+
+    Raises:
+        TimeoutError: it did not return within ``limit_s``; it is then left to a thread that does not keep the process alive.
+    """
+    done: Future[T] = Future()
+    threading.Thread(target=_run, args=(step, done), name="sweeprof-request", daemon=True).start()
+    try:
+        return done.result(limit_s)
+    except TimeoutError:
+        if done.done():  # raised by the step itself
+            raise
+        raise TimeoutError(f"no complete answer within {limit_s:g} s") from None
+    finally:
+        del done  # an error's traceback would keep it, and with it the error: sockets would stay open until the next collection
+
+
+def _run(step: Callable[[], T], done: Future[T]) -> None:
+    try:
+        done.set_result(step())
+    except BaseException as error:
+        done.set_exception(error)
+
+
+def limit_requests() -> None:
+    """Limit every request that this process makes with the library ``requests``, as MLflow's client does, from now on."""
+    from requests import Session, exceptions
+    from requests.adapters import HTTPAdapter
+
+    send, exchange = Session.send, HTTPAdapter.send
+    if hasattr(send, "__wrapped__"):
+        return
+    redirected = threading.local()
+
+    @functools.wraps(send)
+    def limited_send(self: Session, request: PreparedRequest, **options: Any) -> Response:
+        if getattr(redirected, "end", None):  # the limit is that of the first request
+            return send(self, request, **options)
+        limit_s = REQUEST_S + _size(request) / UPLOAD_BYTES_PER_S
+
+        def step() -> Response:
+            redirected.end = time.monotonic() + limit_s
+            return send(self, request, **options)
+
+        try:
+            return within(limit_s, step)
+        except TimeoutError as error:
+            raise exceptions.Timeout(str(error)) from None
+
+    @functools.wraps(exchange)
+    def limited_exchange(self: HTTPAdapter, request: PreparedRequest, **options: Any) -> Response:
+        response = exchange(self, request, **options)
+        if not options.get("stream"):
+            _read(response, getattr(redirected, "end", None))
+        return response
+
+    Session.send, HTTPAdapter.send = limited_send, limited_exchange  # type: ignore[method-assign, assignment]
+
+
+def _read(response: Response, end: float | None) -> None:
+    """Read the whole answer, as ``requests`` itself would without any limit."""
+    from requests import exceptions
+
+    content = bytearray()
+    for chunk in response.iter_content(1 << 16):
+        content += chunk
+        late = end is not None and time.monotonic() > end
+        if late or len(content) > ANSWER_BYTES:
+            response.close()
+            message = "took too long" if late else f"is larger than {ANSWER_BYTES >> 20} MiB"
+            raise exceptions.ConnectionError(f"the answer {message}")
+    response._content = bytes(content)
+
+
+def _size(request: PreparedRequest) -> int:
+    length = request.headers.get("Content-Length")
+    return int(length) if length else 0
+
+
+class ServerUnreachable(SweeprofError):
+    """A tracking server was not reached, or refused."""
+
+
+def is_healthy(address: str) -> bool:
+    """True if a server answers at ``address``; it gets no password, as whoever listens there may be anyone."""
+    try:
+        _answer(urllib.request.Request(f"{_split(address)[0]}/health"), HEALTH_S)
+        return True
+    except (OSError, ValueError, HTTPException):
+        return False
+
+
+def found_experiment(address: str, name: str, login: bool = True) -> tuple[str | None, list[str]]:
+    """Return the id of the experiment of that name and the keys of its tags; None if there is no such experiment.
+
+    Args:
+        login: whether the server may be told the user and password of the environment.
+
+    Raises:
+        ServerUnreachable: the server was not reached, or refused.
+    """
+    # A sweep's name has no quotes in it (config/check.py).
+    found = _post(address, "experiments/search", {"filter": f"name = '{name}'", "max_results": 1}, login)
+    for experiment in found.get("experiments", []):
+        return str(experiment["experiment_id"]), [str(tag["key"]) for tag in experiment.get("tags", [])]
+    return None, []
+
+
+def run_id(address: str, experiment: str, condition: str, login: bool = True) -> str | None:
+    """Id of the oldest run for which ``condition``, in MLflow's language, holds; None where there is none.
+
+    Args:
+        login: whether the server may be told the user and password of the environment.
+
+    Raises:
+        ServerUnreachable: the server was not reached, or refused.
+    """
+    order = ["attributes.start_time"]
+    asked = {"experiment_ids": [experiment], "filter": condition, "order_by": order, "max_results": 1}
+    runs = _post(address, "runs/search", asked, login).get("runs", [])
+    return str(runs[0]["info"]["run_id"]) if runs else None
+
+
+def _post(address: str, path: str, question: Mapping[str, Any], login: bool) -> dict[str, Any]:
+    plain, given = _split(address)
+    url = f"{plain.rstrip('/')}/api/2.0/mlflow/{path}"
+    request = urllib.request.Request(url, json.dumps(question).encode(), {"Content-Type": "application/json"})
+    authorization = given or (_of_environment() if login else None)
+    if authorization:  # which another server, that this one may name instead, has no right to
+        request.add_unredirected_header("Authorization", authorization)
+    try:
+        found: dict[str, Any] = json.loads(_answer(request, ANSWER_S))
+        return found
+    except (OSError, ValueError, HTTPException) as error:
+        shown, reason = redacted_address(address, ""), redacted_message(_reason(error))
+        raise ServerUnreachable(f"MLflow at {shown} gave no answer: {reason}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, HTTPError):
+        return f"{error.code} {error.reason}{f'; {LOGIN}' if error.code == HTTPStatus.UNAUTHORIZED else ''}"
+    return str(getattr(error, "reason", error)) or type(error).__name__
+
+
+def _split(address: str) -> tuple[str, str | None]:
+    """The address without user and password, and the header that they stand for, as MLflow's client has it."""
+    parts = urllib.parse.urlsplit(address)
+    plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    user, password = (urllib.parse.unquote(text or "") for text in (parts.username, parts.password))
+    return plain, _basic(user, password) if user else None
+
+
+def _of_environment() -> str | None:
+    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
+        return _basic(user, os.environ.get("MLFLOW_TRACKING_PASSWORD", ""))
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return f"Bearer {token}" if token else None
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _answer(request: urllib.request.Request, timeout_s: float) -> bytes:
+    """The whole answer; raises ``TimeoutError`` where it is not there in time, and ``ValueError`` where it is too large."""
+    # A proxy, meant for the world outside, knows nothing of this machine's own servers.
+    host = urllib.parse.urlsplit(request.full_url).hostname
+    proxies = urllib.request.ProxyHandler({} if host in LOCAL else None)
+
+    def step() -> bytes:
+        try:
+            with urllib.request.build_opener(proxies).open(request, timeout=timeout_s) as answer:
+                return bytes(answer.read(REST_ANSWER_BYTES + 1))
+        except HTTPError as error:
+            error.close()
+            raise
+
+    content = within(timeout_s, step)
+    if len(content) > REST_ANSWER_BYTES:
+        raise ValueError(f"its answer is larger than {REST_ANSWER_BYTES >> 20} MiB")
+    return content
+
+
+# A client of MLflow each of whose calls is tried again, so that a server that fails now and then is served all the same.
+
+
+_SQLITE = "sqlite:///"
+_MIGRATING_S = 60
+"""For another process that makes the schema."""
+_ANSWERING_S = 10
+"""For a database to answer at all."""
+_LOCK = 0x5357454550  # "SWEEP"
+"""Of a PostgreSQL database: the advisory lock under which its schema is made."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 5.0
+_LATER = (408, 429)
+"""Statuses below 500 by which a server says: later."""
+_NEVER = ("authentication failed", "mlflow db upgrade")
+"""Of errors that MLflow and drivers report like a server that is down for a moment."""
+_RACED = ("UNIQUE constraint failed: datasets.", 'violates unique constraint "dataset')
+"""Of what MLflow refuses where two sweeps bring the same dataset at one moment; a moment later it is there for both."""
+_GIVEN_UP = "tried for long enough"
+_LOG = logging.getLogger(__name__)
+_DRIVERS = ("sqlalchemy", "psycopg", "psycopg2", "botocore", "boto3")
+
+
+def connected(uri: str) -> MlflowClient:
+    """A client of the server or database at ``uri``; raises whatever its libraries do.
+
+    MLflow makes the schema of an empty database when its client is constructed, and of eight processes that do so at once
+    seven fail (measured with MLflow 3.17 on sqlite).
+    """
+    from mlflow.tracking import MlflowClient
+
+    if uri.startswith(("http://", "https://")):
+        limit_requests()
+    with _alone(uri):
+        if uri.startswith(_SQLITE):
+            _make_database(_database_file(uri))
+        return MlflowClient(tracking_uri=uri)
+
+
+def _database_file(uri: str) -> Path:
+    """The file of a SQLite address."""
+    return Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute()
+
+
+def _make_database(path: Path) -> None:
+    """Make the database at ``path`` with its schema, unless there is one.
+
+    MLflow makes the schema in some fifty steps, and cannot continue after a process that was killed between two of them: every
+    later process would be refused. So the schema is made in a file beside it, which takes the name when it is complete.
+    """
+    from mlflow.tracking import MlflowClient
+
+    if path.exists() and path.stat().st_size > 0:
+        return
+    unfinished = path.with_name(f"{path.name}.new")
+    for left in (unfinished, Path(f"{unfinished}-journal")):
+        left.unlink(missing_ok=True)  # of a process that was killed
+    MlflowClient(tracking_uri=f"{_SQLITE}{unfinished}")
+    unfinished.replace(path)
+
+
+@contextlib.contextmanager
+def _alone(uri: str) -> Iterator[None]:
+    if uri.startswith(_SQLITE):
+        path = _database_file(uri)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock", timeout=_MIGRATING_S):
+            yield
+    elif uri.startswith("postgresql"):
+        with _alone_in_postgres(uri):
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def _alone_in_postgres(uri: str) -> Iterator[None]:
+    import sqlalchemy
+
+    # This also asks whether the server is there at all: MLflow itself would try for 100 seconds.
+    known = {"connect_timeout": _ANSWERING_S} if "psycopg" in sqlalchemy.make_url(uri).get_dialect().driver else {}
+    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool, connect_args=known)
+    # Of the transaction, not the session: a pooler may give each transaction another session.
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_MIGRATING_S}s'")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        yield
+
+
+def passes(error: BaseException) -> bool:
+    """True if a retry may succeed: the server restarts, hangs or is overloaded, as opposed to refusing the request."""
+    if any(words in str(error) for words in _NEVER):
+        return False
+    if any(words in str(error) for words in _RACED):
+        return True
+    status = status_of(error)
+    if status is not None:
+        return status >= 500 or status in _LATER
+    return isinstance(error, (ConnectionError, TimeoutError)) or type(error).__name__ == "OperationalError"
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status of what a server refused, 500 for one that was not reached; None where no server was asked."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        return int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+    return getattr(getattr(error, "response", None), "status_code", None)  # of an artifact that was not taken
+
+
+def is_foreign(error: BaseException) -> bool:
+    """True if the error comes from MLflow, a driver below it, the network or a disk, not from a bug in this package."""
+    from mlflow.exceptions import MlflowException
+
+    return isinstance(error, (MlflowException, OSError)) or type(error).__module__.partition(".")[0] in _DRIVERS
+
+
+def until_done(step: Callable[[int], T]) -> T:
+    """Return the result of ``step``, called with its number of failures; raise its last error after too long without success.
+
+    A step looks afresh at what is there when it is tried again: that no answer came does not mean that nothing was done.
+    """
+    began, wait_s, failed = time.monotonic(), _FIRST_WAIT_S, 0
+    while True:
+        try:
+            return step(failed)
+        except Exception as error:
+            # Once more in any case, however long a large step took.
+            over = failed > 0 and time.monotonic() + wait_s > began + GIVE_UP_S
+            if over or _GIVEN_UP in getattr(error, "__notes__", ()) or not passes(error):
+                error.add_note(_GIVEN_UP)  # for a larger step around this one
+                raise
+        time.sleep(wait_s)
+        wait_s, failed = min(2 * wait_s, _LONGEST_WAIT_S), failed + 1
+
+
+@contextlib.contextmanager
+def dispensable(what: str) -> Iterator[None]:
+    """Only warn where MLflow refuses ``what``: the numbers are worth more. What may pass is raised, to be sent later."""
+    try:
+        yield
+    except Exception as error:
+        if passes(error):
+            raise
+        _LOG.warning("MLflow took no %s", what, exc_info=True)
+
+
+_GONE = 404
+
+
+def retrying(client: MlflowClient, on_progress: Callable[[], object] = lambda: None) -> MlflowClient:
+    """``client`` with patience, but for what makes something: whoever does that has to look first whether it is there.
+
+    Args:
+        on_progress: is called after each call that succeeded.
+    """
+    return cast("MlflowClient", _RetryingClient(client, on_progress))
+
+
+def log_artifacts(client: MlflowClient, run: Run, folder: Path) -> None:
+    """Send the files below ``folder`` as artifacts of a run, by a client of :func:`retrying`."""
+    is_local = str(run.info.artifact_uri).startswith("file:")
+    cast("_RetryingClient", client).log_artifacts(run.info.run_id, str(folder), is_local)
+
+
+class _RetryingClient:
+    def __init__(self, client: MlflowClient, on_progress: Callable[[], object]) -> None:
+        self._client, self._on_progress = client, on_progress
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name.startswith("create_"):
+            return method
+        deletes = name.startswith("delete_")
+
+        def called(*words: object, **named: object) -> Any:
+            returned = until_done(functools.partial(_called, functools.partial(method, *words, **named), deletes))
+            self._on_progress()
+            return returned
+
+        return called
+
+    def log_artifacts(self, run_id: str, local_dir: str, is_local: bool = False) -> None:
+        """One file at a time, for of many at once one would always fail; all at once into a folder of this machine."""
+        if is_local:
+            until_done(lambda _: self._client.log_artifacts(run_id, local_dir))
+            self._on_progress()
+            return
+        for path in sorted(path for path in Path(local_dir).rglob("*") if path.is_file()):
+            folder = path.parent.relative_to(local_dir).as_posix()
+            self.log_artifact(run_id, str(path), None if folder == "." else folder)
+
+
+def _called(method: Callable[[], object], deletes: bool, tried: int) -> Any:
+    try:
+        return method()
+    except Exception as error:
+        if deletes and tried and status_of(error) == _GONE:  # only the answer to the first try was lost
+            return None
+        raise
