@@ -133,7 +133,7 @@ def test_a_sweep_is_sent_by_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_what_is_still_to_be_sent(tmp_path: Path) -> None:
     sent, old, untracked, new, measured, broken = (
-        sweep(tmp_path, f"2026-11-22_10-00-0{number}", "ab"[number % 2]) for number in range(6)
+        sweep(tmp_path, f"2026-11-22_10-00-0{number}Z", "ab"[number % 2]) for number in range(6)
     )
     for folder in (sent, old, new, measured):
         keep_config(folder, MLFLOW)
