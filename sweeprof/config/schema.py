@@ -227,7 +227,9 @@ class GenerationSettings:
 class MetricSettings:
     """A metric set."""
 
-    select: list[object] = _key([], "Names of metrics, or mappings whose _target_ is your own function.", c.METRICS)
+    select: list[object] = _key(
+        [], "Names of metrics or of passes such as lines, or mappings whose _target_ is your own function.", c.METRICS
+    )
     strict: str = _key(
         "warn",
         "Reaction to an operator without a formula: error, warn, or ignore (counts are then lower bounds).",

@@ -24,7 +24,7 @@ from jax import numpy as jnp
 
 from sweeprof.backends import Build, Gap, device_names
 from sweeprof.backends.jax import private
-from sweeprof.backends.jax.model import JaxModel, JaxTraining, forward_of, parted, training, weights_of
+from sweeprof.backends.jax.model import JaxModel, JaxTraining, training
 from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
 from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.counting.formulas import Formulas
@@ -33,7 +33,6 @@ from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelN
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.operators import OwnCounts
 
 GENERATION = Gap(
     "not implemented",
@@ -47,6 +46,7 @@ class JaxBackend(KerasBackend):
 
     gaps: ClassVar[Mapping[str, Gap]] = {
         "TracesGraph": NO_GRAPH,
+        "CountsItself": Gap("not implemented", "XLA's analysis of costs is not read"),
         "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
         "Generates": GENERATION,
         "AnalyzesGeneration": GENERATION,
@@ -104,21 +104,6 @@ class JaxBackend(KerasBackend):
         self, model: JaxModel, batch: Inputs, targets: object, config: TrainingConfig
     ) -> AbstractContextManager[JaxTraining]:
         return training(model, batch, targets, config)
-
-    def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        """Return XLA's ``flops``: 2 a multiply-accumulate and 1 an addition, multiplication or comparison of real numbers.
-
-        ``exp``, ``tanh`` and their like, which XLA calls transcendentals, are not in it. Nothing is run.
-        """
-        model = self.load(build, "cpu", channel_axis)
-        batch = model.put(inputs)
-        with jax.default_device(model.device):
-            weights, (form, arrays) = weights_of(model.native, batch), parted(batch)
-            lowered = jax.jit(partial(forward_of(model.native), form)).lower(weights, arrays)
-            found = lowered.compile().cost_analysis() or {}
-        if "flops" not in found:
-            return OwnCounts({}, {"xla": "the compiler of this device analyses no costs"})
-        return OwnCounts({"xla": int(found["flops"])})
 
     def device_of(self, model: object) -> str:
         weights = model.weights if isinstance(model, keras.Layer) else ()
