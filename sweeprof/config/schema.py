@@ -286,11 +286,6 @@ class ProtocolSettings:
         "time (samples).",
         c.choice("way to interleave", ("rounds", "samples"), earlier=(EARLIER_INTERLEAVE,)),
     )
-    kernel: str | None = _key(
-        PROTOCOL.kernel,
-        "Calibration kernel that is timed before each sample; auto: the one that resembles the model.",
-        c.optional(c.choice("calibration kernel", ("auto", "convolution", "matmul"))),
-    )
     decide: str | None = _key(
         PROTOCOL.decide,
         "Stop the rounds of a combination as soon as these comparisons of its time are decided, from three rounds on: with its "

@@ -440,7 +440,6 @@ def checked(result: object) -> Estimate | Missing:
         detail={key: _plain(figure) for key, figure in estimate.detail.items()},
         rounds=tuple(map(float, estimate.rounds)),
         paired=tuple(map(float, estimate.paired)),
-        calibrated=tuple(map(float, estimate.calibrated)),
     )
 
 

@@ -175,25 +175,13 @@ def units_per_s(timing: Rounds) -> Estimate | Missing:
     return replace(estimate, unit=f"{workload.unit}/s")
 
 
-@metric(name="latency/kernel", unit="s", better="lower")
-def kernel(timing: Rounds) -> Estimate | Missing:
-    """Wall time of one run of the calibration kernel, timed before each sample: how fast the machine was meanwhile."""
-    return _uncalibrated(timing) or _estimated(timing, _unchanged, _kernel_samples)
-
-
-@metric(name="latency/calibrated", unit="kernels", better="lower")
-def calibrated(timing: Rounds) -> Estimate | Missing:
-    """Wall time of one step over that of the calibration kernel before it; the median of the samples' ratios."""
-    return _uncalibrated(timing) or _estimated(timing, _unchanged, lambda timing: _in_kernels(timing, timing.samples))
-
-
 def over_rounds(
     timing: Rounds,
     convert: Callable[[float], float],
     samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,
     are_of_steps: bool = True,
 ) -> Estimate:
-    """Return the estimate of ``convert(seconds)``, and what the pairs of an interleaved run and the calibration kernel make of it.
+    """Return the estimate of ``convert(seconds)``, and what the pairs of an interleaved run make of it.
 
     ``convert`` must be monotonic, so that it may be applied to medians and bounds.
 
@@ -207,15 +195,7 @@ def over_rounds(
     paired: list[float] = []
     if any(round.baseline for round in timing):
         paired = [convert(_paired(round, samples_of)) for round in timing]
-    if _uncalibrated(timing) is not None:
-        return replace(estimate, paired=tuple(paired))
-    kernels = {round.kernel.name for round in timing if round.kernel and round.kernel.name}
-    return replace(
-        estimate,
-        detail={**estimate.detail, "kernel": " or ".join(sorted(kernels))},
-        paired=tuple(paired),
-        calibrated=tuple(convert(statistics.median(_in_kernels(round, samples_of(round)))) for round in timing),
-    )
+    return replace(estimate, paired=tuple(paired))
 
 
 def _estimated(
@@ -252,10 +232,6 @@ def described_samples(samples: Sequence[float]) -> dict[str, object]:
     return detail
 
 
-def _unchanged(value: float) -> float:
-    return value
-
-
 def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> float:
     """Seconds that the pairs of an interleaved run give: the baseline's median times the median ratio of two samples of one turn.
 
@@ -272,27 +248,6 @@ def _by_turn(round: Timing | None, samples_of: Callable[[Timing], Sequence[float
     if round is None or round.duel is None:
         return {}
     return dict(zip(round.duel.turns, samples_of(round), strict=True))
-
-
-def _uncalibrated(timing: Rounds) -> Missing | None:
-    """Return why times cannot be compared with the calibration kernel's; None if they can."""
-    for round in timing:
-        if round.kernel is None:
-            return Missing("protocol.kernel=null: no calibration kernel was timed")
-    for round in timing:
-        if round.kernel is not None and not round.kernel.samples:
-            return Missing(f"no calibration kernel: {round.kernel.reason or 'it has no samples'}")
-    return None
-
-
-def _kernel_samples(round: Timing) -> Sequence[float]:
-    assert round.kernel is not None
-    return round.kernel.samples
-
-
-def _in_kernels(round: Timing, seconds: Sequence[float]) -> list[float]:
-    """Each sample over the kernel's time beside it."""
-    return [sample / kernel for sample, kernel in zip(seconds, _kernel_samples(round), strict=True)]
 
 
 def _of_generation(timing: Rounds) -> Missing | None:

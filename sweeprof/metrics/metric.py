@@ -86,7 +86,6 @@ class Estimate(Displayed):
     warnings: tuple[Warning, ...] = ()
     round_numbers: tuple[int, ...] = ()
     paired: tuple[float, ...] = ()
-    calibrated: tuple[float, ...] = ()
     failure: Failure | None = None
     """As of :class:`~sweeprof.results.measurement.Measurement`."""
     unit: str | None = None

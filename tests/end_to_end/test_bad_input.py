@@ -35,7 +35,7 @@ CASES = {
     ),
     "an earlier name is not suggested": (
         ["protocol=duell"],
-        ["protocol: 'duell' is not a protocol. Known: calibrated, decide, default,"],
+        ["protocol: 'duell' is not a protocol. Known: decide, default,"],
     ),
     "unknown model in a sweep": (["model=mlp,lenet6"], ["model: 'lenet6' is not a model"]),
     "unknown backend": (["backend=tensorflw"], ["backend: 'tensorflw' is not a backend", "Did you mean 'tensorflow'?"]),

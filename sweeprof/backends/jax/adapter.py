@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 from unittest.mock import patch
 
 import jax
 import keras
 import numpy as np
-from jax import lax
-from jax import numpy as jnp
 
 from sweeprof.backends import Build, Gap, device_names
 from sweeprof.backends.jax import private
 from sweeprof.backends.jax.model import JaxModel, JaxTraining, training
-from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
+from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend
 from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, Unsupported, UserError
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Training
@@ -113,23 +109,6 @@ class JaxBackend(KerasBackend):
     @contextmanager
     def borrowed(self, model: object, is_trained: bool = False) -> Iterator[None]:
         yield  # weights are read and never written: a step has them as arguments, and training copies of its own
-
-    def kernel(self, model: JaxModel, wanted: KernelName | None) -> Kernel:
-        name = wanted or resembling_kernel(model.native)
-        kernel: Callable[..., jax.Array] = jnp.matmul
-        with jax.default_device(model.device):  # in single precision, so that variants have the same
-            left = right = jnp.full((ROWS, ROWS), 1e-3)
-            if name == "convolution":
-                layout = {"padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
-                kernel = partial(lax.conv_general_dilated, window_strides=(1, 1), **layout)
-                left, right = jnp.ones((1, SIDE, SIDE, CHANNELS)), jnp.full((3, 3, CHANNELS, CHANNELS), 1e-3)
-            run = jax.jit(kernel)
-
-        def step() -> None:
-            run(left, right).block_until_ready()
-
-        step()  # it is compiled here
-        return Kernel(name, step)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")

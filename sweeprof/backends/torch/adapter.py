@@ -36,7 +36,6 @@ from sweeprof.backends.torch.state import (
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
-from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.line_profile import AllocationMeter
@@ -227,11 +226,6 @@ class TorchBackend:
         from sweeprof.backends.torch.memory import allocations
 
         return allocations(model, work)
-
-    def kernel(self, model: TorchModel, wanted: KernelName | None) -> Kernel:
-        from sweeprof.backends.torch.device import kernel
-
-        return kernel(model, wanted)
 
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
         from sweeprof.backends.torch.device import settings

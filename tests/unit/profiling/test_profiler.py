@@ -32,7 +32,6 @@ from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Measurement, MetricInfo
 
 QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
-CALIBRATED = replace(QUICK, kernel="auto")
 
 ratio = sweeprof.metric(name="mine/ratio", unit="ratio", better="higher")
 
@@ -285,7 +284,7 @@ def without_energy_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_everything_of_the_full_set_has_a_value_or_a_reason(mode: Mode) -> None:
     data = [(torch.ones(3, 4), torch.tensor([0, 1, 1]))]
-    found = sweeprof.Profiler(mlp(), data, protocol=CALIBRATED, mode=mode).compute_all("full")
+    found = sweeprof.Profiler(mlp(), data, protocol=QUICK, mode=mode).compute_all("full")
     assert list(found) == [name for name in metric_set("full") if name != "lines"]
     missing = {name: str(m.reason) for name, m in found.items() if m.value is None}
     assert set(missing) == NOT_HERE[mode] & set(found)
@@ -821,8 +820,8 @@ def test_what_is_not_known_is_an_error_that_names_the_nearest() -> None:
             r"protocol\.rounds: 0 is not a whole number from 1 to 10,000",
         ),
         (
-            lambda: profiler(protocol=sweeprof.Protocol(min_s=math.nan, kernel="convolutio")),  # type: ignore[arg-type]
-            r"(?s)protocol\.min_s: nan is not a duration.*protocol\.kernel: 'convolutio' is not a .* Did you mean 'convolution'",
+            lambda: profiler(protocol=sweeprof.Protocol(min_s=math.nan, decide="basline")),  # type: ignore[arg-type]
+            r"(?s)protocol\.min_s: nan is not a duration.*protocol\.decide: 'basline' is not a .* Did you mean 'baseline'",
         ),
         (lambda: made.compute_all(5), r"metrics: 5 is not the name of a metric set, or a list of metrics"),  # type: ignore[arg-type]
         (lambda: sweeprof.profile(mlp(), (-1, 4)), r"inputs: \(-1, 4\) is not a shape: a size is negative"),
@@ -1903,7 +1902,7 @@ def test_nothing_is_left_behind() -> None:
     hooks = [[list(v) for n, v in vars(m).items() if n.endswith("_hooks")] for m in model.modules()]
     random, threads = torch.get_rng_state(), torch.get_num_threads()
     data = DataLoader(TensorDataset(torch.ones(5, 4), torch.tensor([0, 1, 1, 0, 1])), batch_size=3, shuffle=True)
-    made = sweeprof.Profiler(model, data, protocol=CALIBRATED)
+    made = sweeprof.Profiler(model, data, protocol=QUICK)
     made.register(sweeprof.evaluation(lambda network, batches: float(network(next(iter(batches))[0]).detach().sum())))
     found = made.compute_all()
     assert {name for name, m in found.items() if m.value is None} == NOT_HERE["inference"] | set(OF_GENERATION)
