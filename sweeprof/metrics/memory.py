@@ -16,7 +16,7 @@ def added(memory: Memory) -> Estimate | Missing:
     The peak while stepping, without programs and libraries, and without freed memory that the C library keeps.
     """
     if memory.added_bytes is None:
-        return Missing(f"memory: {memory.not_added or 'the record is of a version that did not measure it'}")
+        return Missing(f"memory: {memory.not_added or 'it was not measured'}")
     return Estimate(memory.added_bytes, "high-water mark", detail={"total": memory.rss_peak_bytes})
 
 
@@ -28,10 +28,8 @@ def rss_peak(memory: Memory) -> Estimate:
 
 
 @metric(name="memory/rss_step_bytes", unit="B", better="lower")
-def rss_step(memory: Memory) -> Estimate | Missing:
+def rss_step(memory: Memory) -> Estimate:
     """Peak resident set while stepping, above that of the process with the model and one batch loaded."""
-    if memory.rss_stepping_bytes is None:
-        return Missing("memory: the record is of a version that did not measure it")
     return Estimate(memory.rss_stepping_bytes - memory.rss_loaded_bytes, "high-water mark")
 
 
