@@ -101,6 +101,13 @@ def choice_problem(key: str, value: object, noun: str, known: Iterable[str]) -> 
     return Problem(key, value, f"is not {article} {noun}. {_known(value, options)}", nearest(str(value), options))
 
 
+def target_advice(key: str, value: object) -> str | None:
+    """Return what to write for a function or class of the user's that is given by its dotted name alone; None for other values."""
+    if not isinstance(value, str) or "." not in value or not all(part.isidentifier() for part in value.split(".")):
+        return None
+    return f"a function or class of your own is given by _target_: write {key}._target_={value}."
+
+
 def option_problem(key: str, option: str, known: Iterable[str]) -> Problem:
     """Return the problem of a metric not having an ``option``; lists the options that it has."""
     options = sorted(known)

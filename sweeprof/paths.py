@@ -60,3 +60,12 @@ def cache_folder(name: str, configured_folder: str | None = None) -> Path | None
     except RuntimeError:  # a container may run as a user without a name
         return None
     return base / "sweeprof" / name
+
+
+SAVED_MODEL = "SavedModel"
+
+
+def kind_of_model(path: str | os.PathLike[str]) -> str:
+    """Return the suffix of the file of a model, such as ``.onnx``, or :data:`SAVED_MODEL` for the folder of one of TensorFlow."""
+    place = user_path(path)
+    return SAVED_MODEL if (place / "saved_model.pb").is_file() else place.suffix

@@ -117,6 +117,14 @@ class ChoosesInputs(Protocol):
         """Return the type of an input of which only the shape is known."""
 
 
+@runtime_checkable
+class TakesTensors(Protocol):
+    """A backend whose models take the tensors of a framework; tensors of all others reach it as NumPy arrays."""
+
+    tensor_package: str
+    """As :func:`sweeprof.tensors.package_of` calls it."""
+
+
 class TrainingHooks(Protocol):
     """Sees a model being used by somebody else; a step begins when the model itself is called."""
 

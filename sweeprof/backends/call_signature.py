@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sweeprof import tensors
 from sweeprof.backends import AnyArray
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -158,12 +159,12 @@ def _tensors(inputs: Inputs, made: Callable[[Any], T]) -> tuple[list[T], dict[st
 
 
 def array_of(value: Any) -> AnyArray:
-    """A tensor as an array; one that is specified is generated."""
+    """Return a tensor of any framework as an array; one that is specified is generated."""
     if isinstance(value, TensorSpec):
         random = np.random.default_rng(0)
         made = random.standard_normal(value.shape) if "float" in value.dtype else np.zeros(value.shape)
         return made.astype(value.dtype)
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    return tensors.array_of(value)
 
 
 def channels_moved(array: AnyArray, axis: int | None) -> AnyArray:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sweeprof.backends import AnyArray, Build, Gap, HostModel, HostOutputs, outputs_on_host
-from sweeprof.backends.call_signature import arrays
+from sweeprof.backends.call_signature import Shape, arrays, shapes_of
 from sweeprof.backends.model_files import Converter, MadeFile
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
@@ -54,25 +55,35 @@ class Feed:
     """The tensors: in the order of the graph's inputs, or by their names."""
     rows: int | None = None
     """The samples that count, of a batch that was filled up for a file that takes no smaller one; None: all."""
+    model: FileModel | None = None
+    """What runs it, where that is another file of the same model; None: the one that made it."""
 
 
 class FileModel(HostModel):
-    """A file in its run-time; it is converted when the model meets its first inputs, whose shapes a converter needs."""
+    """A file in its run-time; it is converted when the model meets its first inputs, whose shapes a converter needs.
+
+    Inputs of other shapes than the file takes, such as texts of another length, run in a further file of the same model.
+    """
 
     def __init__(
         self,
-        conversion: Callable[[Inputs], AbstractContextManager[Any]],
+        conversion: Callable[[Inputs, Inputs | None], AbstractContextManager[Any]],
         settings: Any,
         channel_axis: int | None,
         device: str = "cpu",
+        first: Inputs | None = None,
     ) -> None:
         """Args:
-        conversion: makes the file for such inputs; it exists within the context.
+        conversion: makes the file for such inputs; it exists within the context. It is also given ``first``.
         settings: of the run-time.
         channel_axis: where the dataset has its channels.
         device: as the backend calls it.
+        first: inputs of the model that another file is for; None: this is its first file.
         """
         self._conversion, self.settings, self._axis, self.device = conversion, settings, channel_axis, device
+        self._first, self._others = first, list[FileModel]()
+        self.converting_s = 0.0
+        """Seconds that further files took, since the model met its first inputs."""
         self._held: AbstractContextManager[MadeFile] | None = None
         self._file: Any = None
         self.native: Any = None
@@ -97,9 +108,11 @@ class FileModel(HostModel):
             Exception: whatever the builder raised, or the run-time.
         """
         if self._file is None:
-            self._held = self._conversion(inputs)  # a temporary file is there as long as this object
+            # A temporary file is there as long as this object.
+            self._held = self._conversion(inputs, self._first)
             self._file = self._held.__enter__()
             self.open(inputs)
+            self._first = inputs
 
     def open(self, inputs: Inputs) -> None:
         """Open the file for such inputs."""
@@ -111,7 +124,28 @@ class FileModel(HostModel):
 
     def put(self, inputs: Inputs) -> Feed:
         self.meet(inputs)
-        return self.feed(inputs)
+        model = self._that_takes(inputs)
+        return replace(model.feed(inputs), model=model)
+
+    def _that_takes(self, inputs: Inputs) -> FileModel:
+        """Return this file, or another one of the same model that takes such inputs; it is made where there is none."""
+        for model in (self, *self._others):
+            if model.fits(inputs):
+                return model
+        begin = time.perf_counter()
+        made = type(self)(self._conversion, self.settings, self._axis, self.device, self._first)
+        made.meet(inputs)
+        self._others.append(made)
+        self.converting_s += time.perf_counter() - begin
+        return made
+
+    def shapes(self, inputs: Inputs) -> tuple[list[Shape], dict[str, Shape]]:
+        """Return the shapes of :meth:`arrays`."""
+        return shapes_of(inputs, self._axis if self.file.channels == "last" else None)
+
+    def fits(self, inputs: Inputs) -> bool:
+        """Return whether the opened file takes inputs of these shapes, those of a smaller batch among them."""
+        raise NotImplementedError
 
     def feed(self, inputs: Inputs) -> Feed:
         """Return the inputs of a model that has met some, as the file takes them."""
@@ -119,7 +153,7 @@ class FileModel(HostModel):
 
     @contextmanager
     def stepping(self, batch: Feed) -> Iterator[Callable[[], object]]:
-        yield self.step_of(batch)
+        yield (batch.model or self).step_of(batch)
 
     def step_of(self, batch: Feed) -> Callable[[], object]:
         """Return a function that runs one forward; it returns the rows that count (None: all) and the complete outputs."""
@@ -139,6 +173,11 @@ class FileModel(HostModel):
         raise NotImplementedError
 
 
+def is_fitting(shape: Shape, wanted: Shape) -> bool:
+    """Return whether :func:`fitting` can fill up an array of this shape."""
+    return shape == wanted or (len(shape) == len(wanted) > 0 and shape[1:] == wanted[1:] and shape[0] <= wanted[0])
+
+
 def fitting(array: AnyArray, shape: tuple[int, ...], taker: str) -> AnyArray:
     """Return an array, filled up with its last sample to the batch of a shape.
 
@@ -147,7 +186,7 @@ def fitting(array: AnyArray, shape: tuple[int, ...], taker: str) -> AnyArray:
     """
     if array.shape == shape:
         return array
-    if not shape or array.ndim != len(shape) or array.shape[1:] != shape[1:] or len(array) > shape[0]:
+    if not is_fitting(array.shape, shape):
         raise Unsupported(f"{taker} a {shape}, not a {array.shape}")
     return array[np.minimum(np.arange(shape[0]), len(array) - 1)]
 
@@ -217,9 +256,12 @@ class FileBackend:
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> Any:
         converter, settings = self.converter(), self.session_settings(device)  # before anything is converted for it
-        model = self.MODEL(
-            lambda inputs: converter.converted(build, inputs, channel_axis), settings, channel_axis, device
-        )
+
+        def conversion(inputs: Inputs, first: Inputs | None) -> AbstractContextManager[Any]:
+            chosen = converter if first is None else converter.for_further(inputs, first)
+            return chosen.converted(build, inputs, channel_axis)
+
+        model = self.MODEL(conversion, settings, channel_axis, device)
         if self.expected is not None:
             model.meet(self.expected)
         return model

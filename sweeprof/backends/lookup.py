@@ -11,7 +11,7 @@ from os import PathLike
 
 from sweeprof.backends import Backend
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.paths import user_path
+from sweeprof.paths import SAVED_MODEL, kind_of_model, user_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,12 @@ FILES = {
     ".xml": "sweeprof.backends.openvino.files.OpenvinoFile",
     ".tflite": "sweeprof.backends.litert.files.TfliteFile",
     ".keras": "sweeprof.model_sources.file.keras_model",
+    ".h5": "sweeprof.model_sources.file.keras_model",
+    ".hdf5": "sweeprof.model_sources.file.keras_model",
+    SAVED_MODEL: "sweeprof.model_sources.file.keras_model",
     ".pt2": "sweeprof.model_sources.file.torch_module",
 }
-"""The function or class that makes a model of the path of a file, by the suffix of its name."""
+"""The function or class that makes a model of the path of a file, by its kind (:func:`sweeprof.paths.kind_of_model`)."""
 
 
 def backend_named(name: str) -> Backend:
@@ -110,12 +113,14 @@ def model_in(path: str | PathLike[str]) -> object:
     Raises:
         UserError: there is no such file, or its suffix is unknown.
     """
-    place = user_path(path)
-    if place.suffix not in FILES:
+    place, kind = user_path(path), kind_of_model(path)
+    if place.is_dir() and kind not in FILES:
+        raise UserError([Problem("model", str(path), "is a folder without a saved_model.pb: no SavedModel.")])
+    if kind not in FILES:
         raise UserError([Problem("model", str(path), f"is not a model, nor a file of one: {', '.join(FILES)}.")])
-    if not place.is_file():
+    if not place.exists():
         raise UserError([Problem("model", str(path), "is not a file.")])
-    module, _, name = FILES[place.suffix].rpartition(".")
+    module, _, name = FILES[kind].rpartition(".")
     found: object = getattr(import_module(module), name)(str(place))
     return found
 

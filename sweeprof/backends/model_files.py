@@ -347,6 +347,10 @@ class Converter(Generic[File]):
         """Return the converter of the file that this one's is made of, with more bits; itself if it is made of the model."""
         return self
 
+    def for_further(self, inputs: Inputs, first: Inputs) -> Self:
+        """Return the converter of a further file of a model, for inputs of other shapes than its first."""
+        return self
+
     def takes_samples(self) -> bool:
         """Return True if ranges come from samples."""
         return False

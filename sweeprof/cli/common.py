@@ -38,6 +38,14 @@ def path(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error).removesuffix(".")) from None
 
 
+def output_file(text: str) -> Path:
+    """Return the path of a file to write, likewise: replacing a device would break it, and a FIFO waits for its reader."""
+    file = path(text)
+    if file.exists() and not file.is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular file")
+    return file
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises a :class:`UserError`, where argparse would print its usage and exit with code 2."""
 

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from sweeprof.cli.common import path
+from sweeprof.cli.common import output_file
 from sweeprof.cli.folder import add_output, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.paths import expanded_address
@@ -45,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="0.03 or 3%% for all, latency=3%% for one; repeatable",
     )
-    parser.add_argument("--json", type=path, metavar="FILE", help="also write the comparison, with its changes")
-    parser.add_argument("--markdown", type=path, metavar="FILE", help="also write what is printed as Markdown")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write the comparison, with its changes")
+    parser.add_argument("--markdown", type=output_file, metavar="FILE", help="also write what is printed as Markdown")
     parser.add_argument(
         "--junit",
-        type=path,
+        type=output_file,
         metavar="FILE",
         help="also write a JUnit report; failures are the kinds of --fail-on, by default worse",
     )

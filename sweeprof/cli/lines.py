@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import traceback
 
-from sweeprof.cli.common import path
+from sweeprof.cli.common import output_file
 from sweeprof.errors import ExitCode, SweeprofError
 from sweeprof.profiling.profile_lines import run_script
 from sweeprof.results.lines import Lines
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only this function, such as main or Net.forward",
     )
     parser.add_argument(
-        "--output", type=path, metavar="FILE", help="write the lines to a file instead of printing them"
+        "--output", type=output_file, metavar="FILE", help="write the lines to a file instead of printing them"
     )
     parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python script, run as `python SCRIPT` runs it")

@@ -211,7 +211,7 @@ def _announced(port: int, token: str) -> Iterator[None]:
     path = _token_file(port)
     path.unlink(missing_ok=True)  # of a process that was killed
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else knows the new file
         file.write(token)
         file.flush()
         try:

@@ -387,7 +387,7 @@ class JobTracker:
 
     def _record_lost(self, shard: int, task: Task, note: Note, outcome: ShardOutcome) -> int:
         """Leave records of the trials that were running; returns their number."""
-        unfinished = begun(self.folder.events, shard, note.began)  # both by the clock of the task's node
+        unfinished = begun(self.folder.events, shard, note.events)
         scheduler = {"name": self.scheduler.title.lower(), "job": task.state.job, "node": note.node}
         count = 0
         for trial in self._trials_of(shard):

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -27,8 +28,8 @@ MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_
 """By which a user or a site sets the memory of jobs for sbatch."""
 ANSWER_S = 60.0
 """Time limit of a command; the controller may be busy, and sbatch itself retries for a while."""
-SKEW_S = 3600.0
-"""How far this host's clock may be ahead of the cluster's."""
+SKEW_S = 24 * 3600.0
+"""How far this host's clock may be ahead of the cluster's, or may have been when it submitted."""
 SQUEUE_FORMAT = "%j|%K|%F|%T|%r|%N"
 SACCT_FORMAT = "JobName,JobID,State,NodeList"
 
@@ -136,7 +137,7 @@ def accounted(names: Collection[str], since: float) -> States:
     Args:
         since: when the first of them was submitted, in seconds since the epoch.
     """
-    start = datetime.fromtimestamp(since - SKEW_S).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+    start = datetime.fromtimestamp(min(since, time.time()) - SKEW_S).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
     options = ["--noheader", "--parsable2", "--allocations", f"--starttime={start}", f"--format={SACCT_FORMAT}"]
     try:
         found = states_in_sacct(_answer(["sacct", *options, f"--name={','.join(names)}"]))

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeprof.config.errors import diagnosed
+from sweeprof.config.errors import diagnosed, no_folder
 from sweeprof.config.groups import VERSION_BASE
 from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
@@ -28,6 +28,8 @@ def composed_group(group: str, overrides: Sequence[str], config_dir: Path | None
     Raises:
         UserError: with every problem of the overrides.
     """
+    if config_dir is not None and not config_dir.is_dir():
+        raise UserError([no_folder(config_dir)])
     own = [f"--config-dir={config_dir}"] if config_dir else []
     search = [f"hydra.searchpath=[file://{config_dir.absolute()}]"] if config_dir else []
     try:

@@ -22,6 +22,8 @@ class Constraint:
     """The error message after the key and the value: "is not …"."""
     choices: tuple[str, ...] = ()
     """The accepted names, if these can be listed; the closest one is suggested for a misspelt one."""
+    takes_target: bool = False
+    """True if a mapping with the ``_target_`` of the user's own function or class is accepted, too."""
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -71,6 +73,7 @@ def choice(noun: str, choices: Sequence[str], or_mapping: bool = False, earlier:
         lambda value: value in (*names, *earlier) or (or_mapping and isinstance(value, Mapping)),
         f"is not {article} {noun}. Known: {', '.join(names)}.",
         names,
+        or_mapping,
     )
 
 

@@ -184,7 +184,7 @@ EXTRAS = ("joblib", "ray", "submitit_local", "submitit_slurm")
 def diagnosed(error: Exception, arguments: Sequence[str]) -> UserError:
     """The user's mistakes behind an error that Hydra raised while composing the command line ``arguments``."""
     extra = config_dir(arguments)
-    problems = [] if extra is None or extra.is_dir() else [_no_folder(extra)]
+    problems = [] if extra is None or extra.is_dir() else [no_folder(extra)]
     search = [f"hydra.searchpath=[file://{extra}]"] if extra and extra.is_dir() else []
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_folder()), **VERSION_BASE):
@@ -249,7 +249,8 @@ def _in_defaults(said: str) -> Problem | None:
     return None
 
 
-def _no_folder(path: Path) -> Problem:
+def no_folder(path: Path) -> Problem:
+    """Return the problem of ``--config-dir`` naming what is not a folder."""
     beside = [one.name for one in path.parent.iterdir() if one.is_dir()] if path.parent.is_dir() else []
     close = nearest(path.name, beside)
     return Problem(

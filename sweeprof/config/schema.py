@@ -22,7 +22,7 @@ from sweeprof.config import constraints as c
 from sweeprof.config.constraints import LARGEST_SIZE, Constraint
 from sweeprof.config.override_syntax import TOO_MANY_DIGITS
 from sweeprof.credentials import redacted_address
-from sweeprof.errors import Problem, nearest
+from sweeprof.errors import Problem, nearest, target_advice
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
 from sweeprof.model_sources.generate_arguments import NEW_TOKENS
 from sweeprof.results.layer_times import Mode
@@ -845,7 +845,12 @@ def constraint_problems(config: Mapping[str, object]) -> list[Problem]:
             if is_given and not key.constraint.accepts(value):
                 close = nearest(str(value), key.constraint.choices) if key.constraint.choices else None
                 shown = redacted_address(value) if isinstance(value, str) else value
-                problem = Problem(key.name, shown, key.constraint.message, close)
+                advice = target_advice(key.name, value) if key.constraint.takes_target else None
+                message = key.constraint.message
+                if advice is not None:
+                    message, _, known = message.partition(". Known: ")
+                    message, close = f"{message}; {advice} Known: {known}", None
+                problem = Problem(key.name, shown, message, close)
                 if problem not in problems:
                     problems.append(problem)
     return problems

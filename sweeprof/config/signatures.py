@@ -175,7 +175,9 @@ def _literal(node: ast.expr | None) -> object:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)  # one may be too large for a float
 
 
 _SIMPLE = {

@@ -13,6 +13,7 @@ from sweeprof.config.constraints import METRICS
 from sweeprof.config.override_syntax import is_among
 from sweeprof.config.schema import RESOURCES, constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
+from sweeprof.datasets.integers import integer_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
 from sweeprof.metrics.output_scores import problems_of
 from sweeprof.metrics.select import select
@@ -120,6 +121,8 @@ def _dataset_problems(dataset: Any) -> Iterator[Problem]:
         yield Problem("dataset._target_", None, "is missing: it must name a class or function.")
     else:
         yield from _argument_problems("dataset", dataset)
+        if str(dataset["_target_"]).startswith("sweeprof."):
+            yield from integer_problems(dataset)
 
 
 def _argument_problems(key: str, node: Mapping[str, Any]) -> Iterable[Problem]:

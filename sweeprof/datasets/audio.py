@@ -65,9 +65,6 @@ class Audio(Source):
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
         found = folder_problems(self._path)
-        for key, value in (("sampling_rate", self._rate), ("length", self._length)):
-            if value is not None and value < 1:
-                found.append(Problem(f"dataset.{key}", value, "is not a whole number above 0."))
         if self._processor is not None and not (user_path(self._processor) / "preprocessor_config.json").is_file():
             reason = "is not a folder with a feature extractor (preprocessor_config.json)."
             found.append(Problem("dataset.processor", self._processor, reason))

@@ -7,6 +7,7 @@ renamed, so that it is complete or does not exist.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -33,8 +34,13 @@ FORMAT = 2
 HEADER_BYTES = 256
 """Of a ``.npy`` file: the shape is known when the last sample has been written, and then fits in."""
 RUN_S = 7 * 24 * 3600
-"""How long the keys of a run are kept."""
+"""How long the keys of a run are kept, …"""
+NEWEST_RUNS = 1000
+"""… but those of so many runs also if they seem older: a clock that is set makes new ones look old."""
+SAID_AFTER_S = 3.0
+"""A wait for another process that takes longer is logged."""
 DESCRIPTION = "entry.json"
+log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 Varies = Literal["nothing", "length", "shape"]
@@ -81,12 +87,16 @@ class Cache:
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
         """Keep other processes from writing the entry."""
-        from filelock import FileLock
+        from filelock import FileLock, Timeout
 
         with self._writable():
             (self.folder / "locks").mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / "locks" / f"{key}.lock")
-            lock.acquire()
+            lock = FileLock(self._lock_path(key))
+            try:
+                lock.acquire(timeout=SAID_AFTER_S)
+            except Timeout:
+                log.warning("another process decodes the same samples: waiting for %s", lock.lock_file)
+                lock.acquire()  # for as long as decoding takes: the lock ends with its process, and a trial with its limit
         try:
             yield
         finally:
@@ -151,14 +161,24 @@ class Cache:
             raise UserError([Problem("dataset.cache", str(self.folder), reason)]) from error
 
     def _prune(self, kept: str) -> None:
-        """Remove the entries that were used longest ago, but not ``kept``, and what is left of runs that ended days ago."""
+        """Remove the entries that were used longest ago, but not ``kept``, and what is left of runs that ended days ago.
+
+        Times of files tell the order of their use, and only together with their number that something is old: clocks are set.
+        """
         now = time.time()
-        found = _listed(self.folder / "entries")
-        incomplete = [path for path in found if path.name.endswith(".part")]
-        for old in (*_listed(self.folder / "runs"), *incomplete):
+        runs = sorted(_listed(self.folder / "runs"), key=_modified)
+        for old in runs[:-NEWEST_RUNS]:
             if now - _modified(old) > RUN_S:
                 shutil.rmtree(old, ignore_errors=True)
-        entries = [path for path in found if path not in incomplete]
+        entries = []
+        for path in _listed(self.folder / "entries"):
+            if path.suffix == ".part":
+                self._remove_incomplete(path)
+                continue
+            entries.append(path)
+            if _modified(path / DESCRIPTION) > now:  # by a clock that was ahead: it would count as just used for ever
+                with suppress(OSError):
+                    os.utime(path / DESCRIPTION)
         sizes = {path: sum(_size(file) for file in _listed(path)) for path in entries}
         total = sum(sizes.values())
         for path in sorted(entries, key=lambda path: _modified(path / DESCRIPTION)):
@@ -171,6 +191,17 @@ class Cache:
                 path.rename(removed)
                 shutil.rmtree(removed, ignore_errors=True)
                 total -= sizes[path]
+
+    def _remove_incomplete(self, path: Path) -> None:
+        """Remove an entry of a process that was killed; one that is being written has its lock taken."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self._lock_path(path.name.partition(".")[0]))
+        with suppress(Timeout, OSError), lock.acquire(timeout=0):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _lock_path(self, key: str) -> Path:
+        return self.folder / "locks" / f"{key}.lock"
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -62,9 +62,6 @@ class Huggingface(Source):
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
         found = [*path_problems(self._path, "a folder that save_to_disk has written"), *layout_problems(self._layout)]
-        if self._max_length is not None and self._max_length < 1:
-            reason = "is not a number of tokens: a whole number above 0."
-            found.append(Problem("dataset.max_length", self._max_length, reason))
         return [*found, *picture_problems(self._pictures)]
 
     def files(self, name: SplitName) -> Iterable[Path]:

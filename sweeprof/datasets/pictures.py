@@ -43,10 +43,9 @@ def separated(options: Mapping[str, Any]) -> tuple[PictureOptions, CommonOptions
 
 def picture_problems(options: PictureOptions) -> list[Problem]:
     """Return the problems of the values."""
+    channels = options.get("channels")
+    crop: object = options.get("crop")  # whatever a config has
     problems = []
-    size, channels, crop = (options.get(name) for name in ("image_size", "channels", "crop"))
-    if size is not None and (not isinstance(size, int) or size < 1):
-        problems.append(Problem("dataset.image_size", size, "is not a size: a whole number above 0."))
     if channels not in (None, 1, 3):
         problems.append(Problem("dataset.channels", channels, "is not 1 (grey) or 3 (colours)."))
     if crop is not None and (not isinstance(crop, int | float) or not 0 < crop <= 1):

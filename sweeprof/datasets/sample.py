@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from sweeprof.errors import DatasetError
 from sweeprof.nested import mapped, named_leaves
+from sweeprof.tensors import array_of
 
 NOT_COUNTED = -100
 """A target that counts nowhere, as in torch."""
@@ -43,8 +44,7 @@ class Sample:
         """
 
         def array(value: object, part: str) -> npt.NDArray[Any]:
-            detach = getattr(value, "detach", None)
-            made = np.asarray(detach().cpu() if callable(detach) else value)
+            made = array_of(value)
             if made.dtype.kind not in "biufc":
                 kind = "text" if made.dtype.kind in "US" else f"{type(value).__name__}"
                 raise DatasetError(f"{self.place} has {part} that are not numbers, but {kind}: {str(value)[:60]!r}")

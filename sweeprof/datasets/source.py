@@ -26,6 +26,7 @@ from sweeprof.datasets import Collate, Split, SplitName
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.datasets.cache import FORMAT, Cache, CachedSamples, Varies, rows
 from sweeprof.datasets.collate import Pad, stack
+from sweeprof.datasets.integers import integer_problems
 from sweeprof.datasets.sample import NOT_COUNTED, Sample
 from sweeprof.datasets.user_code import made
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
@@ -91,9 +92,7 @@ class Source(ABC):
             for name in options
             if name not in CommonOptions.__annotations__
         ]
-        limit = options.get("limit")
-        if limit is not None and limit < 1:
-            problems.append(Problem("dataset.limit", limit, "is not a number of samples: a whole number above 0."))
+        problems += integer_problems(self._arguments)
         if options.get("split") is not None and options.get("split") == options.get("train_split"):
             reason = "is both the test and the training split; name another part."
             problems.append(Problem("dataset.train_split", options.get("train_split"), reason))
@@ -185,6 +184,9 @@ class Source(ABC):
 
     def samples(self, name: SplitName) -> Iterator[Sample]:
         """Decode the samples of a split, one after the other."""
+        for path in self.files(name):
+            if path.exists() and not path.is_file() and not path.is_dir():  # reading a FIFO or a device might never end
+                raise DatasetError(f"{path} is neither a file nor a folder")
         records, limit = self.records(name), self.options.get("limit")
         if self.options.get("shuffle"):
             known = records if isinstance(records, Sequence) else list(records)
@@ -325,8 +327,13 @@ def path_problems(path: str | None, noun: str) -> list[Problem]:
     """Return the problem of ``dataset.path``, which must be there unless it depends on the split."""
     if path is None:
         return [Problem("dataset.path", None, f"is missing: it must name {noun}.")]
-    if "{split}" not in path and not user_path(path).exists():
+    if "{split}" in path:
+        return []
+    found = user_path(path)
+    if not found.exists():
         return [Problem("dataset.path", path, "does not exist.")]
+    if not found.is_file() and not found.is_dir():
+        return [Problem("dataset.path", path, f"is neither a file nor a folder: it must name {noun}.")]
     return []
 
 

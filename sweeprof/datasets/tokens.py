@@ -67,8 +67,6 @@ class Tokens(Source):
             found.append(
                 Problem("dataset.path", self._path, f"is not a file of tokens or text: {', '.join(SUFFIXES)}.")
             )
-        if self._length is not None and self._length < 1:
-            found.append(Problem("dataset.length", self._length, "is not a number of tokens: a whole number above 0."))
         if self._targets not in get_args(Targets):
             found.append(choice_problem("dataset.targets", self._targets, "kind of targets", get_args(Targets)))
         if self._dtype not in ("uint8", "uint16", "uint32", "int32", "int64"):

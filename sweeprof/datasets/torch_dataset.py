@@ -80,12 +80,7 @@ class TorchDataset(Source):
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        found = [*node_problems("dataset.source", self._source), *layout_problems(self._layout)]
-        if self._workers < 0:
-            found.append(
-                Problem("dataset.workers", self._workers, "is not a number of processes: a whole number of at least 0.")
-            )
-        return found
+        return [*node_problems("dataset.source", self._source), *layout_problems(self._layout)]
 
     def records(self, name: SplitName) -> range | Iterator[tuple[int, Any]]:
         """Return the indices of a map-style dataset, or the samples of an iterable one.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sweeprof.errors import Unsupported
+from sweeprof.paths import kind_of_model
 
 NOT_ARGUMENTS = (
     *("framework", "builders", "preload", "preload_for", "environment", "environment_for", "tolerance", "for_files"),
@@ -97,9 +98,9 @@ def chosen_builder(backend: Mapping[str, Any], model: Mapping[str, Any]) -> tupl
 
 
 def _is_for_file(node: Mapping[str, Any]) -> bool:
-    """True if a builder reads any file, or files with the suffix that its path has."""
-    suffixes = node.get("for_files")
-    return suffixes is None or Path(str(node.get("path"))).suffix in suffixes
+    """True if a builder reads any file, or files of the kind that its path has."""
+    kinds = node.get("for_files")
+    return kinds is None or kind_of_model(str(node.get("path"))) in kinds
 
 
 def located(target: str) -> Callable[..., object]:

@@ -7,6 +7,8 @@ a line, is in the figures. Memory is measured in another step, because following
 from __future__ import annotations
 
 import inspect
+import os
+import resource
 import sys
 import tempfile
 import textwrap
@@ -173,35 +175,43 @@ class LineMemory:
     allocated: ByLine = field(default_factory=dict)
     peak: ByLine = field(default_factory=dict)
     reason: str | None = None
-    """Why it could not be measured."""
+    """Why what was allocated could not be measured."""
+    usage: ByLine = field(default_factory=dict)
+    """What was in use when the line had ended, the highest of its runs."""
+    increment: ByLine = field(default_factory=dict)
+    """The change of what was in use, over all runs of the line."""
     times: Mapping[CodeType, Mapping[int, tuple[int, float]]] = field(default_factory=dict)
     """Hits and seconds by line, where the lines were timed too; what reading the allocator costs is in them."""
 
 
 def host_memory(functions: Sequence[FunctionType], step: StepFunction) -> LineMemory:
-    """Run one step while memray records every allocation in this process, from Python and from native code.
+    """Run one step while the memory of the process is read at every line, and memray records every allocation.
 
-    An allocation belongs to every watched line that is in its stack. Raises what the step raises.
+    An allocation, from Python or from native code, belongs to every watched line that is in its stack. Without memray there is the
+    memory in use alone, and the reason. Raises what the step raises.
     """
     try:
         import memray
     except ImportError:
-        return LineMemory(reason="memray is not installed: pip install 'sweeprof[lines]'")
+        return replace(_used(functions, step), reason="memray is not installed: pip install 'sweeprof[lines]'")
     with tempfile.TemporaryDirectory(prefix="sweeprof-lines-") as folder:
         file = Path(folder) / "allocations"
+        reason = None
         with ExitStack() as stack:
             try:
                 stack.enter_context(memray.Tracker(file))
             except (RuntimeError, OSError) as error:  # another tracker is active, or there is no room for the file
-                return LineMemory(reason=f"memray: {error}")
-            step()
+                reason = f"memray: {error}"
+            used = _used(functions, step)
+        if reason is not None:
+            return replace(used, reason=reason)
         releases = {memray.AllocatorType[name] for name in ("FREE", "PYMALLOC_FREE", "MUNMAP")}
         watched = _Frames(functions)
         with memray.FileReader(file) as reader:
             allocated = watched.sums(r for r in reader.get_allocation_records() if r.allocator not in releases)
         with memray.FileReader(file) as reader:
             peak = watched.sums(reader.get_high_watermark_allocation_records(merge_threads=True))
-    return LineMemory(allocated, peak)
+    return replace(used, allocated=allocated, peak=peak)
 
 
 class _Frames:
@@ -249,6 +259,51 @@ class AllocationMeter(Protocol):
         """Let the peak begin at the present value."""
 
 
+def _used(functions: Sequence[FunctionType], step: StepFunction) -> LineMemory:
+    """Run one step; return the memory in use in this process at every line."""
+    with Path("/proc/self/statm").open("rb") as statm:
+        return metered_memory(_ProcessMeter(statm.fileno()), functions, step)
+
+
+class _ProcessMeter:
+    """The memory of this process that is in use now, without pages of files: memray maps the file that it writes."""
+
+    def __init__(self, statm: int) -> None:
+        """Args:
+        statm: descriptor of ``/proc/self/statm``, which stays open: opening it at every line would allocate memory.
+        """
+        self._statm, self._page = statm, resource.getpagesize()
+        self._text = bytearray(128)
+
+    def allocated(self) -> int:
+        """Zero: memray tells."""
+        return 0
+
+    def current(self) -> int:
+        length = os.preadv(self._statm, [self._text], 0)
+        _, resident, shared, *_ = self._text[:length].split()
+        return (int(resident) - int(shared)) * self._page
+
+    def peak(self) -> int:
+        """Zero: memray tells."""
+        return 0
+
+    def reset_peak(self) -> None:
+        """Do nothing."""
+
+
+class WatchedFunctions(list[FunctionType]):
+    """Functions that are watched in one step, to which others may be added while it runs."""
+
+    def __init__(self, functions: Iterable[FunctionType] = ()) -> None:
+        super().__init__(functions)
+        self.codes = {function.__code__ for function in self}
+
+    def append(self, function: FunctionType) -> None:
+        super().append(function)
+        self.codes.add(function.__code__)
+
+
 def metered_memory(meter: AllocationMeter, functions: Sequence[FunctionType], step: StepFunction) -> LineMemory:
     """Run one step while the meter is read at every line of the functions; an earlier trace function is put back.
 
@@ -261,7 +316,7 @@ def metered_memory(meter: AllocationMeter, functions: Sequence[FunctionType], st
         step()
     finally:
         sys.settrace(tracing)
-    return LineMemory(lines.allocated, lines.peak, times=lines.times)
+    return LineMemory(lines.allocated, lines.peak, usage=lines.usage, increment=lines.increment, times=lines.times)
 
 
 @dataclass(slots=True)
@@ -274,15 +329,21 @@ class _Running:
     begin: int
     highest: int
     began_s: float
+    is_call: bool
+    """True until the first line of the function begins: this is the line of ``def``, which has the memory in use before."""
 
 
 class _MeteredLines:
     def __init__(self, meter: AllocationMeter, functions: Sequence[FunctionType]) -> None:
         self._meter = meter
-        self._codes = {function.__code__ for function in functions}
+        self._codes = WatchedFunctions(functions).codes
+        if isinstance(functions, WatchedFunctions):
+            self._codes = functions.codes
         self._running: list[_Running] = []
         self.allocated: dict[CodeType, Counter[int]] = defaultdict(Counter)
         self.peak: dict[CodeType, Counter[int]] = defaultdict(Counter)
+        self.usage: dict[CodeType, dict[int, int]] = defaultdict(dict)
+        self.increment: dict[CodeType, Counter[int]] = defaultdict(Counter)
         self.times: dict[CodeType, dict[int, tuple[int, float]]] = defaultdict(dict)
 
     def entered(self, frame: FrameType, event: str, _: object) -> TraceFunction | None:
@@ -290,7 +351,7 @@ class _MeteredLines:
         if event != "call" or frame.f_code not in self._codes:
             return None
         self._note_peak()
-        self._begin(frame)
+        self._begin(frame, is_call=frame.f_lineno == frame.f_code.co_firstlineno)
         return self._within
 
     def _within(self, frame: FrameType, event: str, _: object) -> TraceFunction | None:
@@ -300,16 +361,20 @@ class _MeteredLines:
             self.allocated[line.code][line.number] += self._meter.allocated() - line.allocated
             peaks = self.peak[line.code]
             peaks[line.number] = max(peaks[line.number], line.highest - line.begin)
-            hits, seconds = self.times[line.code].get(line.number, (0, 0.0))
-            self.times[line.code][line.number] = (hits + 1, seconds + time.perf_counter() - line.began_s)
+            now, usage = self._meter.current(), self.usage[line.code]
+            usage[line.number] = max(usage.get(line.number, now), now)
+            self.increment[line.code][line.number] += now - line.begin
+            if not line.is_call:
+                hits, seconds = self.times[line.code].get(line.number, (0, 0.0))
+                self.times[line.code][line.number] = (hits + 1, seconds + time.perf_counter() - line.began_s)
         if event == "line":
             self._begin(frame)
         return self._within
 
-    def _begin(self, frame: FrameType) -> None:
+    def _begin(self, frame: FrameType, *, is_call: bool = False) -> None:
         now = self._meter.current()
         self._running.append(
-            _Running(frame.f_code, frame.f_lineno, self._meter.allocated(), now, now, time.perf_counter())
+            _Running(frame.f_code, frame.f_lineno, self._meter.allocated(), now, now, time.perf_counter(), is_call)
         )
 
     def _note_peak(self) -> None:
@@ -359,11 +424,22 @@ def function_lines(
         code: by which the function is known in ``memory``.
     """
     allocated, peak = memory.allocated.get(code, {}), memory.peak.get(code, {})
+    usage, increment = memory.usage.get(code, {}), memory.increment.get(code, {})
     lines = []
     for number, text in source_lines(function).items():
         hits, seconds = times.get(number, (0, 0.0))
-        bytes_of_line = (None, None) if memory.reason is not None else (allocated.get(number, 0), peak.get(number, 0))
-        lines.append(Line(number, text, hits, seconds, *bytes_of_line))
+        is_known = memory.reason is None
+        line = Line(
+            number,
+            text,
+            hits,
+            seconds,
+            allocated_bytes=allocated.get(number, 0) if is_known else None,
+            peak_bytes=peak.get(number, 0) if is_known else None,
+            usage_bytes=usage.get(number),
+            increment_bytes=increment.get(number),
+        )
+        lines.append(line)
     return FunctionLines(qualified(function), code.co_filename, code.co_firstlineno, tuple(lines))
 
 

@@ -15,6 +15,7 @@ from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.line_profile import (
     AllocationMeter,
     LineMemory,
+    WatchedFunctions,
     function_lines,
     host_memory,
     metered_memory,
@@ -65,25 +66,44 @@ class ProfiledFunction(Displayed):
         self._probed: Any = function if self._is_metered else _profiler()(function)
         self._before = self._raw_times()
         self._memory = _CallsMemory()
-        self._thread: int | None = None
-        """The thread in which a call is being measured."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
-        if self._measure is None or self._thread is not None:
+        if self._measure is None:
             return self._probed(*args, **kwargs)
+        for running in _running:
+            # The process has one meter, which this call joins; what other threads call meanwhile is timed alone.
+            if running.thread != threading.get_ident() or running.device != self._device:
+                return self._probed(*args, **kwargs)
+            running.join(self)
+            return self.function(*args, **kwargs)
         if self._is_resumed:
             self._memory.reason = "it is a generator or a coroutine, which runs in parts"
             return self._probed(*args, **kwargs)
+        return self._measured(self._measure, args, kwargs)
+
+    def _measured(self, measure: MeasureCall, args: Any, kwargs: Any) -> Any:
+        """Call the function with its memory measured, and that of the decorated functions that it calls."""
         results: list[Any] = []
-        self._thread = threading.get_ident()
+        raised: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                results.append(self.function(*args, **kwargs))
+            except BaseException as error:  # it is raised when what was measured is kept
+                raised.append(error)
+
+        running = _MeasuredCall(threading.get_ident(), self._device)
+        _running.append(running)
+        running.join(self)
         try:
-            memory = self._measure([self.function], lambda: results.append(self._probed(*args, **kwargs)))
+            memory = measure(running.watched, call)
         finally:
-            self._thread = None
-        if not results:  # it was not run: another tracker of allocations is active, or none is installed
-            results.append(self._probed(*args, **kwargs))
-        self._memory.add(memory, self.function.__code__)
+            _running.remove(running)
+        for function in running.functions:
+            function._memory.add(memory, function.function.__code__)
+        if raised:
+            raise raised[0]
         return results[0]
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -95,7 +115,11 @@ class ProfiledFunction(Displayed):
         memory = LineMemory(reason=NOT_ASKED)
         if self._measure is not None:
             memory = LineMemory(
-                {self._code: self._memory.allocated}, {self._code: self._memory.peak}, self._memory.reason
+                {self._code: self._memory.allocated},
+                {self._code: self._memory.peak},
+                self._memory.reason,
+                {self._code: self._memory.usage},
+                {self._code: self._memory.increment},
             )
         found = function_lines(self.function, self._times(), memory, self._code)
         return Lines((found,), self.calls, memory.reason, self._device, span="call")
@@ -112,13 +136,12 @@ class ProfiledFunction(Displayed):
         return self.lines.__view__()
 
     def _times(self) -> dict[int, tuple[int, float]]:
-        if self._is_metered:
-            return self._memory.times
         before = self._before
-        found = {}
+        found = dict(self._memory.times)
         for number, (hits, seconds) in self._raw_times().items():
             hits_before, seconds_before = before.get(number, (0, 0.0))
-            found[number] = (hits - hits_before, seconds - seconds_before)
+            metered_hits, metered_s = found.get(number, (0, 0.0))
+            found[number] = (hits - hits_before + metered_hits, seconds - seconds_before + metered_s)
         return found
 
     def _raw_times(self) -> dict[int, tuple[int, float]]:
@@ -132,10 +155,31 @@ class ProfiledFunction(Displayed):
         return {}
 
 
+class _MeasuredCall:
+    """The call whose memory is being measured, with the decorated functions that it has called so far."""
+
+    def __init__(self, thread: int, device: str) -> None:
+        self.thread, self.device = thread, device
+        self.functions: list[ProfiledFunction] = []
+        self.watched = WatchedFunctions()
+
+    def join(self, function: ProfiledFunction) -> None:
+        """Also watch the lines of a function."""
+        if all(function is not known for known in self.functions):
+            self.functions.append(function)
+            self.watched.append(function.function)
+
+
+_running: list[_MeasuredCall] = []
+"""The call whose memory is being measured, at most one."""
+
+
 class _CallsMemory:
     """Sums over the calls of one function: bytes allocated, the highest peaks, and times if they were measured with it."""
 
     def __init__(self) -> None:
+        self.usage: dict[int, int] = {}
+        self.increment: Counter[int] = Counter()
         self.allocated: Counter[int] = Counter()
         self.peak: Counter[int] = Counter()
         self.times: dict[int, tuple[int, float]] = {}
@@ -147,6 +191,9 @@ class _CallsMemory:
         self.allocated.update(memory.allocated.get(code, {}))
         for number, size in memory.peak.get(code, {}).items():
             self.peak[number] = max(self.peak[number], size)
+        self.increment.update(memory.increment.get(code, {}))
+        for number, size in memory.usage.get(code, {}).items():
+            self.usage[number] = max(self.usage.get(number, size), size)
         for number, (hits, seconds) in memory.times.get(code, {}).items():
             hits_before, seconds_before = self.times.get(number, (0, 0.0))
             self.times[number] = (hits_before + hits, seconds_before + seconds)

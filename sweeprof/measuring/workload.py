@@ -11,6 +11,7 @@ import numpy as np
 from sweeprof.errors import DatasetError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
+from sweeprof.tensors import array_of
 
 SAMPLES = "samples"
 _LONGEST_UNIT = 40
@@ -77,7 +78,7 @@ def workload_of(dataset: object, inputs: Inputs, batch_size: int, name: str | No
 def _attention_masks(inputs: object) -> list[np.ndarray[Any, Any]]:
     """Return the masks of the form ``(batch, tokens)``, such as ``attention_mask`` and ``decoder_attention_mask``."""
     named = {path: leaf for path, leaf in named_leaves(inputs).items() if path.endswith("attention_mask")}
-    masks = [np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask) for mask in named.values()]
+    masks = [array_of(mask) for mask in named.values()]
     return [mask for mask in masks if mask.ndim == 2]
 
 

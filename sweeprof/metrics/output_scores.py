@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sweeprof.errors import Problem, UserError, choice_problem, nearest
+from sweeprof.errors import Problem, UserError, choice_problem, nearest, target_advice
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.measuring.scores import Array
 from sweeprof.metrics.decoding import decoded
@@ -34,6 +34,7 @@ from sweeprof.nested import mapped, named_leaves
 from sweeprof.passes.quality import Quality, compared_outputs, first_target, main_output
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.record import Failure, Json, Record
+from sweeprof.tensors import array_of
 
 SETTINGS = ("output", "target", "argmax", "decode", "better")
 """Keys of a metric that sweeprof reads itself; the others are arguments of the class or function."""
@@ -63,7 +64,11 @@ def problems_of(nodes: object) -> list[Problem]:
         elif f"quality/{name}" in builtin_metrics():
             problems.append(Problem(key, name, "is the name of a metric of sweeprof: choose another one."))
         elif not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
-            problems.append(Problem(f"{key}._target_", None, "is missing: it must name a class or function."))
+            advice = target_advice(key, node)
+            if advice is None:
+                problems.append(Problem(f"{key}._target_", None, "is missing: it must name a class or function."))
+            else:
+                problems.append(Problem(key, node, f"is not a mapping; {advice}"))
         elif "better" in node and node["better"] not in ("lower", "higher", None):
             problems.append(choice_problem(f"{key}.better", node["better"], "direction", ("lower", "higher", "null")))
         elif not isinstance(node.get("argmax", False), bool):
@@ -267,7 +272,7 @@ def _numbers(name: str, computed: object) -> dict[str, object]:
     elif isinstance(computed, Estimate | Missing):
         return {name: computed}
     else:
-        array = np.asarray(computed.detach().cpu() if hasattr(computed, "detach") else computed)
+        array = array_of(computed)
         if array.ndim > 1 and array.size > 1:
             raise ValueError(f"the metric computes numbers of shape {array.shape}, not one, a vector or a mapping")
         if array.dtype.kind not in "iufb":

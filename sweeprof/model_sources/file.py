@@ -1,4 +1,4 @@
-"""Models in files: ``model=file model.path=net.onnx``, ``.keras``, ``.tflite``, ``.xml``, or ``.pt2`` (``torch.export``)."""
+"""Models in files: ``model=file model.path=net.onnx``, ``.keras``, ``.h5``, a SavedModel, ``.tflite``, ``.xml``, ``.pt2``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
 from sweeprof.errors import Problem, SweeprofError, UserError
 from sweeprof.model_sources import check_sizes, package, size
-from sweeprof.paths import user_path
+from sweeprof.paths import SAVED_MODEL, kind_of_model, user_path
 from sweeprof.tracebacks import message_of
 
 if TYPE_CHECKING:
     import keras
     import torch
 
-SUFFIXES = (".onnx", ".keras", ".tflite", ".xml", ".pt2")
+KERAS = (".keras", ".h5", ".hdf5")
+KINDS = (".onnx", *KERAS, SAVED_MODEL, ".tflite", ".xml", ".pt2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,13 @@ class _Array:
 
 
 def _existing(path: str) -> Path:
-    found = user_path(path)
-    if found.suffix not in SUFFIXES:
-        allowed = f"is not a model file that is known here: {', '.join(SUFFIXES)}."
+    found, kind = user_path(path), kind_of_model(path)
+    if found.is_dir() and kind not in KINDS:
+        raise UserError([Problem("model.path", path, "is a folder without a saved_model.pb: no SavedModel.")])
+    if kind not in KINDS:
+        allowed = f"is not a model file that is known here: {', '.join(KINDS)}."
         raise UserError([Problem("model.path", path, allowed)])
-    if not found.is_file():
+    if not found.is_file() and kind != SAVED_MODEL:
         raise UserError([Problem("model.path", path, "is not a file.")])
     return found
 
@@ -52,12 +55,18 @@ def _reading(path: str) -> Iterator[None]:
     except SweeprofError:
         raise
     except Exception as error:
-        message = f"cannot be read as a {Path(path).suffix} file: {message_of(error).rstrip('.')}."
+        kind = kind_of_model(path)
+        noun = "SavedModel" if kind == SAVED_MODEL else f"{kind} file"
+        message = f"cannot be read as a {noun}: {message_of(error).rstrip('.')}."
         raise UserError([Problem("model.path", path, message)]) from error
 
 
 def keras_model(path: str) -> keras.Model:
-    """Return a model that Keras has saved."""
+    """Return a model that Keras has saved, or a layer that runs a SavedModel of TensorFlow."""
+    if kind_of_model(path) == SAVED_MODEL:
+        with _reading(path):
+            loaded: keras.Model = import_module("sweeprof.backends.tensorflow.files").load(path)
+        return loaded
     saving = package("keras", "tensorflow").saving
     with _reading(path):
         model: keras.Model = saving.load_model(_existing(path), compile=False)
@@ -81,13 +90,14 @@ def inputs(path: str, sizes: Mapping[str, Any]) -> ModelInputs:
     file = _existing(path)
     readers = {
         ".onnx": _onnx_inputs,
-        ".keras": _keras_inputs,
+        **dict.fromkeys(KERAS, _keras_inputs),
+        SAVED_MODEL: _saved_model_inputs,
         ".tflite": _tflite_inputs,
         ".xml": _openvino_inputs,
         ".pt2": _exported_inputs,
     }
     with _reading(path):
-        return readers[file.suffix](file, sizes)
+        return readers[kind_of_model(path)](file, sizes)
 
 
 LOOKUPS = {"Gather": ((0, 1),), "GatherBlockQuantized": ((0, 1),), "EmbedLayerNormalization": ((2, 0), (4, 1))}
@@ -143,6 +153,17 @@ def _keras_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
         for tensor in model.inputs
     }
     return _described(arrays, sizes)
+
+
+def _saved_model_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
+    model: Any = keras_model(str(file))
+    arrays = {
+        name: _Array(
+            [f"size_{axis}" if side is None else side for axis, side in enumerate(spec.shape)], spec.dtype.name
+        )
+        for name, spec in model.input_specs().items()
+    }
+    return _described(arrays, sizes, "positional")
 
 
 def _tflite_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, Interpolation, ModelInputs
-from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, key_problem
+from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, key_problem, nearest
 from sweeprof.model_sources import check_arguments, check_names_of_arguments, check_sizes, known_name, package, size
 from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, check_generate
 from sweeprof.model_sources.torchvision import import_torchvision
@@ -25,24 +26,48 @@ from sweeprof.paths import expanded, user_path
 if TYPE_CHECKING:
     import torch
 
-TASKS = {
-    "feature-extraction": "AutoModel",
-    "text-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "question-answering": "AutoModelForQuestionAnswering",
-    "fill-mask": "AutoModelForMaskedLM",
-    "text-generation": "AutoModelForCausalLM",
-    "text2text-generation": "AutoModelForSeq2SeqLM",
-    "image-classification": "AutoModelForImageClassification",
-    "semantic-segmentation": "AutoModelForSemanticSegmentation",
-    "object-detection": "AutoModelForObjectDetection",
-    "video-classification": "AutoModelForVideoClassification",
-    "image-text-to-text": "AutoModelForImageTextToText",
-    "audio-classification": "AutoModelForAudioClassification",
-    "speech-to-text": "AutoModelForSpeechSeq2Seq",
-    "speech-to-characters": "AutoModelForCTC",
+TASKS: dict[str, tuple[str, ...]] = {
+    "feature-extraction": ("AutoModel",),
+    "text-classification": ("AutoModelForSequenceClassification",),
+    "sentiment-analysis": ("AutoModelForSequenceClassification",),
+    "zero-shot-classification": ("AutoModelForSequenceClassification",),
+    "token-classification": ("AutoModelForTokenClassification",),
+    "ner": ("AutoModelForTokenClassification",),
+    "question-answering": ("AutoModelForQuestionAnswering",),
+    "table-question-answering": ("AutoModelForTableQuestionAnswering",),
+    "document-question-answering": ("AutoModelForDocumentQuestionAnswering",),
+    "visual-question-answering": ("AutoModelForVisualQuestionAnswering", "AutoModelForImageTextToText"),
+    "fill-mask": ("AutoModelForMaskedLM",),
+    "text-generation": ("AutoModelForCausalLM",),
+    "text2text-generation": ("AutoModelForSeq2SeqLM",),
+    "summarization": ("AutoModelForSeq2SeqLM",),
+    "translation": ("AutoModelForSeq2SeqLM",),
+    "image-classification": ("AutoModelForImageClassification",),
+    "zero-shot-image-classification": ("AutoModelForZeroShotImageClassification",),
+    "image-feature-extraction": ("AutoModel",),
+    "image-segmentation": ("AutoModelForImageSegmentation", "AutoModelForSemanticSegmentation"),
+    "semantic-segmentation": ("AutoModelForSemanticSegmentation",),
+    "object-detection": ("AutoModelForObjectDetection",),
+    "zero-shot-object-detection": ("AutoModelForZeroShotObjectDetection",),
+    "depth-estimation": ("AutoModelForDepthEstimation",),
+    "keypoint-matching": ("AutoModelForKeypointMatching",),
+    "mask-generation": ("AutoModelForMaskGeneration",),
+    "image-to-image": ("AutoModelForImageToImage",),
+    "video-classification": ("AutoModelForVideoClassification",),
+    "image-to-text": ("AutoModelForImageTextToText",),
+    "image-text-to-text": ("AutoModelForImageTextToText",),
+    "any-to-any": ("AutoModelForMultimodalLM",),
+    "decision": ("AutoModelForDecision", "AutoModelForImageTextToText", "AutoModelForCausalLM"),
+    "audio-classification": ("AutoModelForAudioClassification",),
+    "zero-shot-audio-classification": ("AutoModel",),
+    "automatic-speech-recognition": ("AutoModelForCTC", "AutoModelForTDT", "AutoModelForSpeechSeq2Seq"),
+    "speech-to-text": ("AutoModelForSpeechSeq2Seq",),
+    "speech-to-characters": ("AutoModelForCTC",),
+    "text-to-audio": ("AutoModelForTextToWaveform", "AutoModelForTextToSpectrogram"),
+    "text-to-speech": ("AutoModelForTextToWaveform", "AutoModelForTextToSpectrogram"),
 }
-"""The class that loads the model for a task, by transformers' names of the tasks where it has them."""
+"""The classes that load the model for a task, of which the first that has the architecture does: all names of transformers'
+pipelines, also former ones, and two that tell apart how speech is written."""
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 """Data types of weights; ``auto``: as saved."""
 SEQUENCE_LENGTH = 128
@@ -73,6 +98,8 @@ class _Model:
 def _model(architecture: str | None, path: str | None, task: str | None, config: Mapping[str, Any]) -> _Model:
     transformers = import_transformers()
     if task is not None:
+        if re.fullmatch(r"translation_\w+_to_\w+", task):  # with its languages, as pipelines take it
+            task = "translation"
         known_name("model.task", task, TASKS, "task")
     if path is not None:
         try:
@@ -92,20 +119,30 @@ def _model(architecture: str | None, path: str | None, task: str | None, config:
     if unknown:
         known = [f"model.config.{name}" for name in settings]
         raise UserError([_unknown_key(name, config[name], known) for name in unknown])
-    auto = getattr(transformers, TASKS[task or "feature-extraction"])
     if task is None and made.architectures and hasattr(transformers, made.architectures[0]):
         kind = getattr(transformers, made.architectures[0])
         return _Model(made, kind, kind)
-    if type(made) not in auto._model_mapping:
-        able = [name for name, other in TASKS.items() if type(made) in getattr(transformers, other)._model_mapping]
+    auto = _class_for(task or "feature-extraction", made)
+    if auto is None:
+        able = [name for name in TASKS if _class_for(name, made) is not None]
         allowed = f"is not a task of {made.model_type}, which has {', '.join(able)}."
-        raise UserError([Problem("model.task", task, allowed)])
+        raise UserError([Problem("model.task", task, allowed, nearest(str(task), able))])
     kind = auto._model_mapping[type(made)]
     if isinstance(
         kind, tuple
     ):  # several classes, of which `from_config` takes the first only if the configuration names one
         return _Model(made, kind[0], kind[0])
     return _Model(made, kind, auto)
+
+
+def _class_for(task: str, config: Any) -> Any:
+    """Return the class that loads the model with a configuration for a task; None if there is none for this task."""
+    transformers = import_transformers()
+    for name in TASKS[task]:
+        auto = getattr(transformers, name, None)  # which another version of transformers may not have
+        if auto is not None and type(config) in auto._model_mapping:
+            return auto
+    return None
 
 
 def _unknown_key(name: str, value: object, known: list[str]) -> Problem:

@@ -34,6 +34,7 @@ from sweeprof.passes.session import Session
 from sweeprof.results.measurement import Better
 from sweeprof.results.record import Json, Warning
 from sweeprof.results.validation import damaged, validated
+from sweeprof.tensors import array_of
 
 MOST_OUTPUT_BYTES = 2**31
 """Of the outputs of a combination, unpacked."""
@@ -435,7 +436,8 @@ def run(session: Session, _: Backend) -> Quality:
             for score in scores:
                 score.add(named(answers), targets)
             scoring += clock.now() - answered
-        seconds = clock.now() - begin - scoring
+        # Files that a model is converted to for texts of other lengths are made here, and no part of evaluating.
+        seconds = clock.now() - begin - scoring - getattr(model, "converting_s", 0.0)
     computed = {name: Score(**result) for score in scores for name, result in score.results().items()}
     return replace(tally.result(), seconds=seconds, scores=computed)
 
@@ -451,7 +453,7 @@ def host_targets(targets: Any) -> Any:
     if isinstance(targets, list | tuple) and not all(isinstance(item, Number | str) for item in targets):
         parts = [host_targets(value) for value in targets]
         return parts if isinstance(parts[0], dict) else tuple(parts)
-    array = np.asarray(targets.detach().cpu() if hasattr(targets, "detach") else targets)  # it may require gradients
+    array = array_of(targets)
     if array.dtype == object:
         raise Unsupported("the targets are not an array of numbers")
     return array

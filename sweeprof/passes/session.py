@@ -22,6 +22,7 @@ from sweeprof.backends import (
     Quantizes,
     ReportsSettings,
     SelectsModules,
+    TakesTensors,
     Trains,
     lacking,
     named,
@@ -40,6 +41,7 @@ from sweeprof.results.compare import Deviations, deviations_of
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Json, PassName, Warning
+from sweeprof.tensors import in_package
 
 Strict = Literal["error", "warn", "ignore"]
 Built = tuple[Build, int | None]
@@ -129,6 +131,13 @@ class Session(ABC):
     """What :attr:`Pass.first` of the running pass returned."""
     partial: PassResult | None = None
     """The part of its result that the last pass had before it raised, filled in by :meth:`run`."""
+
+    def accepted(self, values: Any) -> Any:
+        """Return inputs, targets or any container of tensors as the backend takes them: its own tensors, and NumPy arrays."""
+        package = self.backend.tensor_package if isinstance(self.backend, TakesTensors) else None
+        if isinstance(values, Inputs):
+            return values.map(lambda leaf: in_package(leaf, package))
+        return in_package(values, package)
 
     @property
     def selection(self) -> ModuleSelection:

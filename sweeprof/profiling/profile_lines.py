@@ -6,11 +6,12 @@ import ast
 import builtins
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, NoReturn, Protocol, overload, runtime_checkable
 
 from sweeprof.backends.lookup import backend_named
 from sweeprof.errors import Problem, UserError, nearest
@@ -20,7 +21,9 @@ from sweeprof.paths import user_path
 from sweeprof.results.lines import Lines
 
 DECORATORS = ("profile", "profile_lines")
-"""Names of decorators that mark a function of a script: those of kernprof and memory_profiler, and ours."""
+"""Names of decorators that mark a function of a script: those of line_profiler and memory_profiler, and ours."""
+_PROFILERS = ("line_profiler", "memory_profiler")
+"""Packages whose decorator ``profile`` is replaced by ours while a script runs; a script may import one that is not installed."""
 _ADDED = "__sweeprof_profile_lines__"
 """What a script's functions are decorated with where none of them is marked."""
 _collected: list[ProfiledFunction] | None = None
@@ -145,24 +148,58 @@ def _collecting(memory: bool | str) -> Iterator[list[ProfiledFunction]]:
 
 @contextmanager
 def _as_program(main: ModuleType, arguments: list[str], first: str) -> Iterator[None]:
-    """Within the context, a module is the program of this process; line_profiler's own decorator is ours."""
+    """Within the context, a module is the program of this process; the decorators of other profilers are ours."""
     before = sys.modules["__main__"], sys.argv, list(sys.path), getattr(builtins, "profile", None)
-    line_profiler: Any = importlib.import_module("line_profiler") if importlib.util.find_spec("line_profiler") else None
-    theirs = getattr(line_profiler, "profile", None)
     sys.modules["__main__"], sys.argv, sys.path[:0] = main, arguments, [first]
     builtins.profile = profile_lines  # type: ignore[attr-defined]  # as kernprof has it
-    if line_profiler is not None:
-        line_profiler.profile = profile_lines
     try:
-        yield
+        with _decorator_of("line_profiler", profile_lines), _decorator_of("memory_profiler", _profile_memory):
+            yield
     finally:
         sys.modules["__main__"], sys.argv, sys.path[:] = before[:3]
         if before[3] is None:
             del builtins.profile  # type: ignore[attr-defined]
         else:
             builtins.profile = before[3]  # type: ignore[attr-defined]
-        if line_profiler is not None:
-            line_profiler.profile = theirs
+
+
+@contextmanager
+def _decorator_of(package: str, decorator: Callable[..., Any]) -> Iterator[None]:
+    """Within the context, ``profile`` of a profiler's package is ``decorator``, also where the package is not installed."""
+    if package not in sys.modules and importlib.util.find_spec(package) is None:
+        module = ModuleType(package)
+        module.__dict__.update({"profile": decorator, "__getattr__": partial(_not_installed, package)})
+        sys.modules[package] = module
+        try:
+            yield
+        finally:
+            del sys.modules[package]
+        return
+    installed: Any = importlib.import_module(package)
+    theirs = installed.profile
+    installed.profile = decorator
+    try:
+        yield
+    finally:
+        installed.profile = theirs
+
+
+def _not_installed(package: str, name: str) -> NoReturn:
+    """Raise the error of a script that imports more than the decorator from a package that is not installed."""
+    if name.startswith("__"):  # which Python asks for
+        raise AttributeError(name)
+    raise ModuleNotFoundError(
+        f"{package} is not installed: `sweeprof lines` has its decorator `profile`, and no {name!r}", name=package
+    )
+
+
+def _profile_memory(
+    func: Callable[..., Any] | None = None, stream: object = None, precision: int = 1, backend: str = "psutil"
+) -> Any:
+    """Return what memory_profiler's ``profile`` decorates; its report is printed with those of other functions."""
+    if func is None:
+        return partial(_profile_memory, stream=stream, precision=precision, backend=backend)
+    return profile_lines(func, memory=_memory_of_script or True)
 
 
 def _path_of(target: str, is_module: bool) -> Path:
@@ -198,7 +235,8 @@ def _with_probes(path: Path, functions: Sequence[str]) -> Any:
                 for name in unknown
             ]
         )
-    is_marked = any(_is_marked(node) for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
+    marks = {*DECORATORS, *_other_names(tree)}
+    is_marked = any(_is_marked(node, marks) for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
     for name, node in defined.items():
         if name in functions or (not functions and not is_marked):
             added = ast.copy_location(ast.Name(_ADDED, ast.Load()), node)
@@ -218,10 +256,20 @@ def _defined(tree: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef 
             yield from _defined(node, f"{prefix}{node.name}." if isinstance(node, ast.ClassDef) else prefix)
 
 
-def _is_marked(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _other_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a script gives to imported decorators, as ``from memory_profiler import profile as measured`` does."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in (*_PROFILERS, "sweeprof"):
+            for imported in node.names:
+                if imported.name in DECORATORS and imported.asname is not None:
+                    yield imported.asname
+
+
+def _is_marked(node: ast.FunctionDef | ast.AsyncFunctionDef, marks: Collection[str]) -> bool:
+    """Return whether one of these names decorates a function."""
     for decorator in node.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-        if name in DECORATORS:
+        if name in marks:
             return True
     return False

@@ -107,8 +107,10 @@ class Profiler(Displayed):
         Args:
             model: a model of a framework that sweeprof knows; it may be on the meta device. Or any function of PyTorch's tensors:
                 the modules and parameters that it uses are those of the model. Or the path of a file: ``.onnx``, ``.xml``,
-                ``.tflite``, ``.keras`` or ``.pt2``.
-            data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated.
+                ``.tflite``, ``.keras``, ``.h5`` or ``.pt2``; or the folder of a SavedModel.
+            data: batches, or a mapping of splits to batches; the first batch is measured, all of ``test`` is evaluated. Batches are
+                any iterable, such as a torch loader, a ``tf.data.Dataset`` or a ``PyDataset`` of Keras, or one pair ``(inputs,
+                targets)``. Any backend takes tensors of any framework.
             inputs: the arguments of the model, instead of the first batch (:meth:`sweeprof.Inputs.of`).
             backend: name or object; ``auto`` takes the framework of the model.
             device: where to run, such as ``cpu``, ``gpu`` or ``cuda:1``; None where the model is.
@@ -825,7 +827,7 @@ def profile(  # noqa: PLR0913  # one argument for each thing a caller may know
     Args:
         model: a model of a framework that sweeprof knows; it may be on the meta device, where nothing is allocated. Or any function
             of PyTorch's tensors: the modules and parameters that it uses are those of the model. Or the path of a file:
-            ``.onnx``, ``.xml``, ``.tflite``, ``.keras`` or ``.pt2``.
+            ``.onnx``, ``.xml``, ``.tflite``, ``.keras``, ``.h5`` or ``.pt2``; or the folder of a SavedModel.
         inputs: a tensor; a tuple of positional arguments; a mapping of keyword arguments; a shape, ``(1, 3, 224, 224)``;
             or :class:`sweeprof.Inputs`. Tensors may be on the meta device.
         metrics: the name of a metric set (``static``: what follows from shapes; ``full``: also times and everything else), or a

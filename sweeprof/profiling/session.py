@@ -20,6 +20,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.workload import Workload, workload_of
 from sweeprof.nested import named_leaves
 from sweeprof.passes.session import Built, Session
+from sweeprof.tensors import package_of
 
 TARGETS = ("labels", "label", "targets", "target")
 """Keys of a batch that is a mapping under which its targets are looked for; the model is not given them."""
@@ -44,6 +45,8 @@ class Data:
     def of(cls, data: object, pattern: Callable[..., Inputs] | None = None) -> Data:
         """Return the data of None, an iterable of batches (which is the split ``test``), or a mapping of splits to such.
 
+        A pair of an array (or several) and an array, as Keras's ``evaluate`` takes them, is one batch with its targets.
+
         Raises:
             UserError: it is none of these.
         """
@@ -55,7 +58,12 @@ class Data:
             allowed = "must be an iterable of batches, or a mapping of splits to iterables of batches."
             raise UserError([Problem("data", type(data).__name__, allowed)])
         splits = data if isinstance(data, Mapping) else {"test": data}
-        kept = {name: _Kept(batches) if isinstance(batches, Iterator) else batches for name, batches in splits.items()}
+        kept: dict[str, Iterable[object]] = {}
+        for name, batches in splits.items():
+            if isinstance(batches, tuple) and len(batches) == 2 and package_of(batches[1]) is not None:
+                kept[name] = [batches]
+            else:
+                kept[name] = _Kept(batches) if isinstance(batches, Iterator) else batches
         return cls(kept, pattern)
 
     def split(self, name: str) -> Iterable[object]:
@@ -90,8 +98,7 @@ class Data:
             UserError: the split is known never to end.
         """
         batches = self.split(name)
-        cardinality = getattr(batches, "cardinality", None)
-        if callable(cardinality) and int(cardinality()) == -1:  # INFINITE_CARDINALITY of a tf.data.Dataset
+        if _is_endless(batches):
             allowed = "never ends (repeat()), and all of it is evaluated: give it an end with take(n)."
             raise UserError([Problem("data", type(batches).__name__, allowed)])
         for batch in batches:
@@ -109,6 +116,14 @@ class Data:
             targets = batch[1] if len(batch) == 2 else None
         is_several = isinstance(arguments, Mapping | tuple)
         return Inputs.of(arguments) if is_several else Inputs((arguments,)), targets
+
+
+def _is_endless(batches: object) -> bool:
+    """Return whether a ``tf.data.Dataset`` or a ``PyDataset`` of Keras tells that it never ends."""
+    cardinality = getattr(batches, "cardinality", None)
+    if callable(cardinality):
+        return int(cardinality()) == -1  # INFINITE_CARDINALITY
+    return getattr(batches, "num_batches", 0) is None
 
 
 def _extent(batches: Iterable[object]) -> str:
@@ -159,17 +174,22 @@ class BuiltSession(Session):
 
     def inputs(self) -> Inputs:
         split = self._split("test")
-        return Inputs.from_batch(first_batch(split, self.batch_size)[0], split.pass_as)
+        return self._arguments(first_batch(split, self.batch_size)[0], split)
 
     def workload(self, inputs: Inputs) -> Workload:
         return workload_of(self.dataset, inputs, self.batch_size)
 
     def targets(self) -> object:
-        return first_batch(self._split("test"), self.batch_size)[1]
+        return self.accepted(first_batch(self._split("test"), self.batch_size)[1])
 
     def samples(self, limit: int) -> Inputs | None:
         split = self._split("train")
-        return Inputs.from_batch(split.batch(np.arange(min(limit, len(split))))[0], split.pass_as)
+        return self._arguments(split.batch(np.arange(min(limit, len(split))))[0], split)
+
+    def _arguments(self, batch: object, split: Split) -> Inputs:
+        """Return the model's arguments for the inputs of a batch."""
+        arguments: Inputs = self.accepted(Inputs.from_batch(batch, split.pass_as))
+        return arguments
 
     def _split(self, name: SplitName) -> Split:
         """Return the samples of a split, checked when they are first loaded."""
@@ -198,7 +218,7 @@ class BuiltSession(Session):
         for begin in range(0, len(test), self.batch_size):
             indices = np.arange(begin, min(begin + self.batch_size, len(test)))
             inputs, targets = test.batch(indices)
-            yield Inputs.from_batch(inputs, test.pass_as), targets if test.is_evaluated else None
+            yield self._arguments(inputs, test), self.accepted(targets) if test.is_evaluated else None
 
     def batch_sizes(self) -> Iterator[int]:
         if isinstance(self.dataset, Loads):
@@ -275,7 +295,7 @@ class LiveSession(Session):
     def inputs(self) -> Inputs:
         if self.arguments is None and not self.batches.splits:
             raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
-        return self._with_forward(self._first_batch()[0] if self.arguments is None else self.arguments)
+        return self._arguments(self._first_batch()[0] if self.arguments is None else self.arguments)
 
     def workload(self, inputs: Inputs) -> Workload | None:
         if self.unit is None and self.units is None:
@@ -286,7 +306,7 @@ class LiveSession(Session):
         return workload_of(given, inputs, 1, "Profiler")
 
     def targets(self) -> object:
-        return self._first_batch()[1] if self.arguments is None and self.batches.splits else None
+        return self.accepted(self._first_batch()[1]) if self.arguments is None and self.batches.splits else None
 
     def _first_batch(self) -> tuple[Inputs, object]:
         if self._first is None:
@@ -294,8 +314,10 @@ class LiveSession(Session):
                 self._first = self.batches.first()
         return self._first
 
-    def _with_forward(self, inputs: Inputs) -> Inputs:
-        return inputs if self.forward is None else replace(inputs, forward=self.forward)
+    def _arguments(self, inputs: Inputs) -> Inputs:
+        """Return the caller's arguments as the backend takes them."""
+        arguments: Inputs = self.accepted(inputs)
+        return arguments if self.forward is None else replace(arguments, forward=self.forward)
 
     @contextmanager
     def described(self) -> Iterator[Built]:
@@ -312,7 +334,8 @@ class LiveSession(Session):
             yield model
 
     def labelled(self) -> Iterator[tuple[Inputs, object]]:
-        return ((self._with_forward(inputs), targets) for inputs, targets in self.batches.labelled("test"))
+        for inputs, targets in self.batches.labelled("test"):
+            yield self._arguments(inputs), self.accepted(targets)
 
     def batch_sizes(self) -> Iterator[int]:
         for batch in self.batches.split("test"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sweeprof.report.units import scaled
 from sweeprof.results.lines import FunctionLines, Line, Lines
@@ -17,7 +18,7 @@ def reports(lines: Lines) -> dict[str, bytes]:
 
 def time_report(lines: Lines) -> str:
     """Hits, time, time per hit and share of the function for every line."""
-    is_metered = lines.span != "step" and lines.device != "cpu"
+    is_metered = lines.span != "step" and (lines.has_usage or lines.device != "cpu")
     method = "together with memory" if is_metered else "by line_profiler"
     meter = "measuring" if is_metered else "line_profiler"
     intro = [
@@ -34,23 +35,47 @@ def time_report(lines: Lines) -> str:
 
 def memory_report(lines: Lines) -> str:
     """Bytes allocated and bytes at the peak for every line."""
-    if lines.memory_reason is not None:
+    if lines.memory_reason is not None and not lines.has_usage:
         return f"There is no memory by line: {lines.memory_reason}\n"
     whole = "the step" if lines.span == "step" else "a call"
     where = "one step" if lines.span == "step" else spans(lines)
     if lines.device == "cpu":
-        intro = [
-            f"Memory by line in {where}, measured by memray: tensors, Python's objects and whatever else the process allocates.",
+        allocations = [
             "allocated: by the line and all that it calls, released or not.",
             f"at peak: what of it was alive when the allocations of {whole} were at their highest.",
         ]
+        if lines.memory_reason is None:
+            intro = [
+                f"Memory by line in {where}, measured by memray: tensors, Python's objects and all else in the process.",
+            ]
+        else:
+            intro = [f"Memory by line in {where}."]
+            allocations = [f"There is nothing about allocations: {lines.memory_reason}"]
+        if lines.has_usage:
+            intro += [
+                "usage: of the process when the line had ended, without pages of files.",
+                "increment: how much that rose while the line ran, over all its runs; negative where the line released memory.",
+            ]
+        intro += allocations
     else:
+        usage = []
+        if lines.has_usage:
+            usage = [
+                "usage: memory in use when the line had ended; increment: its change, negative where memory was released."
+            ]
         intro = [
             f"Memory of {lines.device} by line in {where}, read from its allocator.",
+            *usage,
             "allocated: by the line and all that it calls, released or not.",
             "at peak: how far memory rose above where it was when the line began, in the worst of its runs.",
         ]
-    return _text(intro, lines, ("line", "allocated", "at peak"), bytes_of, lambda _: ())
+    return _text(intro, lines, ("line", *memory_columns(lines)), partial(bytes_of, lines), lambda _: ())
+
+
+def memory_columns(lines: Lines) -> list[str]:
+    """Return the names of the columns of memory."""
+    names = ["usage", "increment"] if lines.has_usage else []
+    return [*names, "allocated", "at peak"] if lines.memory_reason is None else names
 
 
 def _text(
@@ -95,11 +120,23 @@ def times_of(function: FunctionLines, line: Line) -> LineRow:
     )
 
 
-def bytes_of(_: FunctionLines, line: Line) -> LineRow:
-    """Return the texts of number, bytes allocated and bytes at the peak."""
-    if not line.hits and not line.allocated_bytes:
-        return (str(line.number), "", "")
-    return (str(line.number), scaled(line.allocated_bytes or 0, "B"), scaled(line.peak_bytes or 0, "B"))
+def memory_of(lines: Lines, line: Line) -> list[int | None]:
+    """Return the bytes of a line in the order of :func:`memory_columns`; None where it did not run."""
+    figures = {
+        "usage": line.usage_bytes,
+        "increment": line.increment_bytes,
+        "allocated": line.allocated_bytes,
+        "at peak": line.peak_bytes,
+    }
+    if not line.hits and not line.allocated_bytes and line.usage_bytes is None:
+        return [None for _ in memory_columns(lines)]
+    return [figures[name] for name in memory_columns(lines)]
+
+
+def bytes_of(lines: Lines, _: FunctionLines, line: Line) -> LineRow:
+    """Return the texts of the number of a line and of its memory."""
+    texts = ["" if size is None else scaled(size, "B") for size in memory_of(lines, line)]
+    return (str(line.number), *texts)
 
 
 def _aligned(header: LineRow, rows: Sequence[tuple[LineRow, str]]) -> list[str]:

@@ -27,6 +27,11 @@ class Line:
     peak_bytes: int | None
     """On the host: what it had allocated that was alive when the allocations of the step were at their highest. On an accelerator:
     how far its memory rose above where it was when the line began, in the worst of its runs. None where it was not measured."""
+    usage_bytes: int | None = None
+    """The memory in use when the line had ended, the highest of its runs: of the process, without pages of files, or of the
+    accelerator. None where it was not measured, or the line never ran."""
+    increment_bytes: int | None = None
+    """The change of the memory in use over all its runs; negative where the line released memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,11 @@ class Lines(Stored):
     span: Span = "step"
     """What was measured ``steps`` times: a step of a model, a call of a function, a run of a script. The memory of calls and of a
     run is that of all of them together, that of a step that of one."""
+
+    @property
+    def has_usage(self) -> bool:
+        """True if the memory in use was read at the lines."""
+        return any(line.usage_bytes is not None for function in self.functions for line in function.lines)
 
     @property
     def listing(self) -> str:

@@ -74,7 +74,8 @@ def main(arguments: list[str]) -> int:
         print(f"{folder.path}: this job was revoked; nothing to do")
         return REVOKED
     place = scheduler() or {}
-    note = Note(str(place.get("job")), str(place.get("node")), int(place.get("restarts") or 0), time.time())
+    earlier = sum(file.stat().st_size for file in folder.events.glob(f"shard-{submission.shards[number]}.jsonl"))
+    note = Note(str(place.get("job")), str(place.get("node")), int(place.get("restarts") or 0), earlier)
     jobs.write_note(token, number, note)
     error: str | None = "it was ended"
     code = 1

@@ -40,8 +40,8 @@ LONGEST_START_S = 60.0
 """A process that is older did something else before."""
 LONGEST_WRITE_S = 2.0
 """A file that is newer than its stamp by more was written again."""
-LONGEST_END_S = 120.0
-"""A sweep that was sent later than this was sent by another command."""
+LONGEST_GAP_S = 120.0
+"""A sweep of which nothing ran for longer was interrupted, or the clock was set; if it was sent later, by another command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,24 +250,20 @@ def _durations(events: Sequence[Event]) -> Iterator[tuple[Event, float]]:
 
 def _once_s(folder: Folder, plan: Plan, events: Sequence[Event]) -> float | None:
     """Return the seconds from the plan to the end that belong to no trial; None of a sweep that did not run through at once."""
-    trials = [seconds for _, seconds in _durations(events)]
+    trials = sum(1 for _ in _durations(events))
     decided = {event.key for event in events if event.kind == "decided"}
-    if len(trials) + len(decided) != len(plan.trials()):
+    if trials + len(decided) != len(plan.trials()):
         return None
-    waiting: dict[tuple[str, PassName, int], float] = {}
-    waited_s = 0.0
+    once_s = 0.0
+    last, does_nothing = _moment(plan.created, folder.plan), True
     for event in events:
-        if event.kind == "waiting":
-            waiting.setdefault(event.key, event.time)
-        elif event.kind == "running":
-            waited_s += event.time - waiting.pop(event.key, event.time)
-        elif event.kind == "begin":
-            began = waiting.pop(event.key, None)  # the wait before the imports has no other end
-            waited_s += 0.0 if began is None else event.time - began
-    created = _moment(plan.created, folder.plan)
-    measured_s = events[-1].time - max(created, events[0].time - LONGEST_END_S)
-    once_s = measured_s - sum(trials) - waited_s + _end_s(folder, events[-1].time)
-    return once_s if 0 <= once_s < LONGEST_END_S + measured_s else None
+        gap_s = event.time - last
+        if does_nothing and not 0 <= gap_s < LONGEST_GAP_S:
+            return None
+        if does_nothing:
+            once_s += gap_s
+        last, does_nothing = event.time, event.kind in ("end", "decided")
+    return once_s + _end_s(folder, last)
 
 
 def _end_s(folder: Folder, last: float) -> float:
@@ -276,7 +272,7 @@ def _end_s(folder: Folder, last: float) -> float:
         sent = read_tracking(folder).get("sent")
         if sent:
             seconds = _moment(sent, folder.tracking) - last
-            if 0 <= seconds < LONGEST_END_S:
+            if 0 <= seconds < LONGEST_GAP_S:
                 return seconds
     return END_S
 

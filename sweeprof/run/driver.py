@@ -103,6 +103,8 @@ def measure_missing(
                 missing, interrupted = _measure(plan, folder, launch, live)
         except Detached as detached:
             return _detached(folder, plan, str(detached), out, tracker.opened(OPENED_S), trust)
+        for change in folder.repair_all():
+            live.print(Text(f"a trial changed the sweep's folder: {change}", style="yellow"), soft_wrap=True)
         folder.check_exists()
         tracker.prepare(missing)
         with report_lock(folder.path):

@@ -15,14 +15,13 @@ import os
 import random
 import signal
 import socket
+import struct
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 from types import TracebackType
 from typing import Any
 
@@ -33,8 +32,8 @@ from sweeprof.run.request import Interleaved, Isolation, ProcessExit, Request
 
 KILLED_S = 10.0
 """How long a killed process may take until it is gone."""
-LONGEST_FOLDER = 75
-"""Bytes of the path of the folder for temporary files in which a socket can be: its own path has at most 107."""
+LOOK_S = 0.05
+"""How often it is checked whether the process of a trial has ended before it has connected."""
 STARTING_S = 600.0
 """Limit for the start of a process, including the imports of its fork server."""
 
@@ -77,6 +76,14 @@ class _Peer:
                 os.kill(self.pid, signal.SIGKILL)
 
 
+def _user_of(connection: socket.socket) -> int:
+    """Return the id of the user whose process is on the other side: any user of the host may connect to an abstract address."""
+    _, user, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    )
+    return int(user)
+
+
 class Coordinator:
     """The shard's side; a context.
 
@@ -98,23 +105,18 @@ class Coordinator:
         self._is_interrupted = False
 
     def __enter__(self) -> Coordinator:
-        is_short = len(os.fsencode(gettempdir())) <= LONGEST_FOLDER
-        self._folder = TemporaryDirectory(prefix="sweeprof-", dir=None if is_short else "/tmp")
-        self._address = str(Path(self._folder.name) / "interleave")
+        # An abstract address, see unix(7): without a file, no trial can remove it, and nothing is left if this process is killed.
+        self._address = f"\0sweeprof-{uuid.uuid4().hex}"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self._address)
+        self._listener.settimeout(LOOK_S)
         self._listener.listen(2 * len(self._names))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        """Accept no further participant."""
         self._listener.close()
-        self._folder.cleanup()
 
     def run(self, trials: Mapping[str, Callable[[], object]]) -> None:
         """Run the trials; each, by its participant's name, is called in a thread and returns when its process has ended."""
@@ -122,9 +124,8 @@ class Coordinator:
             running = []
             try:
                 for name in self._names:
-                    running.append(pool.submit(self._try, name, trials[name]))
-                    self._admit(name)
-                self._close()  # early, so that hardly anything that kills this process leaves the folder behind
+                    running.append(pool.submit(trials[name]))
+                    self._admit(name, running[-1])
                 self._take_turns()
                 for peer in self._ready:
                     peer.send({"end": True})
@@ -135,31 +136,28 @@ class Coordinator:
                     peer.kill()
                 raise
             finally:
-                self._close()  # a participant that has not connected yet now learns that no coordinator is here
+                self._listener.close()  # a participant that has not connected yet now learns that no coordinator is here
                 for peer in self._peers.values():
                     peer.connection.close()
         for trial in running:
             trial.result()  # raises what the trial raised
 
-    def _try(self, name: str, trial: Callable[[], object]) -> None:
-        try:
-            trial()
-        finally:  # in case its process never connected
-            with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-                connection.connect(self._address)
-                Connection(connection).send({"name": name, "pid": None})
-
-    def _admit(self, name: str) -> None:
-        """Wait until a participant is ready, or gone."""
-        while True:
-            connection = Connection(self._listener.accept()[0])
-            hello = connection.receive() or {}
-            if hello.get("name") == name:
-                break
-            connection.close()  # the end of another participant, which its own connection reports
-        if hello["pid"] is None:
-            connection.close()
-            return
+    def _admit(self, name: str, trial: Future[object]) -> None:
+        """Wait until a participant is ready, or its trial has ended."""
+        hello: dict[str, Any] = {}
+        while hello.get("name") != name:
+            has_ended = trial.done()  # before the last look: what has connected and then ended is admitted
+            try:
+                accepted = self._listener.accept()[0]
+            except TimeoutError:
+                if has_ended:
+                    return
+                continue
+            connection = Connection(accepted)
+            if _user_of(accepted) in (0, os.geteuid()):
+                hello = connection.receive() or {}
+            if hello.get("name") != name:
+                connection.close()
         is_here = hello["pid"] == os.getpid()  # isolation=inline, where no limit applies
         peer = self._peers[name] = _Peer(connection, hello["pid"], None if is_here else self._timeout_s)
         ready = peer.receive()
@@ -260,7 +258,9 @@ class Participant:
             self._connection.send(message)
         turn = self._connection.receive()
         if turn is None:
-            raise SystemExit("the shard is gone")  # the trial has no outcome, and leaves no record
+            raise SystemExit(
+                "its connection to the shard is gone: one of them has closed it"
+            )  # the trial has no outcome, and leaves no record
         self._turn = turn
         self.waited_s += time.monotonic() - began
 
@@ -271,7 +271,8 @@ def joined(interleaved: Interleaved | None, name: str) -> Iterator[Participant |
     if interleaved is None:
         yield None
         return
-    with socket.socket(socket.AF_UNIX) as unix:
+    unix = socket.socket(socket.AF_UNIX)
+    try:
         unix.connect(interleaved.address)
         connection = Connection(unix)
         with suppress(OSError):  # the shard is gone, as the first turn will show
@@ -279,6 +280,9 @@ def joined(interleaved: Interleaved | None, name: str) -> Iterator[Participant |
         with _bound_to(interleaved.processors):
             run = InterleavedRun(interleaved.id, interleaved.partners, processors=interleaved.processors)
             yield Participant(connection, run)
+    finally:
+        with suppress(OSError):  # the model has closed all descriptors
+            unix.close()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ The launchers' packages are never imported here; their behaviour was observed wi
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections import Counter
@@ -34,6 +35,8 @@ RAY: dict[str, dict[str, Any]] = {
     "remote": {"max_retries": 0},
 }
 """Defaults of Ray's options; only for a Ray that the launcher starts itself."""
+STARTING_S = 600.0
+"""How long a shard may take, beside its trials' limit, without a sign of life: for imports."""
 MOST_FAILURES = 10
 """The sweep ends after so many failed launches."""
 
@@ -111,8 +114,15 @@ class _Relaunches:
         self._before = self._records(), self._starts()
 
     def wait(self) -> None:
-        """Wait until no shard runs: a launcher may return or raise before its jobs have ended."""
-        wait_until_idle(self.folder.path, lambda: self._print("waiting for shards that still run"))
+        """Wait until no shard runs: a launcher may return or raise before its jobs have ended.
+
+        Raises:
+            WorkerError: nothing happens any longer, but another process has the lock of what runs trials.
+        """
+        limit_s = self.plan.limits.timeout_s
+        sizes = [len(group) for shard in range(len(self.plan.shards)) for group in self.plan.trial_groups(shard)]
+        silent_s = math.inf if limit_s is None else max(sizes) * (limit_s + STARTING_S)
+        wait_until_idle(self.folder.path, lambda: self._print("waiting for shards that still run"), silent_s)
 
     def has_progress(self) -> bool:
         """Wait until the launcher's last job has ended; true if a trial began or has a record, so that relaunching may help."""

@@ -40,6 +40,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.environment import user_name
 from sweeprof.results.files import open_regular, read_json, write_json
 from sweeprof.results.validation import validated
+from sweeprof.storage.events import Event, events_of
 from sweeprof.storage.folder import DRIVER
 
 ENDING_S = 30.0
@@ -207,13 +208,33 @@ def work_lock(folder: Path) -> BinaryIO | None:
     return work
 
 
-def wait_until_idle(folder: Path, on_wait: Callable[[], object]) -> None:
-    """Wait until no trial of ``folder`` runs; ``on_wait`` is called once if that takes longer than processes take to end."""
+def wait_until_idle(folder: Path, on_wait: Callable[[], object], silent_s: float) -> None:
+    """Wait until no trial of ``folder`` runs.
+
+    Args:
+        on_wait: is called once if that takes longer than processes take to end.
+        silent_s: for how long no event may be written, unless a trial waits for other sweeps.
+
+    Raises:
+        WorkerError: another process has the lock, and no trial has begun or ended for so long.
+    """
     path = folder / "work.lock"
     with open_regular(path, "ab") as work:
-        if not _wait_for(work.fileno(), fcntl.LOCK_EX, path, PROBE_S):
-            on_wait()
-            _wait_for(work.fileno(), fcntl.LOCK_EX, path, math.inf)
+        if _wait_for(work.fileno(), fcntl.LOCK_EX, path, PROBE_S):
+            return
+        on_wait()
+        before: list[Event] | None = None
+        while (events := list(events_of(folder / "events"))) != before or _waits(events):
+            before = events
+            if _wait_for(work.fileno(), fcntl.LOCK_EX, path, silent_s):
+                return
+        message = f"no trial has begun or ended for {silent_s:g} s, but {path} is held by {_holder_of(work.fileno())}"
+        raise WorkerError(f"{message}: end that process, then resume the sweep")
+
+
+def _waits(events: Sequence[Event]) -> bool:
+    """True if a trial waits for the host lock, which sweeps may hold for long."""
+    return "waiting" in {event.key: event.kind for event in events}.values()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,10 @@ from sweeprof.errors import WorkerError
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
+
+DECODING_S = 3600.0
+"""How long a split may take to be decoded before the trials; of one that takes longer, each trial decodes within its own limit."""
+log = logging.getLogger(__name__)
 
 
 def prepare_data(configs: Sequence[Json], logs: Path) -> None:
@@ -26,17 +31,25 @@ def prepare_data(configs: Sequence[Json], logs: Path) -> None:
     run_name()  # so that all trials have it
     if not questions:
         return
-    log = logs / "data.log"
-    child = Child("sweeprof.run.prepare_data", [], child_environment({}), log)
+    output = logs / "data.log"
+    child: Child | None = None
     try:
-        with suppress(WorkerError):
-            for dataset, split in questions:
-                child.ask({"dataset": dataset, "split": split})
+        for dataset, split in questions:
+            if child is None:
+                child = Child("sweeprof.run.prepare_data", [], child_environment({}), output)
+            try:
+                child.ask({"dataset": dataset, "split": split}, DECODING_S)
+            except WorkerError as error:
+                log.warning("decoding the %s split of %s before its trials: %s", split, dataset.get("_target_"), error)
+                child.kill()
+                child.close()
+                child = None  # the next dataset has a new process
     finally:
-        child.close()
+        if child is not None:
+            child.close()
         with suppress(FileNotFoundError):  # another shard of the sweep was faster
-            if not log.stat().st_size:
-                log.unlink()
+            if not output.stat().st_size:
+                output.unlink()
 
 
 def _splits(config: Json) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class State:
         if event.kind == "decided":
             return None
         spent_s = event.time - self.begun.pop(event.key, event.time)
-        self.spent.setdefault(event.pass_name, []).append(max(0.0, spent_s))  # the clock may have been set back
+        self.spent.setdefault(event.pass_name, []).append(spent_s)
         if event.step_s is not None:
             self.steps.setdefault(event.combination_id, {})[event.round] = event.step_s
         if event.status in ("ok", "unsupported"):

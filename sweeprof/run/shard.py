@@ -377,6 +377,7 @@ class _Shard:
         except WorkerError as error:
             if self._is_ending:
                 raise
+            self.folder.repair(blank.combination_id)
             if path.exists():  # it was complete before whatever happened
                 return self._written(path, blank)
             self.folder.check_exists()
@@ -386,6 +387,7 @@ class _Shard:
                 return None
             status: Status = "timeout" if isinstance(error, NoAnswer) else "lost"
             return self._keep(replace(blank, status=status, reason=str(error), wall_s=time.monotonic() - asked))
+        changes = self.folder.repair(blank.combination_id)
         if path.exists():  # also of a process that was killed after it had written it
             if log.exists() and log.stat().st_size == 0:
                 log.unlink()
@@ -397,6 +399,8 @@ class _Shard:
         if end.timed_out:
             self._timed_out.add((blank.combination_id, blank.pass_name in exclusive_passes()))
         status, reason = _failure(end, limits.timeout_s, oom_kills() > kills, tail_lines(log, 1), request.memory)
+        if changes:
+            reason += f"; it changed the folder of the sweep: {'; '.join(changes)}"
         wall_s, trace = time.monotonic() - asked, tail_lines(log, 50)
         return self._keep(replace(blank, status=status, reason=reason, wall_s=wall_s, traceback=trace))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -119,4 +121,5 @@ def _launch(
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
     jobs = [[f"job.folder={quoted(str(folder.path))}", f"job.shard={index}"] for index in shards]
     for returned in launcher.launch(jobs, initial_job_idx=0):
-        _ = returned.return_value  # raises what the job raised
+        with redirect_stderr(StringIO()):  # Hydra prints the overrides of a job that failed, which are not the user's
+            _ = returned.return_value  # raises what the job raised

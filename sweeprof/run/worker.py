@@ -26,11 +26,13 @@ from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.run.interleave import Participant, joined
 from sweeprof.run.request import Request
 from sweeprof.run.trial_watch import excess_reason, shared_bytes
+from sweeprof.storage.folder import Folder
 from sweeprof.terminal import open_closed_descriptors
 from sweeprof.text import LONGEST_TRACEBACK, stored
 from sweeprof.tracebacks import described, formatted, location_of, original
 
 LIMITS = (
+    resource.RLIMIT_CPU,
     resource.RLIMIT_FSIZE,
     resource.RLIMIT_NOFILE,
     resource.RLIMIT_AS,
@@ -87,6 +89,10 @@ def _run(request: Request, participant: Participant | None) -> None:
     others, disturbed = interference.observed()
     deviating = warnings_of(profiler.session.settings.deviations) if profiler else ()
     before.restore()
+    repaired = Folder(Path(request.records).parent).repair(blank.combination_id)
+    if repaired:
+        advice = "Keep the model's code from changing the folder of the sweep."
+        warnings += (Warning("folder_changed", f"The folder of the sweep was changed: {'; '.join(repaired)}.", advice),)
     replace(
         blank,
         status=status,

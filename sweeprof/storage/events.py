@@ -35,7 +35,7 @@ class Event:
 
     kind: EventKind
     time: float
-    """Seconds since the epoch."""
+    """Seconds since the epoch by a clock that nobody sets while a log is open: differences within a log are durations."""
     combination_id: str
     pass_name: PassName
     round: int
@@ -82,6 +82,7 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
+        self._epoch = time.time() - time.monotonic()
         self._file = open_regular(path, "a+b")
         size = os.fstat(self._file.fileno()).st_size
         if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
@@ -113,7 +114,7 @@ class EventLog:
         """
         line: Json = {
             "event": kind,
-            "time": time.time(),
+            "time": self._epoch + time.monotonic(),
             "combination_id": trial.combination_id,
             "pass": trial.pass_name,
             "round": trial.round,
@@ -131,16 +132,19 @@ class EventLog:
                 raise OSError(errno.ENOSPC, "an event was written only in part", self._file.name)
 
 
-def events_of(folder: Path, shard: int | None = None, damaged: list[str] | None = None) -> Iterator[Event]:
+def events_of(
+    folder: Path, shard: int | None = None, start: int = 0, damaged: list[str] | None = None
+) -> Iterator[Event]:
     """Yield every event in the files of ``events/``, shard by shard, or those of one shard.
 
     Args:
+        start: the byte of each file from which it is read.
         damaged: gets a line for each file of which something could not be read.
     """
     for path in sorted(folder.glob(f"shard-{'*' if shard is None else shard}.jsonl")):
         unread = 0
         try:
-            lines = read_bytes(path).splitlines(keepends=True)
+            lines = read_bytes(path)[start:].splitlines(keepends=True)
         except (Damaged, OSError) as error:
             lines = []
             if damaged is not None:
@@ -155,19 +159,15 @@ def events_of(folder: Path, shard: int | None = None, damaged: list[str] | None 
             damaged.append(f"events/{path.name}: {unread} line{'s' * (unread > 1)} cannot be read")
 
 
-def begun(
-    folder: Path, shard: int | None = None, since: float = 0.0, damaged: list[str] | None = None
-) -> set[TrialKey]:
+def begun(folder: Path, shard: int | None = None, start: int = 0, damaged: list[str] | None = None) -> set[TrialKey]:
     """Return the trials, of all shards or of one, that began to run and of which no end was written since.
 
     Args:
-        since: seconds since the epoch; earlier events are ignored, as those of an earlier task of the shard.
+        start: the size of the shard's file when its task began: what is before it is of earlier tasks.
         damaged: as in :func:`events_of`.
     """
     trials: set[TrialKey] = set()
-    for event in events_of(folder, shard, damaged):
-        if event.time < since:
-            continue
+    for event in events_of(folder, shard, start, damaged):
         if event.kind in ("begin", "running"):
             trials.add(event.key)
         else:  # it has ended, or waits for the host lock

@@ -6,10 +6,12 @@ import dataclasses
 import errno
 import os
 import re
+import secrets
 import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -168,6 +170,41 @@ class Folder:
         """Raise ``FileNotFoundError`` if the folder was removed: what is written would make a part of it again."""
         if not os.path.lexists(self.plan):
             raise FileNotFoundError(errno.ENOENT, "the folder of the sweep was removed", str(self.path))
+
+    def repair(self, id: str) -> list[str]:
+        """Make the folders that a trial of the combination ``id`` writes usable again: its code may do anything with them.
+
+        Returns a line for each that was not.
+        """
+        lines = []
+        for folder in (self.path, self.records, self.logs, self.events, self.path / "artifacts"):
+            if folder.exists() and not folder.is_dir():
+                aside = folder.with_name(f"{folder.name}.{secrets.token_hex(3)}.aside")
+                folder.rename(aside)
+                lines.append(f"{folder.name} was not a folder any longer, and is now {aside.name}")
+            lines += self._opened(folder)
+        return [*lines, *self._opened(self.records / id), *self._opened(self.logs / id)]
+
+    def repair_all(self) -> list[str]:
+        """Make every file and folder in this one readable and writable again, likewise."""
+        lines: list[str] = []
+        places = [self.path]
+        while places:
+            place = places.pop()
+            lines += self._opened(place)
+            if place.is_dir() and not place.is_symlink():
+                places += place.iterdir()
+        return lines
+
+    def _opened(self, place: Path) -> Iterator[str]:
+        """Let this user read and write a file or folder; yields a line if that was not so."""
+        with suppress(OSError):  # there is none, or it belongs to another user, as what writes into it reports
+            mode = place.lstat().st_mode
+            needed = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR | stat.S_IWUSR
+            if mode & needed != needed and not stat.S_ISLNK(mode):
+                place.chmod(stat.S_IMODE(mode) | needed)
+                name = "it" if place == self.path else place.relative_to(self.path)
+                yield f"{name} had the mode {stat.S_IMODE(mode):03o}"
 
     def check_files(self) -> None:
         """Raise :class:`UserError` if the folder contains a link, by which files elsewhere would be written, a FIFO or a device."""

@@ -56,8 +56,10 @@ class Note:
     job: str
     node: str
     restarts: int
-    began: float
+    events: int
+    """Bytes of its shard's events when it began, which are of earlier tasks."""
     ended: float | None = None
+    """Seconds since the epoch."""
     error: str | None = None
     """Why it ended before its shard was complete."""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -479,3 +483,63 @@ def test_a_mistake_in_a_model_file_has_its_line(called: Command, tmp_path: Path)
     ran = called("--config-dir", "mine", "model=mlp,own")
     (error,) = errors(ran)
     assert error.startswith("error: mine/model/own.yaml:3: model.torch: 'pretraind' is not an argument of ")
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as unix, contextlib.chdir(path.parent):  # the path of a socket is short
+        unix.bind(path.name)
+
+
+IRREGULAR: dict[str, list[str]] = {
+    "collect": ["collect", "odd"],
+    "compare, base": ["compare", "odd", "last"],
+    "compare, new": ["compare", str(Path(__file__).parents[1] / "golden" / "sweep-v2"), "odd.json"],
+    "compare --json": ["compare", "last", "last", "--json=odd.json"],
+    "compare --junit": ["compare", "last", "last", "--junit=odd"],
+    "compare --markdown": ["compare", "last", "last", "--markdown=odd"],
+    "doctor --config-dir": ["doctor", "--quick", "--config-dir=odd", "cluster=own"],
+    "doctor --locks": ["doctor", "--quick", "--locks=odd"],
+    "doctor, cluster": ["doctor", "--quick", "--config-dir=mine", "cluster=odd"],
+    "lines": ["lines", "odd.py"],
+    "lines --output": ["lines", "--output=odd", "fine.py"],
+    "prune": ["prune", "adhoc", "--keep=1", "--output=odd"],
+    "report": ["report", "odd"],
+    "sync": ["sync", "odd"],
+    "ui": ["ui", "odd"],
+    "resume": ["resume=odd"],
+    "output": [*SMALL, "output=odd"],
+    "baseline": [*SMALL, "compare.baseline=odd.json"],
+    "config dir": ["--config-dir", "odd", *SMALL],
+    "config name": ["--config-dir", "mine", "--config-name", "odd"],
+    "sweep": ["--config-dir", "mine", "+sweep=odd"],
+    "model's config": ["--config-dir", "mine", "model=odd", "backend=fake"],
+    "model's file": ["model=file", "backend=onnxruntime", "model.path=odd.onnx"],
+    "npz": [*SMALL, "dataset=npz", "dataset.path=odd.npz"],
+    "npz of a split": [*SMALL, "dataset=npz", "dataset.path='{split}.npz'"],
+    "table": [*SMALL, "dataset=table", "dataset.path=odd.csv", "dataset.targets=[y]"],
+    "tokens": [*SMALL, "dataset=tokens", "dataset.path=odd.bin"],
+    "images": [*SMALL, "dataset=images", "dataset.path=odd"],
+    "audio": [*SMALL, "dataset=audio", "dataset.path=odd"],
+}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, _socket, lambda path: path.symlink_to("/dev/zero")])
+@pytest.mark.parametrize("arguments", IRREGULAR.values(), ids=IRREGULAR)
+@pytest.mark.timeout(120)
+def test_a_fifo_a_socket_or_a_device_in_place_of_a_file_is_one_message(
+    called: Command, tmp_path: Path, arguments: list[str], make: Callable[[Path], None]
+) -> None:
+    """Opening a FIFO waits for its other end, a device may never end, and replacing one breaks it."""
+    for folder in ("mine/sweep", "mine/model", "mine/cluster"):
+        (tmp_path / folder).mkdir(parents=True)
+        make(tmp_path / folder / "odd.yaml")
+    for name in ("odd", "odd.json", "odd.py", "odd.onnx", "odd.npz", "odd.csv", "odd.bin", "test.npz", "train.npz"):
+        make(tmp_path / name)
+    make(tmp_path / "mine" / "odd.yaml")
+    (tmp_path / "fine.py").write_text("def one():\n    return 1\n\n\none()\n")
+    ran = called(*arguments)
+    assert ran.code == 1
+    lines = [line for line in ran.err.splitlines() if not line.startswith("planning: ")]
+    assert any("odd" in line or "test.npz" in line for line in lines)
+    assert all(line.startswith("error: ") for line in lines)
+    assert not (tmp_path / "odd").is_file()

@@ -61,6 +61,136 @@ def test_a_sweep_whose_only_combination_fails_ends_with_2(called: Command) -> No
     assert _rows(ran.folder("adhoc")).loc[1]["status"] == "crashed"
 
 
+HARMFUL = """
+import os, pathlib, resource, shutil, signal, subprocess, sys, tempfile, time
+from sweeprof.backends.fake import FakeModel
+
+def sweep():
+    (folder,) = pathlib.Path(__file__).parent.glob("outputs/adhoc/*")
+    return folder
+
+def busy():
+    while True:
+        pass
+
+def ignore_signals():
+    for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+        signal.signal(number, signal.SIG_IGN)
+    time.sleep(600)
+
+def leave_processes():
+    subprocess.Popen(["sleep", "600"])
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+        os._exit(0)
+
+def put_a_file_in_place_of_artifacts():
+    (sweep() / "artifacts").write_text("")
+
+def close_to_all():
+    records = sweep() / "records"
+    records.mkdir(exist_ok=True)
+    for path in (records, sweep()):
+        path.chmod(0)
+
+HARMS = {
+    "nothing": lambda: None,
+    "processor time": lambda: (resource.setrlimit(resource.RLIMIT_CPU, (1, 60)), busy()),
+    "own session": os.setsid,
+    "temporary files": lambda: shutil.rmtree(tempfile.gettempdir()),
+    "permissions": close_to_all,
+    "a file": put_a_file_in_place_of_artifacts,
+    "descriptors": lambda: os.closerange(3, 256),
+    "exit": lambda: os._exit(0),
+    "directory": lambda: os.chdir("/"),
+    "parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    "group": lambda: os.killpg(os.getpgid(0), signal.SIGKILL),
+    "signals": ignore_signals,
+    "children": leave_processes,
+}
+
+def model(harm):
+    if harm == "own session":
+        os.setpgid(0, os.getpgid(os.getppid()))  # else it may not
+    HARMS[harm]()
+    return FakeModel(0.001)
+"""
+HARMS = {
+    "nothing": ("ok", None),
+    "processor time": ("crashed", "killed by SIGXCPU (signal 24)"),
+    "own session": ("ok", None),
+    "temporary files": ("ok", None),
+    "permissions": ("ok", None),
+    "a file": ("ok", None),
+    "descriptors": ("ok", None),
+    "exit": ("crashed", "exited with code 0 without leaving a record"),
+    "directory": ("ok", None),
+    "parent": ("lost", "its fork server process was killed by SIGKILL (signal 9)"),
+    "group": ("crashed", "killed by SIGKILL (signal 9)"),
+    "signals": ("timeout", "took longer than limits.timeout_s=4"),
+    "children": ("ok", None),
+}
+"""What the code of a model does to its process, its sweep and its machine, and what its row then says."""
+CHANGED = {
+    "permissions": ("it had the mode 000", "records had the mode 000"),
+    "a file": ("artifacts was not a folder",),
+}
+
+
+@pytest.mark.slow
+def test_what_the_code_of_one_model_does_hurts_no_other(
+    sweeprof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "harmful.py").write_text(HARMFUL)
+    own = tmp_path.with_name(f"{tmp_path.name}-tmp")
+    own.mkdir()
+    monkeypatch.setenv("TMPDIR", str(own))
+    ran = sweeprof(
+        *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol=quick", "metrics=latency"),
+        *("model.fake._target_=harmful.model", "~model.fake.step_s", f"+model.fake.harm={','.join(HARMS)}"),
+        *("limits.timeout_s=4", "compare.baseline={}"),
+    )
+    assert ran.code == 2
+    assert "Traceback" not in ran.out + ran.err
+    folder = ran.folder("adhoc")
+    rows = pd.read_csv(folder / "comparison.csv").set_index("model.fake.harm")
+    for harm, (status, reason) in HARMS.items():
+        row = rows.loc[harm]
+        assert (harm, row["status"]) == (harm, status)
+        assert reason is None or reason in row["reason"]
+    warnings: dict[str, str] = {}
+    for path in folder.glob("records/*/*.json"):
+        record = json.loads(path.read_text())
+        warnings[record["axes"]["model.fake.harm"]] = str(record["warnings"])
+    for harm, texts in CHANGED.items():
+        assert all(text in warnings[harm] for text in texts)
+    assert not any("folder_changed" in warnings[harm] for harm in HARMS.keys() - CHANGED.keys())
+
+
+@pytest.mark.slow
+def test_an_interleaved_trial_that_removes_temporary_files_or_its_connection_hurts_no_other(
+    sweeprof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "harmful.py").write_text(HARMFUL)
+    own = tmp_path.with_name(f"{tmp_path.name}-tmp")
+    own.mkdir()
+    monkeypatch.setenv("TMPDIR", str(own))
+    harms = ["temporary files", "descriptors", "nothing", "directory"]
+    ran = sweeprof(
+        *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol=interleaved"),
+        *("protocol.rounds=1", "protocol.min_s=0.1", "metrics=latency", "model.fake._target_=harmful.model"),
+        *("~model.fake.step_s", f"+model.fake.harm={','.join(harms)}"),
+        "compare.baseline={model.fake.harm: nothing}",
+    )
+    rows = pd.read_csv(ran.folder("adhoc") / "comparison.csv").set_index("model.fake.harm")
+    assert dict(rows["status"]) == {**dict.fromkeys(harms, "ok"), "descriptors": "crashed"}
+    assert "its connection to the shard is gone" in rows.loc["descriptors"]["reason"]
+
+
 def test_a_hanging_trial_is_ended_by_its_limit_and_the_others_go_on(called: Command) -> None:
     ran = called(*FAKE, "metrics=latency", "model.fake.on_step=hang,null", "limits.timeout_s=2")
     assert ran.code == 2
@@ -224,5 +354,6 @@ def test_a_folder_that_is_removed_while_it_is_measured_is_one_message(
     assert "Traceback" not in out + err
     said = " ".join(err.split())
     assert said.count("was removed or unmounted while it was measured: start the sweep again") == 1, err
+    assert "Error executing job" not in said  # by Hydra, of a job whose overrides are not the user's
     assert str(folder) in said
     assert not (folder / "comparison.json").exists()

@@ -55,6 +55,8 @@ READS_PROC = {
     "doctor/task.py",
     # The children of this process, after every trial.
     "run/fork_server.py",
+    # The memory of this process at each line.
+    "measuring/line_profile.py",
     # The memory of a trial and of the processes that it started.
     "run/trial_watch.py",
     # The boot of the host, whose monotonic clock a budget is kept by.

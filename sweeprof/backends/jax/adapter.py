@@ -40,6 +40,7 @@ GENERATION = Gap(
 class JaxBackend(KerasBackend):
     """Keras models called with ``training=False``; ``KERAS_BACKEND=jax`` must be set before Keras is imported."""
 
+    tensor_package: ClassVar[str] = "jax"
     gaps: ClassVar[Mapping[str, Gap]] = {
         "TracesGraph": NO_GRAPH,
         "CountsItself": Gap("not implemented", "XLA's analysis of costs is not read"),

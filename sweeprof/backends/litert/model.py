@@ -10,7 +10,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.file_backend import Feed, FileModel, fitting
+from sweeprof.backends.file_backend import Feed, FileModel, fitting, is_fitting
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 
@@ -36,6 +36,11 @@ class LitertModel(FileModel):
     def open(self, inputs: Inputs) -> None:
         self.native = self.settings.open(model_path=self.file.path)
         sized(self.native, [array.shape for array in self._given(inputs)])
+
+    def fits(self, inputs: Inputs) -> bool:
+        positional, named = self.shapes(inputs)
+        wanted = [tuple(map(int, detail["shape"])) for detail in inputs_of(self.native)]
+        return all(map(is_fitting, [*positional, *named.values()], wanted))
 
     def _given(self, inputs: Inputs) -> list[AnyArray]:
         positional, named = self.arrays(inputs)

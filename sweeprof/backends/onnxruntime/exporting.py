@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import in_floats, signature_of
+from sweeprof.backends.call_signature import in_floats, signature_of, specs_in
 from sweeprof.backends.model_files import (
     ChildFailure,
     Converter,
@@ -58,6 +58,8 @@ class Exporter(Converter[Exported]):
     """``fp32``, ``fp16`` or ``int8``; None: as the model is."""
     method: str | None = None
     """``dynamic`` or ``static`` for ``int8``."""
+    open_axes: tuple[tuple[int, ...], ...] = ()
+    """For each tensor the axes whose sizes stay open besides the first; none: those of all tensors are fixed."""
 
     @property
     def dtype(self) -> str | None:
@@ -76,6 +78,15 @@ class Exporter(Converter[Exported]):
 
     def plain(self) -> Exporter:
         return replace(self, precision="fp32", method="convert") if self.precision == "int8" else self
+
+    def for_further(self, inputs: Inputs, first: Inputs) -> Exporter:
+        """Return the exporter that leaves the axes open in which both differ, such as the length of a text."""
+        shapes = ([spec.shape for spec in specs_in((given.args, dict(given.kwargs)))] for given in (inputs, first))
+        differing = []
+        for shape, other in zip(*shapes, strict=False):
+            axes = range(1, min(len(shape), len(other)))
+            differing.append(tuple(axis for axis in axes if shape[axis] != other[axis]))
+        return replace(self, open_axes=tuple(differing))
 
     def takes_samples(self) -> bool:
         return self.method == "static"
@@ -106,8 +117,8 @@ class Exporter(Converter[Exported]):
         if self.dtype is not None and is_module(model):
             model = _in_dtype(model, self.dtype)
         if is_keras(model):  # on torch it is a module, too
-            return exported_keras(model, signature, axis, folder, self.opset)
-        return exported_module(model, signature, folder, self.opset)
+            return exported_keras(model, signature, axis, folder, self.opset, self.open_axes)
+        return exported_module(model, signature, folder, self.opset, self.open_axes)
 
     def lower(self, file: Exported, samples: Samples, folder: Path) -> Exported:
         assert self.method is not None

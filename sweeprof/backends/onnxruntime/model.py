@@ -101,9 +101,28 @@ class OnnxModel(FileModel):
         if rows is not None:  # only the last batch of an evaluation may be filled up
             raise Unsupported(f"the graph takes a larger batch than {rows}, and no other")
 
+    def fits(self, inputs: Inputs) -> bool:
+        slots = self.native.get_inputs()
+        given = by_name([slot.name for slot in slots], *self.shapes(inputs))
+        size = self._only_batch()
+        rows = given[slots[0].name][:1] if slots else ()
+        for slot in slots:
+            shape = given[slot.name]
+            for length, wanted in zip(shape[1:], slot.shape[1:], strict=False):
+                is_batch = wanted == size and (length,) == rows
+                if isinstance(wanted, int) and wanted != length and not is_batch:
+                    return False
+        return True
+
     def feed(self, inputs: Inputs) -> Feed:
         given, rows = self._filled(inputs)
         return Feed({name: on_device(array, self.device) for name, array in given.items()}, rows)
+
+    def _only_batch(self) -> int | None:
+        """Return the only batch size that the graph takes; None: any."""
+        slots = self.native.get_inputs()
+        opening = slots[0].shape[:1] if slots else []
+        return self.file.batch or next((axis for axis in opening if isinstance(axis, int)), None)
 
     def _filled(self, inputs: Inputs) -> tuple[Mapping[str, AnyArray], int | None]:
         """The arrays, filled up with their last sample to the only batch that the graph takes; the samples that count, if not all.
@@ -112,7 +131,7 @@ class OnnxModel(FileModel):
         """
         given, slots = self._fed(inputs), self.native.get_inputs()
         opening = slots[0].shape[:1] if slots else []
-        size = self.file.batch or next((axis for axis in opening if isinstance(axis, int)), None)
+        size = self._only_batch()
         rows = given[slots[0].name].shape[:1] if slots else ()
         if size is None or not rows or not 0 < rows[0] < size:
             return given, None

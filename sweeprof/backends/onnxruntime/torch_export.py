@@ -6,8 +6,9 @@ starts imports this module.
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,26 +20,31 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from onnxscript.optimizer import fold_constants_ir
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from sweeprof.backends.call_signature import signature_of, specs_in, with_specs
+from sweeprof.backends.call_signature import VARYING, signature_of, specs_in, with_channels_last, with_specs
 from sweeprof.backends.model_files import Channels
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.graph import SCOPES, path_of_scopes
 from sweeprof.counting.file_graph import WeightRole
-from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.nested import named_leaves
 
 if TYPE_CHECKING:
     import keras
 
 
-def exported_module(module: torch.nn.Module, signature: Inputs, folder: Path, opset: int) -> Exported:
+OpenAxes = Sequence[Sequence[int]]
+
+
+def exported_module(
+    module: torch.nn.Module, signature: Inputs, folder: Path, opset: int, open_axes: OpenAxes = ()
+) -> Exported:
     """The file of a module, which is left as it was found.
 
     Raises:
         Exception: whatever the exporter raised.
     """
     with _in_inference(module):
-        program = traced(module, signature, opset)
+        program = traced(module, signature, opset, open_axes)
     types = {path: type(inner).__name__ for path, inner in module.named_modules()}
     return _exported(program, "first", types, _roles(module, program), folder)
 
@@ -107,19 +113,34 @@ def _is_zero(value: onnx_ir.Value | None, weights: Collection[str]) -> bool:
     return constant is not None and not constant.numpy().any()
 
 
-def traced(module: torch.nn.Module, signature: Inputs, opset: int) -> torch.onnx.ONNXProgram:
-    """The graph of a module in the mode it is in; sizes of first axes stay open where the forward allows it."""
+def traced(module: torch.nn.Module, signature: Inputs, opset: int, open_axes: OpenAxes = ()) -> torch.onnx.ONNXProgram:
+    """The graph of a module in the mode it is in; sizes of first axes stay open where the forward allows it.
+
+    Args:
+        module: of torch.
+        signature: of the call.
+        opset: of the graph.
+        open_axes: further axes that stay open, for each tensor.
+    """
     parameter = next(module.parameters(), None)
     device = None if parameter is None else parameter.device
-    example = with_specs(
-        signature, lambda spec: torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
-    )
+    opened = iter(open_axes)
+    axes_of: dict[torch.Tensor, tuple[int, ...]] = {}
+
+    def made(spec: TensorSpec) -> torch.Tensor:
+        axes = next(opened, ())
+        shape = [max(size, VARYING) if axis in axes else size for axis, size in enumerate(spec.shape)]
+        tensor = torch.zeros(shape, dtype=getattr(torch, spec.dtype), device=device)
+        axes_of[tensor] = (0, *axes)
+        return tensor
+
+    example = with_specs(signature, made)
     args, kwargs = example.args, dict(example.kwargs)
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for tensor in (*args, *kwargs.values()):
         if isinstance(tensor, torch.Tensor) and tensor.dim():
-            shapes[tensor] = {0: torch.export.Dim.AUTO}
-    with warnings.catch_warnings():
+            shapes[tensor] = dict.fromkeys(axes_of[tensor], torch.export.Dim.AUTO)
+    with _named_arguments(module, kwargs), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about torch's own
         program = torch.onnx.export(
             module,
@@ -134,6 +155,31 @@ def traced(module: torch.nn.Module, signature: Inputs, opset: int) -> torch.onnx
     assert program is not None
     _name_outputs(program)
     return program
+
+
+@contextmanager
+def _named_arguments(module: torch.nn.Module, kwargs: Mapping[str, object]) -> Iterator[None]:
+    """Within the context, the forward declares each keyword argument: ``torch.export`` fails on those that ``**kwargs`` takes."""
+    signature = inspect.signature(module.forward)
+    declared = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    missing = [name for name in kwargs if name not in {parameter.name for parameter in declared}]
+    if len(declared) == len(signature.parameters) or not missing:
+        yield
+        return
+    own, forward = module.__dict__.get("forward"), module.forward
+
+    def declaring(*args: object, **given: object) -> Any:
+        return forward(*args, **given)
+
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in missing]
+    declaring.__dict__["__signature__"] = signature.replace(parameters=[*declared, *added])
+    module.__dict__["forward"] = declaring
+    try:
+        yield
+    finally:
+        del module.__dict__["forward"]
+        if own is not None:
+            module.__dict__["forward"] = own
 
 
 def _name_outputs(program: torch.onnx.ONNXProgram) -> None:
@@ -196,7 +242,12 @@ def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str
 
 
 def exported_keras(
-    model: keras.Model, signature: Inputs, channel_axis: int | None, folder: Path, opset: int
+    model: keras.Model,
+    signature: Inputs,
+    channel_axis: int | None,
+    folder: Path,
+    opset: int,
+    open_axes: OpenAxes = (),
 ) -> Exported:
     """The file of a Keras model, which wants the channels of an image last.
 
@@ -208,8 +259,12 @@ def exported_keras(
     arranged = signature_of(signature, channel_axis)
     if not model.built:
         model.build(specs_in(arranged.args)[0].shape)
+    if open_axes and channel_axis is not None:
+        given = specs_in((signature.args, dict(signature.kwargs)))
+        orders = [with_channels_last(range(len(spec.shape)), channel_axis) for spec in given]
+        open_axes = [[order.index(axis) for axis in axes] for order, axes in zip(orders, open_axes, strict=True)]
     with _layers_as_modules(model) as root:
-        program = traced(root, arranged, opset)
+        program = traced(root, arranged, opset, open_axes)
     channels: Channels = "first" if channel_axis is None else "last"
     return _exported(program, channels, layer_types(model), _named(program, model), folder)
 

@@ -12,7 +12,7 @@ import openvino
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import Feed, FileModel, fitting
+from sweeprof.backends.file_backend import Feed, FileModel, fitting, is_fitting
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 
@@ -63,6 +63,12 @@ class OpenvinoModel(FileModel):
         reshape(self.graph, {slot: array.shape for slot, array in zip(self._slots, self._fed(inputs), strict=True)})
         self.native = self.settings.compiled(self.graph)
         self._request = self.native.create_infer_request()
+
+    def fits(self, inputs: Inputs) -> bool:
+        given = by_name(self.file.input_names(self.graph), *self.shapes(inputs))
+        return all(
+            is_fitting(shape, tuple(slot.shape)) for shape, slot in zip(given.values(), self._slots, strict=True)
+        )
 
     def _fed(self, inputs: Inputs) -> list[AnyArray]:
         """Return the arrays in the order of the arguments."""

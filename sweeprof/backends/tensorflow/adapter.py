@@ -63,6 +63,7 @@ class _MemoryMeter(ProcessMemory):
 class TensorflowBackend(KerasBackend):
     """Keras models called with ``training=False``."""
 
+    tensor_package: ClassVar[str] = "tensorflow"
     gaps: ClassVar[Mapping[str, Gap]] = {
         "TracesGraph": NO_GRAPH,
         "HasArtifact": Gap(

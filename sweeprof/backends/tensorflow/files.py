@@ -67,6 +67,19 @@ class SavedModel(keras.Layer):  # type: ignore[misc]
         found = self._function(**dict(zip(self._names, args, strict=False)), **kwargs)
         return next(iter(found.values())) if len(found) == 1 else found
 
+    def input_specs(self) -> dict[str, tf.TensorSpec]:
+        """Return the tensors that the function takes, in their order, by their names.
+
+        Raises:
+            ValueError: it takes something else.
+        """
+        functions = getattr(self._function, "concrete_functions", None) or [self._function]
+        args, named = functions[0].structured_input_signature
+        specs: dict[str, Any] = {getattr(spec, "name", None) or str(at): spec for at, spec in enumerate(args)} | named
+        if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for spec in specs.values()):
+            raise ValueError("its function does not take tensors of known shapes alone")
+        return specs
+
 
 def _endpoint(loaded: Any, path: str, wanted: str | None) -> tuple[Any, list[str] | None]:
     """The function, and of a signature the names of its inputs in their order."""

@@ -83,12 +83,8 @@ def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtyp
 
 
 def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
-    if isinstance(leaf, Mapping):  # of a kind of its own, such as a tokenizer's BatchEncoding
-        return {key: _tensor(value, channel_axis, dtype) for key, value in leaf.items()}
     if isinstance(leaf, TensorSpec):
         leaf = _generated(leaf)
-    elif hasattr(leaf, "detach"):  # one of torch, as its data loaders give
-        leaf = leaf.detach().cpu().numpy()
     if isinstance(leaf, np.ndarray | np.generic):
         leaf = tf.constant(channels_moved(np.asarray(leaf), channel_axis))
     if not tf.is_tensor(leaf):

@@ -65,6 +65,7 @@ class TorchBackend:
         "HasArtifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
     }
     selects_modules: ClassVar[bool] = True
+    tensor_package: ClassVar[str] = "torch"
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "fp32": ("convert",),
         "fp16": ("convert", "autocast"),

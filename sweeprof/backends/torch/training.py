@@ -300,6 +300,11 @@ def _loss_function(
     return lambda outputs: compare(first_tensor(outputs), wanted)
 
 
+def _cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The cross entropy; classes may be of any integer type, as other frameworks have 32 bits."""
+    return functional.cross_entropy(outputs, targets if targets.is_floating_point() else targets.long())
+
+
 def _mse(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The mean squared error; where targets are classes, against 1 for the class and 0 for the others."""
     if targets.shape != outputs.shape and targets.numel() == outputs.numel():
@@ -313,7 +318,7 @@ def _mse(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 _TARGETED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "cross_entropy": functional.cross_entropy,
+    "cross_entropy": _cross_entropy,
     "mse": _mse,
 }
 

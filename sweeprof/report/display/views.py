@@ -545,8 +545,9 @@ def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> 
 def _(lines: Lines) -> View:
     parts: list[str | ViewTable] = [_function_table(function, lines) for function in lines.functions]
     if lines.memory_reason is not None:
-        parts.append(f"There is no memory by line: {lines.memory_reason}")
-    memory = "" if lines.memory_reason is not None else f", memory of {lines.device}"
+        missing = "nothing about allocations" if lines.has_usage else "no memory"
+        parts.append(f"There is {missing} by line: {lines.memory_reason}")
+    memory = f", memory of {lines.device}" if line_reports.memory_columns(lines) else ""
     if memory and lines.span == "step":
         memory += " in one more"
     return View(f"Time by line over {line_reports.spans(lines)}{memory}", tuple(parts))
@@ -571,17 +572,14 @@ def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
     title = f"{function.name} ({function.file}:{function.first_line})"
     if not function.is_called:
         return f"{title}: it was not called."
-    has_memory = lines.memory_reason is None
-    names = ["line", "hits", "time", "per hit", "share", *(["allocated", "at peak"] if has_memory else []), "source"]
+    names = ["line", "hits", "time", "per hit", "share", *line_reports.memory_columns(lines), "source"]
     rows = []
     for line in function.lines:
         texts = line_reports.times_of(function, line)
         numbers = [line.number, line.hits, line.seconds, line.seconds / line.hits if line.hits else None, None]
         cells = [ViewCell(text, number if text else None) for text, number in zip(texts, numbers, strict=True)]
-        if has_memory:
-            sizes = line_reports.bytes_of(function, line)[1:]
-            for text, size in zip(sizes, (line.allocated_bytes, line.peak_bytes), strict=True):
-                cells.append(ViewCell(text, size if text else None))
+        sizes = line_reports.memory_of(lines, line)
+        cells += [ViewCell("" if size is None else scaled(size, "B"), size) for size in sizes]
         rows.append([*cells, ViewCell(line.source, is_code=True)])
     return table(names, rows, names[:-1], title)
 

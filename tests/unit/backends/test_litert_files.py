@@ -56,7 +56,7 @@ def lenet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TfliteFile]:
 
 
 def opened(file: TfliteFile, **settings: Any) -> LitertModel:
-    return LitertModel(lambda _: nullcontext(file), InterpreterSettings(**settings), 1)
+    return LitertModel(lambda *_: nullcontext(file), InterpreterSettings(**settings), 1)
 
 
 def logits(model: LitertModel, images: Any = TEST.inputs) -> Any:

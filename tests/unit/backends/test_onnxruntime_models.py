@@ -221,7 +221,7 @@ def test_what_cannot_be_exported_is_unsupported_in_the_exporters_words() -> None
 
 def exported(found: Sample) -> OnnxModel:
     """With all that the export knew."""
-    return OnnxModel(lambda _: nullcontext(found.file), OnnxruntimeBackend().session_settings("cpu"), None)
+    return OnnxModel(lambda *_: nullcontext(found.file), OnnxruntimeBackend().session_settings("cpu"), None)
 
 
 def timed(found: Sample) -> LayerTimes:

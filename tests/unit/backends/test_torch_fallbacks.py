@@ -474,7 +474,7 @@ def test_lazy_modules_for_real(metric: str) -> None:
 
 @pytest.mark.parametrize("way", ["script", "trace"])
 def test_modules_that_torch_interprets(way: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"torch\.jit\.{way}"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match=rf"torch\.jit\.{way}"):
         module = torch.jit.script(mlp()) if way == "script" else torch.jit.trace(mlp(), torch.ones(3, 4))  # type: ignore[no-untyped-call]
     layers = table(module, (3, 4))
     assert (layers.macs, layers.params, layers.uncovered) == (144, 58, {})
@@ -482,7 +482,7 @@ def test_modules_that_torch_interprets(way: str) -> None:
 
 
 def test_a_module_with_a_scripted_part() -> None:
-    with pytest.warns(DeprecationWarning, match=r"torch\.jit\.script"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match=r"torch\.jit\.script"):
         module = nn.Sequential(nn.Linear(4, 4), torch.jit.script(mlp()))
     layers = table(module, (3, 4))
     assert (layers.macs, layers.params) == (3 * 16 + 144, 20 + 58)

@@ -657,7 +657,7 @@ def test_too_few_repeats_are_told() -> None:
 
 def test_a_layer_within_a_scripted_one_is_part_of_what_called_it() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")
         scripted = torch.jit.script(nn.Sequential(linear(), nn.ReLU()))
     sleeper = Sleeper(0.01, 0.01)
     times = timed(nn.Sequential(linear(), scripted, sleeper), mode="training", protocol=SLEEPY)

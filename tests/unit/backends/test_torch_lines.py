@@ -209,7 +209,7 @@ def test_what_does_not_run_as_written_is_not_supported() -> None:
         watch(nn.Linear(4, 4), torch.zeros(1, 4), functions=("torch.relu",))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_a_scripted_model_is_not_run_by_python() -> None:
     with pytest.raises(Unsupported, match="scripted"):
         watch(torch.jit.script(nn.Linear(4, 4)), torch.zeros(1, 4))

@@ -353,7 +353,7 @@ def test_what_a_checkpoint_computes_again_stays_with_its_modules(is_reentrant: b
 
 
 def test_a_scripted_model_has_no_modules_and_a_compiled_one_is_one() -> None:
-    with pytest.deprecated_call():
+    with pytest.warns((DeprecationWarning, FutureWarning)):
         script = torch.jit.trace(mlp(), torch.randn(3, 8))  # type: ignore[no-untyped-call]
     scripted = traced(script, torch.randn(3, 8))
     assert {row.path for row in scripted.rows} == {OUTSIDE}

@@ -366,7 +366,7 @@ def test_lazy_modules() -> None:
 
 
 def test_scripted_modules_have_an_estimated_backward() -> None:
-    with pytest.warns(DeprecationWarning, match=r"torch\.jit\.script"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match=r"torch\.jit\.script"):
         module = torch.jit.script(mlp())
     counted = count_training(module, Inputs((TensorSpec((3, 4)),)))
     assert counted.forward_macs == 144

@@ -567,7 +567,7 @@ def test_a_sparse_tensor_has_the_bytes_that_it_stores(layout: str, indices: int)
 # Kinds of models and inputs
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 @pytest.mark.parametrize("make", [torch.jit.script, partial(torch.jit.trace, example_inputs=torch.zeros(1, 8))])
 def test_frozen_modules_have_the_weights_in_their_graph(make: Callable[[Any], Any], tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4, bias=False)).eval()
@@ -585,7 +585,7 @@ def gram(x: torch.Tensor) -> torch.Tensor:
     return x @ x.t()
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_programs_and_functions_of_torch_are_models() -> None:
     x = torch.randn(3, 8)
     program = torch.export.export(nn.Sequential(nn.Linear(8, 16), nn.ReLU()).eval(), (x,))

@@ -10,7 +10,7 @@ from sweeprof.cluster.job_tracker import JobOutcome, job_outcome
 from sweeprof.cluster.scheduler import TaskState
 from sweeprof.storage.jobs import HELD, Note
 
-BEGAN = Note("12_3", "n2", 0, 100.0)
+BEGAN = Note("12_3", "n2", 0, 0)
 
 
 def judged(word: str, note: Note | None = BEGAN, output: str = "", progressed: bool = True) -> JobOutcome:

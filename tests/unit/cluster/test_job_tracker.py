@@ -36,7 +36,10 @@ def begin(folder: Folder, shard: int, id: str) -> None:
 
 
 def began(tracker: JobTracker, submission: Submission, number: int) -> None:
-    tracker.jobs.write_note(submission.token, number, Note(f"1_{number}", "n0", 0, time.time()))
+    """Let a task write its note, as :mod:`sweeprof.run.cluster_task` does."""
+    events = tracker.folder.events / f"shard-{submission.shards[number]}.jsonl"
+    earlier = events.stat().st_size if events.exists() else 0
+    tracker.jobs.write_note(submission.token, number, Note(f"1_{number}", "n0", 0, earlier))
 
 
 def test_what_asks_for_the_same_is_one_array(slurm: ScriptedSlurm, folder: Folder) -> None:
@@ -79,9 +82,14 @@ def test_what_is_refused_for_now_is_submitted_as_tasks_end(slurm: ScriptedSlurm,
     assert tracker.jobs.outcomes() == {}
 
 
-def test_only_what_this_task_was_measuring_is_blamed(slurm: ScriptedSlurm, folder: Folder) -> None:
+@pytest.mark.parametrize("step_s", [-7200.0, 0.0, 7200.0])
+def test_only_what_this_task_was_measuring_is_blamed(
+    slurm: ScriptedSlurm, folder: Folder, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """Whatever the clock of its node was set to meanwhile, or that of another node shows."""
     begin(folder, 0, "cb")  # by an earlier task that was lost with its node
-    time.sleep(0.01)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + step_s)
     tracker, first, _ = submitted(folder)
     began(tracker, first, 0)
     begin(folder, 0, "ca")

@@ -26,7 +26,7 @@ def ended(folder: Folder) -> None:
     jobs = Jobs(folder.path)
     for submission in jobs.all():
         for number in range(len(submission.shards)):
-            jobs.write_note(submission.token, number, Note("1", "n1", 0, 1.0, 2.0))
+            jobs.write_note(submission.token, number, Note("1", "n1", 0, 0, 2.0))
 
 
 def submit_elsewhere(folder: Folder) -> None:
@@ -64,7 +64,7 @@ def test_a_task_that_another_took_the_place_of_has_nothing_to_tell(folder: Folde
     submit_elsewhere(folder)
     newest = Jobs(folder.path).all()[-1]
     for number in range(3):
-        Jobs(folder.path).write_note(newest.token, number, Note("2", "n1", 0, 1.0, 2.0))
+        Jobs(folder.path).write_note(newest.token, number, Note("2", "n1", 0, 0, 2.0))
     assert not may_be_at_work(folder)
 
 

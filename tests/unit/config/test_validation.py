@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +16,14 @@ from support.fakes import fake_config
 from sweeprof.backends import lookup
 from sweeprof.config import validation
 from sweeprof.config.schema import KEYS
+from sweeprof.config.signatures import signature_of
 from sweeprof.config.units import parse_size
 from sweeprof.config.validation import baseline_problems, config_problems
+from sweeprof.datasets.integers import BOUNDS
+from sweeprof.datasets.npz import Npz
+from sweeprof.datasets.torch_dataset import TorchDataset
 from sweeprof.errors import Problem, UserError
+from sweeprof.paths import conf_folder
 
 BASE = fake_config()
 
@@ -169,6 +176,49 @@ def test_every_number_has_an_upper_bound(key: str) -> None:
         (problem,) = config_problems(with_value(key, value))
         assert (problem.key, problem.allowed) == (key, constraint.message)
         assert len(str(problem)) < 900
+
+
+DATASETS = [
+    str(yaml.safe_load(path.read_text())["_target_"])
+    for path in sorted((conf_folder() / "dataset").glob("*.yaml"))
+    if path.stem != "auto"
+]
+
+
+def integers_of(target: str) -> set[str]:
+    """The arguments that take a whole number, and perhaps None."""
+    signature = signature_of(target)
+    assert signature is not None
+    found = signature.arguments.items()
+    return {name for name, one in found if one.kind and one.kind.accepts(10**30) and not one.kind.accepts(1.5)}
+
+
+@pytest.mark.parametrize("target", DATASETS)
+def test_every_whole_number_of_a_dataset_has_bounds(target: str) -> None:
+    checked = integers_of(target) - {"channels", "high"}  # an axis, or 1 or 3; ids are compared with the model's
+    assert checked <= BOUNDS.keys()
+    for name in checked:
+        _, least, most = BOUNDS[name]
+        for value in (most + 1, 10**37, least - 1):
+            dataset = {"_target_": target, name: value}
+            found = [problem for problem in config_problems(with_value("dataset", dataset)) if problem.value == value]
+            assert [problem.key for problem in found] == [f"dataset.{name}"]
+            assert f"a whole number from {least} to {most:,}." in str(found[0])
+
+
+@pytest.mark.parametrize(("target", "name"), [("images.Images", "crop"), ("digits.Digits", "test_share")])
+def test_a_whole_number_too_large_for_a_float_is_a_problem(target: str, name: str) -> None:
+    dataset = {"_target_": f"sweeprof.datasets.{target}", name: 10**400}
+    (problem,) = config_problems(with_value("dataset", dataset))
+    assert problem.key == f"dataset.{name}"
+
+
+def test_a_program_gets_the_same_bounds(tmp_path: Path) -> None:
+    (tmp_path / "x.npz").touch()
+    with pytest.raises(UserError, match=r"dataset\.limit: 0 is not a number of samples: a whole number from 1 to"):
+        Npz(path=str(tmp_path / "x.npz"), limit=0)
+    with pytest.raises(UserError, match=r"dataset\.workers: 4097 is not a number of processes: .* from 0 to 4,096"):
+        TorchDataset(source={"_target_": "builtins.list"}, workers=4097)
 
 
 @pytest.mark.parametrize("text", ["9" * 400 + "GiB", "99999999999 TiB"])
@@ -375,3 +425,24 @@ def test_arguments_of_generate_that_a_measurement_sets(name: str, value: object,
     assert (problem.key, problem.value, problem.allowed) == (f"generation.{name}", value, allowed)
     own = {**BASE["generation"], "function": "my_package.generate", name: value}
     assert config_problems(with_value("generation", own)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("training.loss", "my_module.losses.dice"),
+        ("training.optimizer", "torch.optim.Adamax"),
+        ("quality.f1", "my_metrics.f1"),
+    ],
+)
+def test_a_function_without_its_key_is_told_where_to_go(key: str, value: str) -> None:
+    config = fake_config()
+    group, _, name = key.partition(".")
+    config.setdefault(group, {})[name] = value
+    assert any(f"write {key}._target_={value}." in str(problem) for problem in config_problems(config))
+
+
+def test_a_misspelt_loss_has_the_closest_name() -> None:
+    config = fake_config()
+    config["training"]["loss"] = "cros_entropy"
+    assert any("Did you mean 'cross_entropy'" in str(problem) for problem in config_problems(config))

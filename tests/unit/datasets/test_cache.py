@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,17 +168,63 @@ def test_above_the_limit_the_entry_used_longest_ago_is_removed(tmp_path: Path) -
     assert {path.name for path in (tmp_path / "entries").iterdir()} == {"large"}
 
 
-def test_what_killed_processes_left_days_ago_is_removed(tmp_path: Path) -> None:
+def test_a_wait_for_another_process_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sweeprof.datasets.cache.SAID_AFTER_S", 0.1)
     cache = Cache(tmp_path, LIMIT)
-    cache.set_key_of_run("old", "c", "k")
-    cache.set_key_of_run("new", "c", "k")
-    for path in (tmp_path / "entries" / "x.part", tmp_path / "entries" / "y.part"):
-        path.mkdir(parents=True)
-    for path in (tmp_path / "runs" / "old", tmp_path / "entries" / "x.part"):
-        os.utime(path, (1, 1))
-    written(cache, [np.ones(2)])
+    with cache.locked("k"):
+        waiting = threading.Thread(target=written, args=(cache, [np.ones(2)]))
+        waiting.start()
+        while waiting.is_alive() and not caplog.messages:
+            time.sleep(0.01)
+    waiting.join(60)
+    (message,) = caplog.messages
+    assert message == f"another process decodes the same samples: waiting for {tmp_path / 'locks' / 'k.lock'}"
+    assert cache.read("k") is not None
+
+
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+    """But not what is being written, however old it seems."""
+    cache = Cache(tmp_path, LIMIT)
+    for name in ("x.part", "y.part", "z.77.part"):
+        (tmp_path / "entries" / name).mkdir(parents=True)
+        os.utime(tmp_path / "entries" / name, (1, 1))
+    with cache.locked("y"):
+        written(cache, [np.ones(2)])
     assert {path.name for path in (tmp_path / "entries").iterdir()} == {"k", "y.part"}
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("step_s", [-(10**9), 10**9])
+def test_a_clock_that_is_set_removes_no_keys_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """Also not those of a run that began before a host without a battery knew the time; but of thousands the oldest."""
+    cache = Cache(tmp_path, LIMIT)
+    cache.set_key_of_run("current", "c", "k")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + step_s)
+    written(cache, [np.ones(2)])
+    assert cache.key_of_run("current", "c") == "k"
+    monkeypatch.setattr("sweeprof.datasets.cache.NEWEST_RUNS", 2)
+    monkeypatch.setattr(time, "time", real)
+    for name in ("one", "two", "three"):
+        cache.set_key_of_run(name, "c", "k")
+    os.utime(tmp_path / "runs" / "current", (1, 1))
+    written(cache, [np.ones(3)], "other")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["one", "three", "two"]
+
+
+def test_an_entry_used_while_the_clock_was_ahead_counts_as_used_now(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 6000)
+    written(cache, [np.ones(600)], "ahead")
+    later = time.time() + 10**6
+    os.utime(tmp_path / "entries" / "ahead" / "entry.json", (later, later))
+    written(cache, [np.ones(1)], "small")
+    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"ahead", "small"}
+    os.utime(tmp_path / "entries" / "small" / "entry.json", (time.time() + 1, time.time() + 1))
+    written(cache, [np.ones(600)], "new")
+    assert {path.name for path in (tmp_path / "entries").iterdir()} == {"small", "new"}
 
 
 # The key of an entry.

@@ -401,7 +401,7 @@ def test_all_mistakes_in_options_come_at_once() -> None:
         Images(path=None, image_size=0, channels=2, interpolation="bilinar", limit=0, collate="stack")
     keys = [problem.key for problem in error.value.problems]
     assert keys == [
-        *("dataset.limit", "dataset.collate", "dataset.path", "dataset.image_size", "dataset.channels"),
+        *("dataset.image_size", "dataset.limit", "dataset.collate", "dataset.path", "dataset.channels"),
         "dataset.interpolation",
     ]
     assert "Did you mean 'bilinear'?" in str(error.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,68 @@ def test_transformers(
     assert {name: described.sizes[name] for name in sizes} == sizes
     model = transformers.build(architecture, None, task, config)
     assert torch_outputs(model, described)[output].shape == shape
+
+
+@pytest.mark.parametrize("name", ["net.h5", "net.hdf5", "net"])
+def test_files_and_folders_of_keras_and_tensorflow(name: str, tmp_path: Path) -> None:
+    """The folder is a SavedModel; the figures are those of the layer that was saved."""
+    import keras
+
+    import sweeprof
+
+    given = keras.Input((8,), name="given")
+    model = keras.Model(given, keras.layers.Dense(3)(given))
+    path = tmp_path / name
+    if path.suffix:
+        model.save(path)
+    else:
+        model.export(path, verbose=False)
+    described = file.inputs(str(path), {})
+    assert [spec.shape for spec in described.inputs.values()] == [(8,)]
+    samples = np.ones((2, 8), np.float32)
+    np.testing.assert_allclose(file.keras_model(str(path))(samples), model(samples), rtol=1e-6)
+    found = sweeprof.profile(path, (2, 8), ["params/total", "compute/macs"], progress=False)
+    assert (found["params/total"].value, found["compute/macs"].value) == (27, 48)
+
+
+def test_a_folder_without_a_saved_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.path: .* is a folder without a saved_model\.pb"):
+        file.inputs(str(tmp_path), {})
+
+
+def test_every_task_of_transformers_pipelines_is_known() -> None:
+    transformers.import_transformers()
+    pipelines = import_module("transformers.pipelines")
+    assert {*pipelines.SUPPORTED_TASKS, *pipelines.TASK_ALIASES} <= set(transformers.TASKS)
+
+
+WHISPER = {
+    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task", "config", "kind"),
+    [
+        ("wav2vec2", "automatic-speech-recognition", TINY, "Wav2Vec2ForCTC"),
+        ("whisper", "automatic-speech-recognition", WHISPER, "WhisperForConditionalGeneration"),
+        ("bert", "sentiment-analysis", TINY, "BertForSequenceClassification"),
+        ("bert", "ner", TINY, "BertForTokenClassification"),
+        ("t5", "summarization", {"num_layers": 1, "d_model": 32}, "T5ForConditionalGeneration"),
+        ("t5", "translation_en_to_fr", {"num_layers": 1, "d_model": 32}, "T5ForConditionalGeneration"),
+        ("vit", "image-feature-extraction", TINY, "ViTModel"),
+    ],
+)
+def test_tasks_by_the_names_of_pipelines(architecture: str, task: str, config: dict[str, Any], kind: str) -> None:
+    assert type(transformers.build(architecture, None, task, config)).__name__ == kind
+    assert transformers.inputs(architecture, None, task, {}, config).inputs
+
+
+def test_a_mistake_in_the_name_of_a_task() -> None:
+    with pytest.raises(UserError, match="Did you mean 'automatic-speech-recognition'"):
+        transformers.build("wav2vec2", None, "automatic-speach-recognition", TINY)
+    with pytest.raises(UserError, match=r"is not a task of wav2vec2, which has .*Did you mean 'audio-classification'"):
+        transformers.build("wav2vec2", None, "image-classification", TINY)
 
 
 def test_a_saved_model_of_transformers(tmp_path: Path) -> None:
@@ -288,7 +351,7 @@ def test_keras_applications_are_made_for_the_size_that_is_described(name: str) -
     ("call", "said"),
     [
         (lambda: keras_applications.inputs("MobilNetV2", {}), "is not a model of keras.applications. Did you mean 'MobileNetV2'"),
-        (lambda: file.inputs("net.h5", {}), r"is not a model file that is known here: \.onnx, \.keras, \.tflite, \.xml, \.pt2"),
+        (lambda: file.inputs("net.pkl", {}), r"is not a model file that is known here: \.onnx, \.keras, \.h5, \.hdf5, SavedModel"),
         (lambda: file.inputs("net.onnx", {}), "model.path: 'net.onnx' is not a file"),
         (lambda: transformers.inputs("brt", None, None, {}), "'brt' is not an architecture of transformers. Did you mean 'bert'"),
         (lambda: transformers.inputs(None, None, None, {}), "model.architecture: None is missing"),

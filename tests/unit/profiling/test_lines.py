@@ -228,7 +228,10 @@ def test_while_another_tracker_runs_there_is_a_reason(tmp_path: Path) -> None:
     assert seen.memory_reason is not None
     assert "No more than one Tracker" in seen.memory_reason
     assert seen.functions[0].is_called
-    assert seen.files["lines_memory.txt"].decode().startswith("There is no memory by line: memray: ")
+    report = seen.files["lines_memory.txt"].decode()
+    assert report.startswith("Memory by line in one step.\n")
+    assert "There is nothing about allocations: memray: No more than one Tracker" in report
+    assert seen.has_usage
 
 
 def test_without_the_tools_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,13 @@ def test_the_readme_example_of_memory_profiler() -> None:
     lines = {line.source.strip(): line for line in my_func.lines.functions[0].lines}
     first, second = lines["a = [1] * (10**6)"], lines["b = [2] * (2 * 10**7)"]
     assert first.allocated_bytes == pytest.approx(8 * 10**6, rel=0.01)
-    assert second.allocated_bytes == second.peak_bytes == pytest.approx(16 * 10**7, rel=0.01)
+    assert second.allocated_bytes == pytest.approx(16 * 10**7, rel=0.01)
+    assert second.peak_bytes == pytest.approx(16 * 10**7, rel=0.01)
+    released = lines["del b"]
+    assert second.increment_bytes == pytest.approx(16 * 10**7, rel=0.02)
+    assert released.increment_bytes == pytest.approx(-16 * 10**7, rel=0.02)
+    assert second.usage_bytes is not None
+    assert released.usage_bytes == pytest.approx(second.usage_bytes - 16 * 10**7, abs=2**21)
     assert first.hits == 1
     assert first.seconds > 0
     assert "153 MiB" in my_func.listing
@@ -245,6 +251,63 @@ def test_the_functions_that_a_script_marks(script: Callable[[str], str], capsys:
     assert "7.63 MiB" in next(line for line in memory.splitlines() if "1_000_000" in line)
     assert (sys.argv, sys.modules["__main__"], sys.path, line_profiler.profile) == before
     assert not hasattr(builtins, "profile")
+
+
+ARRAYS = """
+{imported}
+import numpy as np
+
+@{decorator}
+def outer():
+    kept = np.ones(64 * 2**20 // 8)
+    for _ in range(3):
+        inner()
+    return kept
+
+@{decorator}
+def inner():
+    a = np.ones(48 * 2**20 // 8)
+    b = a + 1
+    del a
+    return float(b[0])
+
+def unmarked():
+    return 1
+
+outer()
+unmarked()
+"""
+DECORATORS = [
+    ("from memory_profiler import profile", "profile"),
+    ("from memory_profiler import profile as measured", "measured(precision=4)"),
+    ("import memory_profiler", "memory_profiler.profile"),
+]
+
+
+@pytest.mark.parametrize(("imported", "decorator"), DECORATORS)
+def test_a_script_of_memory_profiler(
+    imported: str, decorator: str, script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sizes of NumPy's arrays are known; the function that another one calls has figures of its own."""
+    assert run_command(["lines", script(ARRAYS.format(imported=imported, decorator=decorator))]) == 0
+    memory = capsys.readouterr().out.partition("Memory by line in 1 run")[2]
+    assert "unmarked" not in memory.partition("__main__")[2].replace("unmarked()", "")
+    found: dict[str, Any] = {}
+    for line in memory.splitlines():
+        cells = line.split()
+        if len(cells) > 6 and cells[0].isdigit():
+            found[line.partition("  B ")[2] or " ".join(cells[9:])] = (float(cells[3]), cells[4])
+    assert found["kept = np.ones(64 * 2**20 // 8)"] == (pytest.approx(64, abs=1), "MiB")
+    assert found["a = np.ones(48 * 2**20 // 8)"] == (pytest.approx(3 * 48, abs=2), "MiB")
+    assert found["del a"] == (pytest.approx(-3 * 48, abs=2), "MiB")
+    assert "memory_profiler" not in sys.modules
+
+
+def test_what_a_script_imports_of_a_profiler_that_is_not_installed(
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["lines", script("from memory_profiler import memory_usage\n")]) == 1
+    assert "memory_profiler is not installed: `sweeprof lines` has its decorator" in capsys.readouterr().err
 
 
 def test_all_functions_of_a_script_without_marks(

@@ -121,7 +121,7 @@ def write_folder(home: Path, kind: str, listener: Listener) -> Folder:
     submission = jobs.new("test", [0], resources)
     jobs.keep(submission, "#!/bin/bash\n")
     if kind != "ray":
-        jobs.write_note(submission.token, 0, Note("x", "n", 0, 1.0, 2.0))
+        jobs.write_note(submission.token, 0, Note("x", "n", 0, 0, 2.0))
     uri = {"http": f"http://{listener.address}", "database": f"postgresql://{listener.address}/x"}.get(kind)
     target = MLFLOW if uri else None
     write_json(folder.tracking, {"config": {"_target_": target, "uri": uri}, "complete": True, "sent": None})

@@ -90,6 +90,24 @@ def test_the_times_of_files_tell_what_stamps_are_too_coarse_for(tmp_path: Path) 
     assert predicted_cost(plan, tmp_path).once_s == pytest.approx(IMPORT_S + END_S + 7 * GAP_S)
 
 
+@pytest.mark.parametrize("step_s", [-7200.0, 60.0 * 10, 7200.0])
+@pytest.mark.parametrize("before", [0, 5])
+def test_a_sweep_during_which_the_clock_was_set_or_that_was_interrupted_tells_nothing_of_the_rest(
+    tmp_path: Path, step_s: float, before: int
+) -> None:
+    """Of the duration of its trials it does: those of a process are measured by a clock that nobody sets."""
+    plan = plan_of("a", "b")
+    folder = measured(tmp_path, plan)
+    path = folder.events / "shard-0.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    for event in events[2 * before :]:
+        event["time"] += step_s
+    path.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    found = predicted_cost(plan, tmp_path)
+    assert found.work.most.seconds == pytest.approx(2 * (0.25 + 3 * 2.0))
+    assert found.once_s == predicted_cost(plan, tmp_path / "nothing").once_s
+
+
 def test_a_combination_that_is_new_takes_what_others_of_its_framework_took_beside_their_protocol(
     tmp_path: Path,
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.record import Record, read_records
+from sweeprof.run import launchers, locks
 from sweeprof.run.launchers import MOST_FAILURES, error_line, launch_shards
 from sweeprof.storage.events import EventKind, EventLog
 from sweeprof.storage.folder import Folder
@@ -21,6 +24,34 @@ from sweeprof.storage.folder import Folder
 PLAN = dataclasses.replace(
     fake_plan({name: {} for name in "abcdef"}, passes=("timing",)), shards=(("ca", "cb", "cc"), ("cd", "ce", "cf"))
 )
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_a_process_that_holds_the_lock_and_measures_nothing_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_waiting: bool
+) -> None:
+    """Nor is a trial that waits for other sweeps given up."""
+    monkeypatch.setattr(launchers, "STARTING_S", 0.2)
+    monkeypatch.setattr(locks, "PROBE_S", 0.05)
+    plan = dataclasses.replace(PLAN, limits=dataclasses.replace(PLAN.limits, timeout_s=0.1))
+    folder = sweep_folder(tmp_path / "sweep", plan)
+    held = locks.work_lock(folder.path)
+    assert held is not None
+
+    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
+        Launcher(plan, {})(folder, plan, shards)
+        if is_waiting:
+            with EventLog(folder.events / "shard-0.jsonl") as events:
+                events.write("waiting", Trial("ca", "timing"), waits_for="another sweep")
+            threading.Timer(1.0, held.close).start()
+
+    out = io.StringIO()
+    with (
+        held,
+        nullcontext() if is_waiting else pytest.raises(WorkerError, match=r"no trial .* for 0\.3 s, but .*work\.lock"),
+    ):
+        launch_shards(plan, folder, launch, Console(file=out, width=200))
+    assert "waiting for shards that still run" in out.getvalue()
 
 
 class Launcher:

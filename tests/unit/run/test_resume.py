@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,19 @@ def test_a_cut_event_is_passed_over_and_the_next_begins_a_line(tmp_path: Path) -
         log.write("begin", replace(ONE, round=2))
     assert [(e.kind, e.round) for e in events_of(tmp_path)] == [("begin", 1), ("begin", 2)]
     assert begun(tmp_path) == {("ca", "timing", 1), ("ca", "timing", 2)}
+
+
+@pytest.mark.parametrize("step_s", [-7200.0, 7200.0])
+def test_the_times_of_events_pass_as_a_clock_that_nobody_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    real = time.time
+    with EventLog(tmp_path / "shard-0.jsonl") as log:
+        log.write("begin", ONE)
+        monkeypatch.setattr(time, "time", lambda: real() + step_s)
+        log.write("end", ONE, status="ok")
+    began, ended = (event.time for event in events_of(tmp_path))
+    assert 0 <= ended - began < 60
 
 
 def test_what_waits_for_its_turn_has_not_begun(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def test_submissions_are_found_among_the_notes_of_their_tasks(tmp_path: Path, mo
     one = jobs.new("night", [0, 1], {})
     jobs.keep(one, "#!/bin/bash\n")
     for number in range(2):
-        jobs.write_note(one.token, number, Note("1", "n1", 0, 1.0))
+        jobs.write_note(one.token, number, Note("1", "n1", 0, 0))
     jobs.write_outcomes({1: ShardOutcome("x", "lost", "y")})
     read: list[str] = []
     original = Jobs.read

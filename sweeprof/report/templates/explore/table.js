@@ -83,7 +83,8 @@ const ratioCell = (row, column) => {
   const place = metricOf(column), cell = cellOf(row, place);
   if (baselineOf(row) === row && row.values[place]) return make("td", "baseline", "number dim");
   if (!cell || (cell.ratio === null && !cell.verdict)) return make("td", MISSING, "number dim");
-  const made = make("td", cell.ratio === null ? MISSING : `×${ratioNumber(cell.ratio)}`, `number ${cell.verdict ?? ""}`), interval = ratioInterval(cell);
+  const text = cell.ratio === null ? MISSING : `×${ratioNumber(cell.ratio)}`;
+  const made = make("td", text, `number ${cell.verdict ?? ""}`), interval = ratioInterval(cell);
   if (interval) made.append(" ", make("span", interval, "interval drawn"));
   if (cell.ratio > 0) made.append(whisker({ ...cell, value: cell.ratio }, scaleOfColumn(column), cell.verdict));
   if (cell.verdict) made.append(" ", make("span", verdictText(cell), "verdict"));
