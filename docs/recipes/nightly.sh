@@ -11,7 +11,7 @@ set -fu
 cd "$(dirname "$0")" || exit 1
 
 PYTHON=${PYTHON:-$PWD/.venv/bin/python}                # an interpreter with sweeprof
-SWEEP=${SWEEP:-+sweep=quickstart protocol=calibrated}  # the sweep: arguments of sweeprof, separated by spaces
+SWEEP=${SWEEP:-+sweep=quickstart}                      # the sweep: arguments of sweeprof, separated by spaces
 SWEEP_OPTIONS=${SWEEP_OPTIONS:-}                       # where it runs: cluster=slurm, hydra/launcher=joblib
 THRESHOLDS=${THRESHOLDS:-}                             # of single metrics: accuracy: 0.005, added memory: 0.2
 NAME=${NAME:-nightly}

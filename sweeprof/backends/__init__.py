@@ -20,7 +20,6 @@ import numpy.typing as npt
 from sweeprof.counting.formulas import Formulas
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
@@ -364,19 +363,6 @@ class MeasuresPeaks(Protocol):
 
 
 @runtime_checkable
-class Calibrates(Protocol):
-    """Can run a calibration kernel beside a loaded model."""
-
-    def kernel(self, model: LoadedModel, wanted: KernelName | None) -> Kernel:
-        """A kernel on the model's device, in its data type and layout.
-
-        Args:
-            model: as loaded by this backend.
-            wanted: which; None: the one that resembles the model.
-        """
-
-
-@runtime_checkable
 class ProfilesLines(Protocol):
     """Can watch the source lines of Python functions."""
 
@@ -400,7 +386,6 @@ LACKS: Mapping[type, str] = {
     TracesOperators: "trace operators",
     TracksAllocations: "follow allocations",
     MeasuresPeaks: "benchmark the machine",
-    Calibrates: "run a calibration kernel",
     ProfilesLines: "watch source lines",
 }
 """What a backend without a capability cannot do."""
@@ -435,18 +420,15 @@ class Gap:
         return f"{self.kind}: {self.reason}"
 
 
-def gap_of(backend: object, capability: type) -> str:
-    """Return the reason why ``backend`` lacks ``capability``, for the table."""
+def lacking(backend: object, capability: type) -> Unsupported:
+    """The error of a pass that needs the capability."""
     gaps: Mapping[str, Gap] = getattr(backend, "gaps", {})
     name = capability.__name__
     if name in gaps:
-        return str(gaps[name])
-    return f"this backend cannot {LACKS[capability]}" if capability in LACKS else f"this backend does not have {name}"
-
-
-def lacking(backend: object, capability: type) -> Unsupported:
-    """The error of a pass that needs the capability."""
-    return Unsupported(gap_of(backend, capability))
+        return Unsupported(str(gaps[name]))
+    return Unsupported(
+        f"this backend cannot {LACKS[capability]}" if capability in LACKS else f"this backend does not have {name}"
+    )
 
 
 def outputs_on_host(outputs: object, tensors: Mapping[str, T], on_host: Callable[[T], AnyArray]) -> HostOutputs:

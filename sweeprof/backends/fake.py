@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from sweeprof.backends import AnyArray, Build, Gap
 from sweeprof.counting.formulas import Formulas
-from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
@@ -61,8 +60,6 @@ class FakeModel:
     params: int = 1000
     bytes: int = 1 << 20
     """Resident bytes that the loaded model takes."""
-    kernel_s: float = 0.001
-    """Seconds of one run of the calibration kernel beside it."""
     on_build: Fault | None = None
     on_step: Fault | None = None
     """The fault that really happens when the model is built or stepped."""
@@ -179,9 +176,6 @@ class FakeBackend:
         self, model: FakeLoaded, batch: AnyArray, config: GenerationConfig
     ) -> AbstractContextManager[FakeGeneration]:
         return nullcontext(FakeGeneration(model.native, batch, config, self.take))
-
-    def kernel(self, model: FakeLoaded, wanted: KernelName | None) -> Kernel:
-        return Kernel(wanted or "matmul", lambda: self.clock.advance(model.native.kernel_s))
 
     def memory_meter(self) -> FakeMemory:
         return self.memory

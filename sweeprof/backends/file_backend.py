@@ -16,7 +16,6 @@ from sweeprof.backends.model_files import Converter, MadeFile
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import Work
@@ -169,14 +168,6 @@ class FileModel(HostModel):
             values, found, lambda array: array.astype(np.float32 if array.dtype.kind == "f" else array.dtype)
         )
 
-    def products(self) -> tuple[int, int]:
-        """Return the numbers of convolutions and of matrix products in the file."""
-        raise NotImplementedError
-
-    def kernel_step(self, name: KernelName, given: AnyArray, weights: AnyArray) -> Callable[[], object]:
-        """Return a function that runs a calibration kernel; its operands have the channels on their second axis."""
-        raise NotImplementedError
-
     def named_outputs(self, values: Any) -> dict[str, AnyArray]:
         """Return the outputs of a step by their names, in the order of the model."""
         raise NotImplementedError
@@ -198,14 +189,6 @@ def fitting(array: AnyArray, shape: tuple[int, ...], taker: str) -> AnyArray:
     if not is_fitting(array.shape, shape):
         raise Unsupported(f"{taker} a {shape}, not a {array.shape}")
     return array[np.minimum(np.arange(shape[0]), len(array) - 1)]
-
-
-def operands(name: KernelName) -> tuple[AnyArray, AnyArray]:
-    """Return the input and the weights of a calibration kernel, with channels on their second axis."""
-    if name == "matmul":
-        matrix = np.full((ROWS, ROWS), 1e-3, np.float32)
-        return matrix, matrix
-    return np.ones((1, CHANNELS, SIDE, SIDE), np.float32), np.full((CHANNELS, CHANNELS, 3, 3), 1e-3, np.float32)
 
 
 @dataclass(slots=True)
@@ -292,11 +275,6 @@ class FileBackend:
                 file = stack.enter_context(plain.converted(build, inputs, channel_axis))
             axis = channel_axis if file.channels == "last" else None
             return self.counted(file, stored, inputs, axis, formulas)
-
-    def kernel(self, model: FileModel, wanted: KernelName | None) -> Kernel:
-        """A kernel with the model's settings; always in single precision, so that variants have the same."""
-        name = wanted or resembling(*model.products())
-        return Kernel(name, model.kernel_step(name, *operands(name)))
 
     def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
         if self.expected is None:

@@ -23,7 +23,7 @@ Always written:
   report.html                    the page, opens offline
   comparison.csv, .json, .md     the comparison: a spreadsheet, a program, a README
   pull_request.md                a comment for a pull request, the verdict first
-  comparison.tex                 a document of the tables; for a paper, use comparison-tables.tex
+  comparison-tables.tex          the tables, for a paper
   tables/*.csv                   tidy tables: measurements, rounds, problems, samples
   layers/, operators/, memory/   the files of each combination
 

@@ -223,7 +223,9 @@ class GenerationSettings:
 class MetricSettings:
     """A metric set."""
 
-    select: list[object] = _key([], "Names of metrics, or mappings whose _target_ is your own function.", c.METRICS)
+    select: list[object] = _key(
+        [], "Names of metrics or of passes such as lines, or mappings whose _target_ is your own function.", c.METRICS
+    )
     strict: str = _key(
         "warn",
         "Reaction to an operator without a formula: error, warn, or ignore (counts are then lower bounds).",
@@ -279,11 +281,6 @@ class ProtocolSettings:
         "How compared combinations alternate: after each round (rounds), or after each sample, in processes that run at the same "
         "time (samples).",
         c.choice("way to interleave", ("rounds", "samples")),
-    )
-    kernel: str | None = _key(
-        PROTOCOL.kernel,
-        "Calibration kernel that is timed before each sample; auto: the one that resembles the model.",
-        c.optional(c.choice("calibration kernel", ("auto", "convolution", "matmul"))),
     )
     decide: str | None = _key(
         PROTOCOL.decide,

@@ -104,9 +104,13 @@ def _metric_problems(metrics: Json) -> list[Problem]:
     if not METRICS.accepts(metrics["select"]):  # reported with the other constraints
         return []
     try:
-        select(metrics["select"])
+        selected = select(metrics["select"])
     except UserError as error:
         return list(error.problems)
+    if not selected:
+        return [
+            Problem("metrics.select", metrics["select"], "names passes alone: add a metric, such as latency/forward.")
+        ]
     return []
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, runtime_checkable
 from typing import Protocol as TypingProtocol
 
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import Kernel, KernelTimes
 from sweeprof.measuring.workload import Workload
 from sweeprof.results.frames import Host, repeat_frame, repeat_lines, with_host
 from sweeprof.results.generation import TokenTimes
@@ -211,8 +210,6 @@ class Timing(Stored):
     """True if the first step compiled the model."""
     interleaved_run: InterleavedRun | None = None
     """The interleaved run that the samples were part of; None if the process ran alone."""
-    kernel: KernelTimes | None = None
-    """The calibration kernel's times; None where the protocol asks for none."""
     trace_s: float | None = None
     """Of the first step, the seconds in which its graph was made from Python; None where nothing is traced apart, or in records
     of an earlier version."""
@@ -276,8 +273,6 @@ class Timing(Stored):
         if not timing.samples:
             raise damaged(timing.samples, "a list of at least one time", ["samples"])
         lists = [timing.samples, (timing.first_step_s,), *timing.phases.values(), *timing.transfers.values()]
-        if timing.kernel:
-            lists.append(timing.kernel.samples)
         if timing.generation:
             lists += timing.generation.seconds
         shortest = min(min(times, default=0.0) for times in lists)
@@ -299,14 +294,12 @@ def measure(
     protocol: Protocol,
     clock: Clock,
     participant: Participant | None = None,
-    kernel: Kernel | None = None,
     trace: Callable[[], object] | None = None,
 ) -> Timing:
     """Time ``step``, which must return only when its work is done (the backend synchronises the device).
 
     Args:
         participant: decides when to take a sample in an interleaved run; None: it runs alone.
-        kernel: what to time before each sample.
         trace: makes the graph that the first step would make otherwise; None: there is none, or it cannot be made apart.
     """
     participant = participant or Alone()
@@ -314,7 +307,6 @@ def measure(
     first_step = (trace_s or 0.0) + lasting(step, 1, clock)
     warmup_steps = _warm_up(step, protocol, clock)
     samples: list[float] = []
-    kernel_samples: list[float] = []
     turns: list[int] = []
     spreads: list[float] = []
     elapsed = 0.0
@@ -322,14 +314,11 @@ def measure(
     gc.collect()
     with without_collection():
         loops, sample_s = _calibrate(step, protocol, clock)
-        kernel_loops = _calibrate(kernel.step, protocol, clock)[0] if kernel else 0
         wanted_s = participant.ready(sample_s)
         loops *= max(1, round(wanted_s / sample_s)) if sample_s > 0 else 1
         while (turn := participant.take()) is not None:
-            if kernel:
-                kernel_samples.append(lasting(kernel.step, kernel_loops, clock) / kernel_loops)
-            for _ in range(_leading(participant.interleaved_run, kernel)):
-                step()
+            if participant.interleaved_run:
+                step()  # it is in no sample: what ran since the last one has taken the caches
             lasted = lasting(step, loops, clock)
             elapsed += lasted
             samples.append(lasted / loops)
@@ -350,14 +339,8 @@ def measure(
         interleaved_run=replace(participant.interleaved_run, turns=tuple(turns))
         if participant.interleaved_run
         else None,
-        kernel=KernelTimes(kernel.name, kernel_loops, tuple(kernel_samples)) if kernel else None,
         trace_s=trace_s,
     )
-
-
-def _leading(*others: object) -> int:
-    """Return how many steps precede each sample and are in none: what else ran since the last one has taken the caches."""
-    return int(any(other is not None for other in others))
 
 
 class TrainingStep(TypingProtocol):
@@ -378,7 +361,6 @@ def measure_training(
     protocol: Protocol,
     clock: Clock,
     participant: Participant | None = None,
-    kernel: Kernel | None = None,
 ) -> Timing:
     """Time whole training steps, and each of their phases within the same steps; arguments as of :func:`measure`."""
     seconds: list[tuple[float, ...]] = []
@@ -394,7 +376,7 @@ def measure_training(
         marks.append(clock.mark())
         seconds.append(tuple(map(clock.between, marks[:-1], marks[1:])))
 
-    timing = measure(whole_step, protocol, clock, participant, kernel)
+    timing = measure(whole_step, protocol, clock, participant)
     samples = _of_samples(seconds, timing)
     phases = {}
     for index, name in enumerate(PHASES):
@@ -404,7 +386,9 @@ def measure_training(
 
 def _of_samples(seconds: Sequence[tuple[float, ...]], timing: Timing) -> list[Sequence[tuple[float, ...]]]:
     """Return per sample the times of its steps, given those of every step that was run, in their order."""
-    taken = timing.loops + _leading(timing.interleaved_run, timing.kernel)
+    taken = timing.loops
+    if timing.interleaved_run is not None:
+        taken += 1  # the step before each sample of an interleaved run
     last = seconds[len(seconds) - len(timing.samples) * taken :]
     return [last[end - timing.loops : end] for end in range(taken, len(last) + 1, taken)]
 
@@ -440,7 +424,6 @@ def measure_generation(
     protocol: Protocol,
     clock: Clock,
     participant: Participant | None = None,
-    kernel: Kernel | None = None,
 ) -> Timing:
     """Time whole generations, and within the same ones their tokens; arguments as of :func:`measure`.
 
@@ -458,7 +441,7 @@ def measure_generation(
         step.generate(lambda: stamps.append(clock.now()))
         seconds.append(tuple(map(sub, stamps[1:], stamps[:-1])))
 
-    timing = measure(generate, protocol, clock, participant, kernel)
+    timing = measure(generate, protocol, clock, participant)
     tokens = [generation[: step.new_tokens] for sample in _of_samples(seconds, timing) for generation in sample]
     if not all(tokens):
         raise Unsupported("the generation did not say when a token was complete: it never called on_token()")
@@ -584,14 +567,13 @@ def measure_fused(
     protocol: Protocol,
     clock: Clock,
     participant: Participant | None = None,
-    kernel: Kernel | None = None,
 ) -> Timing:
     """Time whole steps, then each of the programs in alternation; arguments as of :func:`measure`.
 
     The programs take as many samples as the protocol asks for at least, and at least :data:`TURNS_S`. Each follows a whole step, as
     in a training: the caches are what that has left, for one program as for the other.
     """
-    timing = measure(step.whole, protocol, clock, participant, kernel, step.trace)
+    timing = measure(step.whole, protocol, clock, participant, step.trace)
     programs = (step.forward_alone, step.forward_and_backward, step.whole)
     for program in programs:
         program()  # traces and compiles it

@@ -188,7 +188,7 @@ def recurrent(row: LayerRow, operator: OperatorCount) -> Recurrent:
     return Recurrent(operator.macs, added, (biases(operator) - added) // each, gates)
 
 
-# Profilers that count modules by their type: torchinfo 1.8, thop 0.1.1 and moduleprofiler 0.0.4.
+# Profilers that count modules by their type: torchinfo 1.8 and moduleprofiler 0.0.4.
 
 _MODULEPROFILER_TYPES = types(
     "Linear Conv1d Conv2d ConvTranspose1d ConvTranspose2d GRUCell GRU LSTMCell LSTM LayerNorm AvgPool1d AvgPool2d",
@@ -215,49 +215,6 @@ def torchinfo(layers: LayerTable) -> int:
             shape = row.output_shapes[0] if row.output_shapes else ()
             total += params * prod(shape[: 2 if row.type in RECURRENT_TYPES else 1])
     return total
-
-
-_THOP_NORMS = BATCH_NORM_TYPES | types("InstanceNorm#d LayerNorm SyncBatchNorm")
-_THOP_ADAPTIVE = types("AdaptiveAvgPool#d")
-_THOP_AVERAGE = types("AvgPool#d")
-_THOP_UPSAMPLE = {"linear_upsample": 5, "bilinear_upsample": 11, "trilinear_upsample": 31, "bicubic_upsample": 259}
-_THOP_CELL = {1: 0, 3: 4, 4: 4}
-"""What thop adds for each hidden unit of a cell beside its gates, by how many these are."""
-
-
-@convention(name="thop")
-def thop(layers: LayerTable) -> int:
-    """MACs of thop: convolutions and linear layers without biases, 4 an element of norms, and some of pooling and softmax.
-
-    Of modules by their exact type. Norms without an affine transform 2 an element, PReLU 1, Softmax 3n - 1 a row of n, average
-    pooling 1 an output, adaptive one as many as its window has and 1 more, upsampling 1 (nearest), 5, 11, 31 or 259 an output.
-    """
-    return sum(_thop(row) for row in calls(layers))
-
-
-def _thop(row: LayerRow) -> int:
-    total = sum(_thop_operator(row, operator) for operator in row.operators)
-    if row.type in UPSAMPLE_TYPES:
-        return max((_THOP_UPSAMPLE.get(kind(operator), 1) for operator in row.operators), default=1) * returned(row)
-    return total
-
-
-def _thop_operator(row: LayerRow, operator: OperatorCount) -> int:
-    cost = 0
-    if row.type in CONV_TYPES or row.type == "Linear":
-        cost = operator.macs
-    elif row.type in _THOP_NORMS:
-        cost = (4 if is_affine(operator) else 2) * operator.inputs
-    elif row.type == "Softmax":  # 4n - 1 operations a row, of which the subtraction of the maximum is not thop's
-        cost = operator.ops - operator.inputs
-    elif row.type in _THOP_AVERAGE or row.type == "PReLU":
-        cost = operator.outputs
-    elif row.type in _THOP_ADAPTIVE:
-        cost = (operator.inputs // operator.outputs + 1) * operator.outputs
-    elif row.type in RECURRENT_TYPES and kind(operator) == "recurrent":
-        cell = recurrent(row, operator)
-        cost = cell.macs + cell.biases + (cell.gates + _THOP_CELL[cell.gates]) * cell.units
-    return cost
 
 
 @convention(name="moduleprofiler", unit="op")
@@ -434,53 +391,6 @@ def _f2_flops(operator: OperatorCount) -> int:
     if name in UPSAMPLES:
         return operator.outputs
     return operator.inputs if name in _F2_ONE_EACH else 0
-
-
-# fvcore 0.1.5, and with it the tables that timm publishes (infer_gmacs and infer_macts).
-
-_FVCORE_PRODUCTS = frozenset({"convolution", "linear", "matmul"})
-_FVCORE_FUSED_PRODUCTS = _FVCORE_PRODUCTS | {"attention"}
-
-
-@convention(name="fvcore")
-def fvcore(layers: LayerTable, fused_attention: bool = True) -> int:
-    """Flops of fvcore, which timm publishes as MACs: MACs, 2 to 5 an element of norms, 1 of adaptive average pooling.
-
-    Norms: 2 an element in inference, 5 for those that compute statistics, one less without an affine transform. Upsampling: 1 an
-    output for nearest, 4 for bilinear. Activations, other pools, softmax, ``baddbmm`` and elementwise operators are nothing. timm
-    publishes its models with its fused attention switched off, which makes attention's two products visible. With
-    ``fused_attention`` they count, as published; without it they are left out where one kernel does both, as fvcore leaves them.
-    """
-    products = _FVCORE_FUSED_PRODUCTS if fused_attention else _FVCORE_PRODUCTS
-    total = 0
-    for operator in operators(layers):
-        match kind(operator):
-            case name if name in products:
-                total += operator.macs
-            case name if name in NORMS:
-                total += operator.flops
-            case "nearest":
-                total += operator.outputs
-            case "bilinear_upsample" | "grid_sampler" | "grid_sampler_2d":
-                total += 4 * operator.outputs
-            case "adaptive_avg_pool":
-                total += operator.inputs
-    return total
-
-
-@convention(name="fvcore_activations", unit="elements")
-def fvcore_activations(layers: LayerTable, fused_attention: bool = True) -> int:
-    """Elements that convolutions and matrix products return, attention's included, as fvcore counts and timm publishes them.
-
-    Attention returns the scores and its result. Without ``fused_attention`` it is left out where one kernel does both.
-    """
-    total = 0
-    for operator in operators(layers):
-        if kind(operator) in _FVCORE_PRODUCTS:
-            total += operator.outputs
-        elif kind(operator) == "attention" and fused_attention:
-            total += scores(operator) + operator.outputs
-    return total
 
 
 # ptflops 0.7.5, by modules and functionals (backend pytorch) and by operators (backend aten).

@@ -218,41 +218,12 @@ def _live_peak(liveness: Liveness | None, reason: str | None = None, resident: N
 NOTHING = Missing("no operator of the framework ran in the step")
 
 
-@metric(name="operators/calls", unit="calls", better="lower")
-def calls(operators: Operators) -> Estimate:
-    """Operator calls in one step, those made within operators included."""
-    made = sum(row.calls for row in operators.rows)
-    return _of_steps(operators, made if made % 1 else int(made))
-
-
-@metric(name="operators/kinds", unit="operators", better=None)
-def kinds(operators: Operators) -> Estimate:
-    """Number of different operators in one step."""
-    return Estimate(len(operators.totals()), "exact")
-
-
 @metric(name="operators/self_s", unit="s", better="lower")
 def self_s(operators: Operators) -> Estimate | Missing:
     """Seconds on the host inside operators in one traced step, each second once."""
     if not operators.rows:
         return NOTHING
     return _of_steps(operators, sum(row.self_s for row in operators.rows))
-
-
-@metric(name="operators/slowest_share", unit="ratio", better=None)
-def slowest_share(operators: Operators) -> Estimate | Missing:
-    """Share of the host seconds inside operators that the operator with the most of them has; on an accelerator its seconds."""
-    totals = operators.totals()
-    if not totals:
-        return NOTHING
-    seconds = {total.operator: total.device_self_s or 0.0 for total in totals}
-    if not any(seconds.values()):
-        seconds = {total.operator: total.self_s for total in totals}
-    slowest = max(seconds, key=seconds.__getitem__)
-    whole = sum(seconds.values())
-    if not whole:
-        return Missing("no operator took a time that could be measured")
-    return _of_steps(operators, seconds[slowest] / whole, operator=slowest)
 
 
 @metric(name="operators/python_share", unit="ratio", better="lower")
@@ -271,22 +242,6 @@ def _of_steps(operators: Operators, value: float, **detail: str) -> Estimate:
 @metric(name="compat/tfprof", unit="FLOP", better="lower")
 def tfprof(own_counts: OwnCounts) -> Result:
     """``total_float_ops`` of TensorFlow's profiler on the traced graph."""
-    return _own_count(own_counts, "tfprof")
-
-
-@metric(name="compat/xla", unit="FLOP", better="lower")
-def xla(own_counts: OwnCounts) -> Result:
-    """``flops`` of XLA's cost analysis of the compiled program."""
-    return _own_count(own_counts, "xla")
-
-
-@metric(name="compat/flop_counter", unit="FLOP", better="lower")
-def flop_counter(own_counts: OwnCounts) -> Result:
-    """``torch.utils.flop_counter`` on the model's operators: twice the MACs of the products it knows."""
-    return _own_count(own_counts, "flop_counter")
-
-
-def _own_count(own_counts: OwnCounts, counter: str) -> Result:
-    if counter in own_counts.counts:
-        return own_counts.counts[counter]
-    return Missing(own_counts.reasons.get(counter, "it is no counter of this framework"))
+    if "tfprof" in own_counts.counts:
+        return own_counts.counts["tfprof"]
+    return Missing(own_counts.reasons.get("tfprof", "it is no counter of this framework"))

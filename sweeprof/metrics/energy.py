@@ -21,9 +21,3 @@ def per_sample(energy: Energy, batch_size: int) -> Estimate | Missing:
 def power(energy: Energy) -> Estimate:
     """Mean power of the processors and the GPU during the steps, that of the idle machine included."""
     return Estimate(energy.watts, "mean", detail={"idle_watts": energy.idle_watts})
-
-
-@metric(name="energy/idle_power", unit="W", better=None)
-def idle_power(energy: Energy) -> Estimate:
-    """Mean power of the processors and the GPU before and after the steps, with the model loaded."""
-    return Estimate(energy.idle_watts, "mean", detail={"seconds": energy.idle_seconds})

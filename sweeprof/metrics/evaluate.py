@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-import signal
 import statistics
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast, get_args
@@ -34,9 +31,6 @@ from sweeprof.results.record import Failure, Json, Record, Warning
 from sweeprof.results.statistics import mean_interval, rounds_interval
 from sweeprof.results.verdicts import ALL_ROUNDS, DETERMINISTIC, INCOMPLETE
 from sweeprof.tracebacks import definition_of, described, formatted, location_of
-
-METRIC_S = 60.0
-"""Seconds that a metric's function may take when a sweep's records are evaluated."""
 
 Certainty = Literal["exact", "estimated", "incomplete", "once"]
 """Certainty of a value that has no rounds, the most certain first."""
@@ -78,7 +72,7 @@ def evaluate(
         else:
             value = argument_from(name, _single(provider, baseline))
             values[name] = Missing(f"of the baseline, {value.reason}") if isinstance(value, Missing) else value
-    return measured(selected, values, limit_s=METRIC_S)
+    return measured(selected, values)
 
 
 def _single(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult | Missing:
@@ -125,18 +119,16 @@ def measured(
     selected: Sequence[Selected],
     values: Mapping[str, object],
     known: Mapping[str, Metric] | None = None,
-    limit_s: float | None = None,
 ) -> dict[str, Measurement]:
     """Return every selected metric.
 
     Args:
         values: of each parameter that is not a metric, or :class:`Missing`; of the model and its data, the results of their pass.
         known: the metrics that others may read, by their names as parameters; None for those selected and all that are declared.
-        limit_s: seconds that a function may take; one that took longer is not called again. None: no limit.
     """
     if known is None:
         known = {**declared(), **{parameter_name(entry.metric.info.name): entry.metric for entry in selected}}
-    evaluation = _Evaluation(selected, values, known, limit_s)
+    evaluation = _Evaluation(selected, values, known)
     return {entry.metric.info.name: evaluation.measurement(entry) for entry in selected}
 
 
@@ -151,8 +143,6 @@ class _Argument:
     by_round: Mapping[int, object] | None = None
     """The argument for a single round, by its number; None for a value without rounds."""
     warnings: tuple[Warning, ...] = ()
-    was_measured: Callable[[], bool] = bool
-    """Returns True if the function has read a measured field of an otherwise exact result."""
 
 
 class _Evaluation:
@@ -163,9 +153,8 @@ class _Evaluation:
         selected: Sequence[Selected],
         values: Mapping[str, object],
         known: Mapping[str, Metric],
-        limit_s: float | None,
     ) -> None:
-        self._values, self._known, self._limit_s = values, known, limit_s
+        self._values, self._known = values, known
         self._selected = {id(entry.metric): entry for entry in selected}
         self._returned: dict[tuple[int, str, int | None], object] = {}
         """By function, options and round; None instead of a round for all rounds together."""
@@ -219,7 +208,7 @@ class _Evaluation:
                 values[name] = argument.value
                 if number is not None and argument.by_round is not None:
                     values[name] = argument.by_round[number]
-            self._returned[key] = _called(function, values, self._limit_s)
+            self._returned[key] = _called(function, values)
         returned = self._returned[key]
         return returned if isinstance(returned, Missing) else selected.metric.part_of(returned)
 
@@ -238,11 +227,9 @@ class _Evaluation:
         """
         estimates = {number: checked(self._part(selected, arguments, number)) for number in numbers or ()}
         warnings = dict.fromkeys(warning for argument in arguments.values() for warning in argument.warnings)
-        certainty: Certainty = "exact"
+        certainty: Certainty = "once" if selected.metric.once else "exact"
         for argument in arguments.values():
-            certainty = max(
-                certainty, "once" if argument.was_measured() else argument.certainty, key=_CERTAINTIES.index
-            )
+            certainty = max(certainty, argument.certainty, key=_CERTAINTIES.index)
         values = {number: estimate.value for number, estimate in estimates.items() if isinstance(estimate, Estimate)}
         if not values:
             if isinstance(whole, Missing):
@@ -277,16 +264,11 @@ class _Evaluation:
             return value
         if name == BATCH_SIZE:
             return _Argument(value)
-        provider, parameter = parameters()[name]
+        provider, _ = parameters()[name]
         if provider.kind == "rounds":
             warnings = tuple(warning for result in value for warning in result.warnings)
             return _Argument(value, by_round={result.round: (result,) for result in value}, warnings=warnings)
-        if provider.kind == "once" or (provider.measured_fields and parameter.take is not None):
-            return _Argument(value, "once")
-        if provider.measured_fields:
-            watched, was_read = _watched(value, provider.measured_fields)
-            return _Argument(watched, was_measured=was_read)
-        return _Argument(value)
+        return _Argument(value, "once" if provider.kind == "once" else "exact")
 
     def _from_metric(self, name: str) -> _Argument | Missing:
         """Return the value of another metric, with that one's rounds or certainty."""
@@ -335,74 +317,11 @@ def _over_rounds(values: Mapping[int, Number], certainty: Certainty) -> Estimate
     )
 
 
-def _watched(result: PassResult, fields: frozenset[str]) -> tuple[object, Callable[[], bool]]:
-    """Return a copy of a pass's result, and a function that returns whether one of ``fields`` of the copy has been read."""
-    names: list[str] = []
-
-    def read(self: object, name: str) -> object:
-        if name in fields:
-            names.append(name)
-        return object.__getattribute__(self, name)
-
-    kind = type(result)
-    members = {"__slots__": (), "__getattribute__": read, "__module__": kind.__module__}
-    copy: object = object.__new__(type(kind.__name__, (kind,), members))
-    for spec in dataclasses.fields(result):
-        object.__setattr__(copy, spec.name, getattr(result, spec.name))
-    return copy, lambda: bool(names)
-
-
-class _TakesTooLong(BaseException):
-    """Not an Exception, which a function in an endless loop might catch and go on."""
-
-
-_TOO_SLOW: dict[Function, Missing] = {}
-"""Functions that took too long in this process: a sweep of a thousand combinations must not wait for each of them again."""
-
-
-def _called(function: Function, arguments: Mapping[str, object], limit_s: float | None) -> object:
-    if limit_s is not None and function in _TOO_SLOW:
-        return _TOO_SLOW[function]
+def _called(function: Function, arguments: Mapping[str, object]) -> object:
     try:
-        with _limited(limit_s):
-            return function(**arguments)
+        return function(**arguments)
     except (Exception, SystemExit) as error:  # a user's metric must not end the sweep without a report
         return raised(error)
-    except _TakesTooLong as error:
-        location = location_of(error) or definition_of(function)
-        message = f"did not end within {limit_s:g} s ({location})"
-        _TOO_SLOW[function] = Missing(f"the metric {message}", Failure("", message, location, formatted(error)))
-        return _TOO_SLOW[function]
-
-
-@contextmanager
-def _limited(limit_s: float | None) -> Iterator[None]:
-    """Raise :class:`_TakesTooLong` in what takes longer.
-
-    Without effect in other threads than the main one, where Python delivers no signals, and where the alarm is somebody else's.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if limit_s is None or not is_main or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
-        yield
-        return
-
-    is_running = True
-
-    def end(*_: object) -> None:
-        if is_running:
-            raise _TakesTooLong
-
-    try:
-        signal.signal(signal.SIGALRM, end)
-        signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # and again: an exception may get lost, as in a destructor
-        yield
-    finally:
-        is_running = False  # first: an alarm that comes now must not interrupt what follows
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        # An alarm may have been sent to another thread, which has not run since. The default action would then end the process;
-        # ignoring the signal discards it (POSIX, sigaction).
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def raised(error: BaseException) -> Missing:
@@ -440,7 +359,6 @@ def checked(result: object) -> Estimate | Missing:
         detail={key: _plain(figure) for key, figure in estimate.detail.items()},
         rounds=tuple(map(float, estimate.rounds)),
         paired=tuple(map(float, estimate.paired)),
-        calibrated=tuple(map(float, estimate.calibrated)),
     )
 
 

@@ -16,7 +16,7 @@ from sweeprof.metrics import compute
 from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.passes.concurrent import Concurrent
 from sweeprof.passes.quality import Quality
-from sweeprof.results.layer_times import OUTSIDE, LayerTimes, PhaseName, Seconds
+from sweeprof.results.layer_times import OUTSIDE, LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import Warning
@@ -175,25 +175,13 @@ def units_per_s(timing: Rounds) -> Estimate | Missing:
     return replace(estimate, unit=f"{workload.unit}/s")
 
 
-@metric(name="latency/kernel", unit="s", better="lower")
-def kernel(timing: Rounds) -> Estimate | Missing:
-    """Wall time of one run of the calibration kernel, timed before each sample: how fast the machine was meanwhile."""
-    return _uncalibrated(timing) or _estimated(timing, _unchanged, _kernel_samples)
-
-
-@metric(name="latency/calibrated", unit="kernels", better="lower")
-def calibrated(timing: Rounds) -> Estimate | Missing:
-    """Wall time of one step over that of the calibration kernel before it; the median of the samples' ratios."""
-    return _uncalibrated(timing) or _estimated(timing, _unchanged, lambda timing: _in_kernels(timing, timing.samples))
-
-
 def over_rounds(
     timing: Rounds,
     convert: Callable[[float], float],
     samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,
     are_of_steps: bool = True,
 ) -> Estimate:
-    """Return the estimate of ``convert(seconds)``, and what the pairs of an interleaved run and the calibration kernel make of it.
+    """Return the estimate of ``convert(seconds)``, and what the pairs of an interleaved run make of it.
 
     ``convert`` must be monotonic, so that it may be applied to medians and bounds.
 
@@ -207,15 +195,7 @@ def over_rounds(
     paired: list[float] = []
     if any(round.baseline for round in timing):
         paired = [convert(_paired(round, samples_of)) for round in timing]
-    if _uncalibrated(timing) is not None:
-        return replace(estimate, paired=tuple(paired))
-    kernels = {round.kernel.name for round in timing if round.kernel and round.kernel.name}
-    return replace(
-        estimate,
-        detail={**estimate.detail, "kernel": " or ".join(sorted(kernels))},
-        paired=tuple(paired),
-        calibrated=tuple(convert(statistics.median(_in_kernels(round, samples_of(round)))) for round in timing),
-    )
+    return replace(estimate, paired=tuple(paired))
 
 
 def _estimated(
@@ -252,10 +232,6 @@ def described_samples(samples: Sequence[float]) -> dict[str, object]:
     return detail
 
 
-def _unchanged(value: float) -> float:
-    return value
-
-
 def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> float:
     """Seconds that the pairs of an interleaved run give: the baseline's median times the median ratio of two samples of one turn.
 
@@ -272,27 +248,6 @@ def _by_turn(round: Timing | None, samples_of: Callable[[Timing], Sequence[float
     if round is None or round.interleaved_run is None:
         return {}
     return dict(zip(round.interleaved_run.turns, samples_of(round), strict=True))
-
-
-def _uncalibrated(timing: Rounds) -> Missing | None:
-    """Return why times cannot be compared with the calibration kernel's; None if they can."""
-    for round in timing:
-        if round.kernel is None:
-            return Missing("protocol.kernel=null: no calibration kernel was timed")
-    for round in timing:
-        if round.kernel is not None and not round.kernel.samples:
-            return Missing(f"no calibration kernel: {round.kernel.reason or 'it has no samples'}")
-    return None
-
-
-def _kernel_samples(round: Timing) -> Sequence[float]:
-    assert round.kernel is not None
-    return round.kernel.samples
-
-
-def _in_kernels(round: Timing, seconds: Sequence[float]) -> list[float]:
-    """Each sample over the kernel's time beside it."""
-    return [sample / kernel for sample, kernel in zip(seconds, _kernel_samples(round), strict=True)]
 
 
 def _of_generation(timing: Rounds) -> Missing | None:
@@ -463,71 +418,20 @@ def rate(
     return replace(rate, warnings=(*work.warnings, *rate.warnings))
 
 
-SCALED = "scaled median"
-"""See :attr:`sweeprof.results.layer_times.LayerTimes.seconds`."""
-
-
-@metric(name="layers/forward_covered", unit="ratio", better=None)
-def forward_covered(layer_times: LayerTimes) -> Estimate | Missing:
-    """Time of all calls of all layers, and outside of any layer, over that of the forward without probes; 1 is right."""
-    return _median(layer_times, layer_times.forward_covered, "forward")
-
-
-@metric(name="layers/backward_covered", unit="ratio", better=None)
-def backward_covered(layer_times: LayerTimes) -> Estimate | Missing:
-    """Time of all calls of all layers in the backward over that of the backward without probes; 1 is right."""
-    if layer_times.backward is None:
-        return NOT_TRAINED
-    return _median(layer_times, layer_times.backward_covered, "backward")
-
-
-@metric(name="layers/probe_overhead", unit="ratio", better="lower")
-def probe_overhead(layer_times: LayerTimes) -> Estimate | Missing:
-    """Time of a forward with the probes, their cost included, over one without; the cost is subtracted from the layers' times."""
-    return _median(layer_times, layer_times.summary.forward.overhead, "forward")
-
-
 @metric(name="layers/slowest_self_s", unit="s", better="lower")
 def slowest_self(layer_times: LayerTimes) -> Estimate | Missing:
     """Forward time of the slowest call of a layer, without the calls within it."""
-    return _slowest(layer_times, lambda seconds: seconds.forward_self, "forward")
-
-
-@metric(name="layers/slowest_backward_self_s", unit="s", better="lower")
-def slowest_backward_self(layer_times: LayerTimes) -> Estimate | Missing:
-    """Backward time of the slowest call of a layer, without the calls within it."""
-    if layer_times.backward is None:
-        return NOT_TRAINED
-    return _slowest(layer_times, lambda seconds: seconds.backward_self, "backward")
-
-
-@metric(name="layers/outside_s", unit="s", better="lower")
-def outside(layer_times: LayerTimes) -> Estimate:
-    """Time of the forward outside any layer, such as that of the loss."""
-    return _estimate(layer_times, layer_times.summary.forward.outside_s, SCALED, "forward")
-
-
-def _median(times: LayerTimes, ratio: float | None, phase: PhaseName) -> Estimate | Missing:
-    return Missing("no step was without probes") if ratio is None else _estimate(times, ratio, "median", phase)
-
-
-def _estimate(times: LayerTimes, value: float, estimator: str, phase: PhaseName, **detail: str) -> Estimate:
-    repeats = times.repeats - times.warmup
-    warnings = times.warnings_of(phase)
-    if times.unmet:
-        cut = f"the layers were timed in {repeats} repeats: protocol.max_s ended them before {', '.join(times.unmet)}"
-        warnings = (Warning("few_repeats", cut, "raise protocol.max_s"), *warnings)
-    return Estimate(value, estimator, detail={**detail, "n": repeats}, warnings=warnings)
-
-
-def _slowest(
-    times: LayerTimes, self_seconds: Callable[[Seconds], float | None], phase: PhaseName
-) -> Estimate | Missing:
     slowest: tuple[float, str] | None = None
-    for call, seconds in zip(times.calls, times.seconds, strict=True):
-        self_s = self_seconds(seconds)
-        if call.path != OUTSIDE and self_s is not None:
-            slowest = max(slowest or (self_s, call.path), (self_s, call.path))
+    for call, seconds in zip(layer_times.calls, layer_times.seconds, strict=True):
+        if call.path != OUTSIDE and seconds.forward_self is not None:
+            own = (seconds.forward_self, call.path)
+            slowest = own if slowest is None else max(slowest, own)
     if slowest is None:
-        return Missing("no gradient is computed in any layer")
-    return _estimate(times, slowest[0], SCALED, phase, layer=slowest[1])
+        return Missing("no layer was timed in the forward")
+    repeats = layer_times.repeats - layer_times.warmup
+    warnings = layer_times.warnings
+    if layer_times.unmet:
+        missed = ", ".join(layer_times.unmet)
+        cut = f"the layers were timed in {repeats} repeats: protocol.max_s ended them before {missed}"
+        warnings = (Warning("few_repeats", cut, "raise protocol.max_s"), *warnings)
+    return Estimate(slowest[0], "scaled median", detail={"layer": slowest[1], "n": repeats}, warnings=warnings)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.passes.memory import Memory
-from sweeprof.results.lines import FunctionLines, Line, Lines
 from sweeprof.results.memory import Allocations, bytes_by_kind
 
 ON_HOST = Missing("the model runs on the host")
@@ -20,7 +16,7 @@ def added(memory: Memory) -> Estimate | Missing:
     The peak while stepping, without programs and libraries, and without freed memory that the C library keeps.
     """
     if memory.added_bytes is None:
-        return Missing(f"memory: {memory.not_added or 'the record is of a version that did not measure it'}")
+        return Missing(f"memory: {memory.not_added or 'it was not measured'}")
     return Estimate(memory.added_bytes, "high-water mark", detail={"total": memory.rss_peak_bytes})
 
 
@@ -32,10 +28,8 @@ def rss_peak(memory: Memory) -> Estimate:
 
 
 @metric(name="memory/rss_step_bytes", unit="B", better="lower")
-def rss_step(memory: Memory) -> Estimate | Missing:
+def rss_step(memory: Memory) -> Estimate:
     """Peak resident set while stepping, above that of the process with the model and one batch loaded."""
-    if memory.rss_stepping_bytes is None:
-        return Missing("memory: the record is of a version that did not measure it")
     return Estimate(memory.rss_stepping_bytes - memory.rss_loaded_bytes, "high-water mark")
 
 
@@ -48,32 +42,6 @@ def alloc_peak(allocations: Allocations) -> Estimate:
     """
     detail = {"layer": allocations.peak_at, "steps": allocations.steps}
     return Estimate(allocations.peak_bytes, "exact", detail=detail)
-
-
-@metric(name="memory/alloc_peak_over_estimate", unit="ratio", better=None)
-def alloc_peak_over_estimate(allocations: Allocations, memory_act_peak_live_bytes: float) -> float | Missing:
-    """Measured peak of allocations in a forward over the live activations that shapes alone predict."""
-    if allocations.mode != "inference":
-        if allocations.mode == "generation":
-            return Missing("mode=generation: shapes predict the activations of a forward only")
-        return Missing("mode=training: see memory/alloc_peak_over_estimate_train")
-    return _ratio(allocations.peak_bytes, memory_act_peak_live_bytes)
-
-
-@metric(name="memory/alloc_peak_over_estimate_train", unit="ratio", better=None)
-def alloc_peak_over_estimate_train(
-    allocations: Allocations, memory_act_peak_live_bytes_train: float
-) -> float | Missing:
-    """Measured peak of allocations in the first training step over the activations and gradients that shapes alone predict.
-
-    An optimizer with state makes it in that step: it is in the peak, and not in the prediction.
-    """
-    if allocations.mode != "training":
-        return Missing(f"mode={allocations.mode}: see memory/alloc_peak_over_estimate")
-    if not allocations.step_peaks_bytes:
-        return Missing("allocations: the record has no peaks by step")
-    # Like the prediction, the first step begins without gradients and optimizer state.
-    return _ratio(allocations.step_peaks_bytes[0], memory_act_peak_live_bytes_train)
 
 
 @metric(name="memory/allocated_per_step_bytes", unit="B", better="lower")
@@ -129,50 +97,9 @@ def cuda_device_peak(allocations: Allocations) -> Estimate | Missing:
     return _of_device(allocations, "device_peak_bytes")
 
 
-def _ratio(measured: int, estimate: float) -> float | Missing:
-    return measured / estimate if estimate else Missing("shapes predict that nothing is allocated")
-
-
 def _of_device(allocations: Allocations, name: str) -> Estimate | Missing:
     if not allocations.device:
         return ON_HOST
     if name not in allocations.device:
         return Missing("the driver does not tell: nvidia-ml-py is not installed, or it sees no process in a container")
     return Estimate(allocations.device[name], "high-water mark")
-
-
-NOT_CALLED = Missing("no step called a function that was watched")
-
-
-@metric(name="lines/slowest_share", unit="ratio", better="lower")
-def slowest_share(lines: Lines) -> Estimate | Missing:
-    """Share of a function's time that its slowest line took, the calls of the line included."""
-    largest = _largest(lines, lambda line: line.seconds)
-    if largest is None:
-        return NOT_CALLED
-    function, line = largest
-    return Estimate(line.seconds / function.seconds, "single", detail={"line": _described(function, line)})
-
-
-@metric(name="lines/largest_bytes", unit="B", better="lower")
-def largest_bytes(lines: Lines) -> Estimate | Missing:
-    """Most that one line allocated in one step, its calls included, released or not."""
-    if lines.memory_reason is not None:
-        return Missing(lines.memory_reason)
-    if not any(function.is_called for function in lines.functions):
-        return NOT_CALLED
-    largest = _largest(lines, lambda line: line.allocated_bytes or 0)
-    if largest is None:
-        return Estimate(0, "single")
-    function, line = largest
-    return Estimate(line.allocated_bytes or 0, "single", detail={"line": _described(function, line)})
-
-
-def _largest(lines: Lines, figure: Callable[[Line], float]) -> tuple[FunctionLines, Line] | None:
-    """The line with the greatest figure and its function; None where no line has any."""
-    every = [(function, line) for function in lines.functions for line in function.lines if figure(line) > 0]
-    return max(every, key=lambda pair: figure(pair[1]), default=None)
-
-
-def _described(function: FunctionLines, line: Line) -> str:
-    return f"{Path(function.file).name}:{line.number} {line.source.strip()}".rstrip()

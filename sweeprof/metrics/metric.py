@@ -86,7 +86,6 @@ class Estimate(Displayed):
     warnings: tuple[Warning, ...] = ()
     round_numbers: tuple[int, ...] = ()
     paired: tuple[float, ...] = ()
-    calibrated: tuple[float, ...] = ()
     failure: Failure | None = None
     """As of :class:`~sweeprof.results.measurement.Measurement`."""
     unit: str | None = None
@@ -119,6 +118,8 @@ class Metric(Displayed):
     """Parameters with a default, which a metric set may set."""
     part: str | None = None
     """Key of this metric in what the function returns, where it returns several."""
+    once: bool = False
+    """True if the value is measured in a single process, although the results that it reads are otherwise exact."""
 
     def __view__(self) -> View:
         from sweeprof.report.display.view import View
@@ -205,8 +206,15 @@ def parameter_name(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def metric(*, name: str, unit: str, better: Better) -> Callable[[Callable[..., Result]], Metric]:
+def metric(*, name: str, unit: str, better: Better, once: bool = False) -> Callable[[Callable[..., Result]], Metric]:
     """Register a function as the metric ``name``; the first line of its docstring is its definition.
+
+    Args:
+        name: with slashes between its parts.
+        unit: base unit of the values.
+        better: the direction of improvement; None: neither.
+        once: the value is measured in a single process, although the results that it reads are otherwise exact, such as
+            ``quality.seconds``. It then has no verdict better or worse.
 
     Raises:
         TypeError: it takes ``*args``, ``**kwargs`` or a positional-only parameter, a parameter without a default that nothing
@@ -216,7 +224,7 @@ def metric(*, name: str, unit: str, better: Better) -> Callable[[Callable[..., R
 
     def register(function: Callable[..., Result]) -> Metric:
         definition = (inspect.getdoc(function) or "").partition("\n")[0]
-        return _made(MetricInfo(name, unit, better, definition), function, None)
+        return _made(MetricInfo(name, unit, better, definition), function, None, once)
 
     return register
 
@@ -234,7 +242,7 @@ def metric_group(*infos: MetricInfo) -> Callable[[Callable[..., Mapping[str, obj
     return register
 
 
-def _made(info: MetricInfo, function: Function, part: str | None) -> Metric:
+def _made(info: MetricInfo, function: Function, part: str | None, once: bool = False) -> Metric:
     """Return a metric, which other metrics can read from now on; raise as :func:`metric`."""
     reads, options = [], []
     if not _is_builtin(function):
@@ -262,7 +270,7 @@ def _made(info: MetricInfo, function: Function, part: str | None) -> Metric:
         raise TypeError(
             f"{start} reads {', '.join(sorted(live))}, which are not there when {', '.join(others)} can be read"
         )
-    made = Metric(info, function, tuple(reads), tuple(options), part)
+    made = Metric(info, function, tuple(reads), tuple(options), part, once)
     key = parameter_name(info.name)
     other = readable.get(key)
     # The same user function, defined again as in a notebook, replaces the metric.

@@ -23,7 +23,7 @@ Entry = str | Mapping[str, object]
 
 
 def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
-    """The metrics of a set, in its order.
+    """The metrics of a set, in its order; the set may also name passes, see :func:`named_passes`.
 
     Args:
         trust: whether modules outside sweeprof may be imported, for metrics of the user's own.
@@ -33,7 +33,10 @@ def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
     """
     selected: dict[str, Selected] = {}
     problems: list[Problem] = []
+    passes_alone = named_passes(entries)
     for entry in entries:
+        if entry in passes_alone:
+            continue
         resolved: list[Selected] | Problem
         if not isinstance(entry, str) and entry.get("_target_") == SCORE:
             resolved = [Selected(score_metric(str(entry["name"])))]
@@ -104,9 +107,19 @@ def unknown_metric(key: str, name: str, known: Iterable[str]) -> Problem:
     return replace(choice_problem(key, name, "metric", having), nearest=having[0] if len(having) == 1 else None)
 
 
-def passes_of(selected: Sequence[Selected]) -> list[PassName]:
-    """The passes that the metrics need together, in the order they are run."""
-    needed = {name for entry in selected for name in entry.metric.passes}
+def named_passes(entries: Iterable[Entry]) -> list[PassName]:
+    """The passes that a set names, such as ``lines``: they are run for what they show beside metrics.
+
+    The name of a pass that is also that of a family of metrics, such as ``memory``, does not say which of them are meant.
+    """
+    families = {name.partition("/")[0] for name in builtin_metrics()}
+    return [entry for entry in entries if isinstance(entry, str) and entry in passes() and entry not in families]
+
+
+def passes_of(entries: Sequence[Entry]) -> list[PassName]:
+    """The passes that a set names and that its metrics need together, in the order they are run."""
+    needed = {name for selected in select(entries) for name in selected.metric.passes}
+    needed.update(named_passes(entries))
     return [name for name in passes() if name in needed]
 
 

@@ -35,13 +35,13 @@ class Memory(Stored):
     rss_peak_bytes: int
     """Highest during building, loading and stepping."""
     steps: int
-    rss_stepping_bytes: int | None = None
-    """Highest during stepping alone; None in records of an earlier version."""
+    rss_stepping_bytes: int
+    """Highest during stepping alone."""
     added_bytes: int | None = None
     """Most memory while stepping, above that of the same process without the model and its batch but with everything that the
     framework had made for them, and without programs and libraries; None: not measured."""
     not_added: str | None = None
-    """Why it was not measured; None in records of an earlier version."""
+    """Why it was not measured."""
 
 
 def run(session: Session, backend: MeasuresMemory) -> Memory:

@@ -471,6 +471,5 @@ PASS = Pass(
     run=run,
     read=Quality.from_dict,
     kind="exact",
-    measured_fields=frozenset({"seconds"}),
     provides=(Parameter("quality"), Parameter("baseline_quality", source="baseline")),
 )

@@ -73,8 +73,6 @@ class Pass(Generic[Result_co]):
     read: Callable[[Mapping[str, object]], Result_co]
     """From the observations of a record; raises :class:`~sweeprof.errors.Damaged` for something else."""
     kind: PassKind
-    measured_fields: frozenset[str] = frozenset()
-    """Fields of an exact result that are measured once all the same."""
     capability: type | None = None
     """The protocol of :mod:`sweeprof.backends` that a backend must have; None: every backend can run it."""
     is_exclusive: bool = False

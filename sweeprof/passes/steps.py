@@ -63,8 +63,6 @@ ALLOCATIONS = Pass(
     run=run_allocations,
     read=Allocations.from_dict,
     kind="exact",
-    # The sizes that a model allocates are the same each time; when it does so, and what a driver reports of a device, is not.
-    measured_fields=frozenset({"timeline", "device"}),
     capability=TracksAllocations,
     is_exclusive=True,
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeprof.backends import Backend, Calibrates, Generates, TellsChanges, Traces, Trains, gap_of, lacking
-from sweeprof.measuring.calibration import KernelTimes
+from sweeprof.backends import Backend, Generates, TellsChanges, Traces, Trains, lacking
 from sweeprof.measuring.timing import (
     FusedStep,
     Timing,
@@ -41,32 +40,24 @@ def run(session: Session, backend: Backend) -> Timing:
     with session.loaded() as model:
         work, clock = session.work(model, inputs), model.clock()
         before = model.state_of(work.batch) if isinstance(model, TellsChanges) else 0
-        kernel, reason = None, None
-        if protocol.kernel is not None and isinstance(backend, Calibrates):
-            kernel = backend.kernel(model, None if protocol.kernel == "auto" else protocol.kernel)
-        elif protocol.kernel is not None:
-            reason = gap_of(backend, Calibrates)
         if session.mode == "training":
             with session.training_step(model, work) as training, session.timed("measure"):
                 if isinstance(training, FusedStep):
-                    timing = measure_fused(training, protocol, clock, participant, kernel)
+                    timing = measure_fused(training, protocol, clock, participant)
                 else:
-                    timing = measure_training(training, protocol, clock, participant, kernel)
+                    timing = measure_training(training, protocol, clock, participant)
         elif session.mode == "generation":
             with session.generation_step(model, work) as generation, session.timed("measure"):
-                timing = measure_generation(generation, protocol, clock, participant, kernel)
+                timing = measure_generation(generation, protocol, clock, participant)
         else:
             with model.stepping(work.batch) as step, session.timed("measure"):
                 trace = model.tracing(work.batch) if isinstance(model, Traces) else None
-                timing = measure(step, protocol, clock, participant, kernel, trace)
+                timing = measure(step, protocol, clock, participant, trace)
                 moves = model.transfers(inputs, step())
                 transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
             timing = replace(timing, transfers=transfers)
         if isinstance(model, TellsChanges) and model.state_of(work.batch) != before:
             timing = replace(timing, warnings=(*timing.warnings, WRITTEN))
-    if reason is not None:
-        warning = Warning("no_kernel", reason, "set protocol.interleave=samples, or protocol.kernel=null")
-        timing = replace(timing, kernel=KernelTimes(None, reason=reason), warnings=(*timing.warnings, warning))
     deviating = warnings_of(session.settings.deviations)
     return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating), workload=workload)
 

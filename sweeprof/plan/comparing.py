@@ -58,9 +58,9 @@ def thresholds_of(plan: Plan, metrics: Sequence[MetricInfo]) -> dict[str, float]
 
 
 def protocol_of(combinations: Sequence[Combination]) -> Json:
-    """Return the different numbers of rounds, ways of interleaving, kernels and rules for stopping of the combinations."""
+    """Return the different numbers of rounds, ways of interleaving and rules for stopping of the combinations."""
     protocols = [c.config["protocol"] for c in combinations]
-    found: Axes = {"rounds": [], "interleave": [], "kernel": [], "decide": []}
+    found: Axes = {"rounds": [], "interleave": [], "decide": []}
     for protocol in protocols:
         for key, values in found.items():
             if protocol.get(key) not in values:

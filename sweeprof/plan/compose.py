@@ -241,7 +241,7 @@ class Composer:
         if compares_outputs(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
             entries.append(OUTPUT_DIFFERENCE)
         entries += entries_of(name for c in combinations for name in c.config.get("quality") or {})
-        passes = tuple(passes_of(select(entries)))
+        passes = tuple(passes_of(entries))
         search = search_plan(self._search, self._metric_infos(combinations, measured), combinations)
         shards, cluster = self.sharded(combinations, baseline.axes, passes, search is not None)
         now = datetime.now(UTC)

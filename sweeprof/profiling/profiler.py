@@ -35,7 +35,7 @@ from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
 from sweeprof.metrics.output_scores import check_named, output_scores, score_metric, scores_of
-from sweeprof.metrics.select import Entry, metric_set, mode_of, select, unknown_metric
+from sweeprof.metrics.select import Entry, metric_set, mode_of, named_passes, select, unknown_metric
 from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.session import Session, Strict
 from sweeprof.profiling.mappings import ComputedMetrics, KnownMetrics
@@ -351,13 +351,14 @@ class Profiler(Displayed):
 
         Args:
             metrics: a metric set by name (``static``, ``full``), a metric or several by name, or None for every metric that is
-                registered or built in.
+                registered or built in. Like a set, a list may name a pass such as ``lines``, which is shown after the metrics.
             options: by metric name.
 
         Raises:
             UserError: a name or an option is unknown, or the set needs another ``mode``.
         """
-        names = self._names(metrics)
+        entries = self._entries(metrics)
+        names = self._names(entries)
         for index, (name, _) in enumerate(names):
             if name in dict(names[:index]):
                 raise UserError([Problem("metrics", name, "is selected twice.")])
@@ -371,7 +372,12 @@ class Profiler(Displayed):
         measurements = self._computed_of(selected)
         definitions = {entry.metric.info.name: entry.metric.info.definition for entry in selected}
         used = {entry.metric.info.name: dict(entry.options) for entry in selected if entry.options}
-        return Profile(measurements, self._setup(), definitions, used, self)
+        shown = Profile(measurements, self._setup(), definitions, used, self)
+        for name in named_passes(entries):
+            if name not in self._results:
+                self._results[name] = self._run(name)
+            shown._results[name] = self._results[name]
+        return shown
 
     def _computed_of(self, selected: Sequence[Selected]) -> dict[str, Measurement]:
         """Return the measurements of metrics, which are computed unless they have been; they are the newest from now on."""
@@ -458,18 +464,19 @@ class Profiler(Displayed):
         """Return the metrics of both side by side; see :func:`sweeprof.compare`."""
         return compare(baseline, candidate)
 
-    def _names(self, metrics: str | Sequence[Entry] | None) -> list[tuple[str, Options]]:
+    def _entries(self, metrics: str | Sequence[Entry] | None) -> Sequence[Entry]:
         if metrics is None:
-            return [(name, {}) for name in self.metrics]
+            return list(self.metrics)
         if not isinstance(metrics, Iterable):
             raise UserError([Problem("metrics", metrics, "is not the name of a metric set, or a list of metrics.")])
-        entries: Sequence[Entry]
         if not isinstance(metrics, str):
-            entries = metrics
-        elif metrics in self.metrics:
-            entries = [metrics]
-        else:
-            entries = metric_set(metrics, self.session.mode)
+            return metrics
+        if metrics in self.metrics:
+            return [metrics]
+        return metric_set(metrics, self.session.mode)
+
+    def _names(self, entries: Sequence[Entry]) -> list[tuple[str, Options]]:
+        """Return the metrics that entries name, with their options."""
         names: list[tuple[str, Options]] = []
         for entry in entries:
             if isinstance(entry, str) and entry in self.metrics:
@@ -673,6 +680,8 @@ class Profile(Displayed, Mapping[str, Measurement]):
         self.options = options
         """The options of the metrics that were computed with any, by name."""
         self._profiler, self._layers = profiler, layers
+        self._results: dict[PassName, PassResult | Missing] = {}
+        """Of passes that were named themselves, and are shown after the metrics."""
         self._has_notes = False
 
     @property
@@ -717,12 +726,16 @@ class Profile(Displayed, Mapping[str, Measurement]):
         return len(self.measurements)
 
     def __view__(self) -> View:
-        from sweeprof.report.display.view import View
-        from sweeprof.report.display.views import counted, definition_lines, measurements_table
+        from sweeprof.report.display.view import View, ViewTable
+        from sweeprof.report.display.views import counted, definition_lines, measurements_table, view_of
 
         notes = definition_lines(self, self.definitions) if self._has_notes else []
         model = self.setup.model if self.setup.name is None else f"{self.setup.name} ({self.setup.model})"
-        return View(f"{model}: {counted(len(self), 'metric')}", (measurements_table(self), *notes))
+        parts: list[str | ViewTable] = [measurements_table(self), *notes] if self else []
+        for result in self._results.values():
+            view = view_of(result)
+            parts += [view.title, *view.parts]
+        return View(f"{model}: {counted(len(self), 'metric')}", tuple(parts))
 
     def shown(
         self, order: str | Sequence[str] = (), exclude: str | Sequence[str] = (), *, notes: bool = False
@@ -743,6 +756,7 @@ class Profile(Displayed, Mapping[str, Measurement]):
         names = shown_names(self, order, exclude)
         chosen = {name: self.measurements[name] for name in names}
         shown = Profile(chosen, self.setup, self.definitions, self.options, self._profiler, self._layers)
+        shown._results = self._results
         shown._has_notes = notes
         return shown
 

@@ -628,7 +628,7 @@ def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:
         advice = _less_spread(comparison)
     elif codes["different_environment"]:
         apart = next(case.row for case in cases if case.cell.verdict_reason == "different_environment")
-        text = "measure both on one host" if "host" in apart.differs else same_environment(comparison, apart)
+        text = same_environment(apart)
         advice = f"{text[:1].upper()}{text[1:]}."
     return advice
 

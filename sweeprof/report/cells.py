@@ -23,8 +23,6 @@ UNCLEAR = "~"
 _CONTROL = re.compile(f"[{CONTROL}]+")
 _NAMES = ("layer", "operator", "line")
 """Details that name what a value is of."""
-_WORDS = (*_NAMES, "kernel")
-"""Details that are words."""
 _COUNTS = ("n", "steps", "steps per sample")
 _HAS_PREFIX = frozenset({"s", "B", "MAC", "FLOP", "params", "samples/s", "ratio", "abs", ""})
 """Units whose values read right without naming the unit in the header."""
@@ -159,7 +157,7 @@ def verdict_note(cell: Cell) -> str:
         why += f"; {needed} rounds would settle it"
     if cell.base == 0 and cell.measurement.value is not None:
         why = "; ".join(text for text in ("no ratio, because the baseline is zero", why) if text)
-    return f"{why} ({cell.used})" if cell.used in ("paired", "calibrated") else why
+    return f"{why} ({cell.used})" if cell.used == "paired" else why
 
 
 def detail_text(measurement: Measurement) -> str:
@@ -167,7 +165,7 @@ def detail_text(measurement: Measurement) -> str:
     parts = []
     unit = text_unit(measurement.name, measurement.unit)
     for name, figure in measurement.detail.items():
-        if name in _WORDS:
+        if name in _NAMES:
             parts.append(f"{name} {one_line(str(figure))}")
         elif isinstance(figure, bool) or not isinstance(figure, (int, float)):
             parts.append(f"{name} not given: {one_line(str(figure))}" if figure is not None else f"{name} not given")

@@ -41,8 +41,6 @@ _HEADLINE: dict[str, tuple[str, int]] = {
     "rate/mfu_train": ("training share of peak FLOP/s", 8),
     "layers/slowest_self_s": ("slowest layer", 8),
     "operators/self_s": ("operator time", 9),
-    "lines/slowest_share": ("slowest line", 9),
-    "lines/largest_bytes": ("largest line memory", 9),
     "memory/added_bytes": ("added memory", 3),
     "memory/rss_peak_bytes": ("peak memory", 7),
     "memory/alloc_peak_bytes": ("peak allocated", 6),
@@ -75,7 +73,6 @@ _TITLES = {
     "latency/h2d": "host to device",
     "latency/d2h": "device to host",
     "energy/power": "power",
-    "energy/idle_power": "idle power",
     "latency/total": "latency with transfers",
     "latency/evaluate": "evaluation",
     "rate/mfu_prefill": "prefill share of peak FLOP/s",
@@ -87,18 +84,8 @@ _TITLES = {
     "compute/macs_prefill": "prefill MACs",
     "compute/macs_decode": "MACs/token",
     "params/trainable": "trainable",
-    "layers/forward_covered": "forward explained",
-    "layers/backward_covered": "backward explained",
-    "layers/probe_overhead": "probe overhead",
-    "layers/slowest_backward_self_s": "slowest backward",
-    "layers/outside_s": "outside layers",
-    "operators/calls": "operator calls",
-    "operators/kinds": "kinds of operators",
-    "operators/slowest_share": "slowest operator",
     "operators/python_share": "outside operators",
     "memory/rss_step_bytes": "peak of the steps",
-    "memory/alloc_peak_over_estimate": "allocated over estimate",
-    "memory/alloc_peak_over_estimate_train": "allocated over estimate",
     "memory/allocated_per_step_bytes": "allocated per step",
     "memory/tensors_bytes": "live tensors",
     "memory/cuda_allocated_pre_bytes": "GPU memory before",
@@ -112,7 +99,7 @@ _FEW, _FILLING_RANK = 4, 7
 _RATIO_RANK, _USER_RANK, _WITHOUT_VALUES_RANK = 2, 5, 11
 _BUILT_IN = (
     *("params", "size", "compute", "latency", "throughput", "rate", "layers", "energy"),
-    *("operators", "memory", "lines", "quality"),
+    *("operators", "memory", "quality"),
 )
 """Families of which the headline metrics are shown; a user's own metric always is."""
 _ONE_MINUS_ACCURACY = "quality/error"

@@ -60,12 +60,11 @@ def html(
     is_whole = count <= MOST_WRITTEN and count * len(comparison.metrics) <= MOST_FIGURES
     data = page_data(comparison, samples, is_whole, saved)
     shown = charts(data, comparison.pareto) if plotted else {"figures": {}}
-    own = data["baselines"][0]
     return render(
         "report.html.j2",
         comparison=comparison,
         created=_readable(comparison.created),
-        answer={**own, "baselines_left_out": data["baselines_left_out"]},
+        answer=data["baselines"][0],
         headline=headline(comparison),
         protocol=protocol_text(comparison),
         sections=sections(comparison),

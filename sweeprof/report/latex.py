@@ -17,7 +17,7 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.measurement import MetricInfo, Number
 
 TABLES = "comparison-tables"
-"""Name of the file of :func:`latex`, which :func:`document` takes in."""
+"""Name of the file of :func:`latex`."""
 LONGEST = 40
 """Lines of a table that stays on one page."""
 MOST_LINES = 400
@@ -31,16 +31,6 @@ _ARROW = {"↓": r"$\downarrow$", "↑": r"$\uparrow$"}
 _STRETCHED = r"\renewcommand{\arraystretch}{1.15}"
 """Or the intervals of two lines would touch."""
 _PACKAGES = "booktabs longtable graphicx".split()
-
-
-def document(comparison: Comparison) -> str:
-    r"""A document that shows the tables of :func:`latex` alone; ``pdflatex`` makes a page of it."""
-    head = [r"\documentclass{article}", r"\usepackage[margin=15mm]{geometry}"]
-    head += [rf"\usepackage{{{package}}}" for package in _PACKAGES]
-    body = [r"\begin{document}", rf"\input{{{TABLES}}}", r"\end{document}", ""]
-    return "\n".join(
-        [f"% {_comment(comparison.name)}: the tables of {TABLES}.tex on a page of their own", *head, *body]
-    )
 
 
 def latex(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:

@@ -207,7 +207,7 @@ def _uncalled(
         return (
             code,
             f"{UNCLEAR} not comparable with the baseline: {one_line(message)}",
-            same_environment(comparison, row),
+            same_environment(row),
         )
     advice = _ADVICE.get(code, "")
     kind = "not comparable" if cell.verdict == "not_comparable" else "undecided"
@@ -247,18 +247,13 @@ def _rounds(count: int) -> str:
     return "1 round" if count == 1 else f"{count} rounds"
 
 
-def same_environment(comparison: Comparison, row: Row) -> str:
+def same_environment(row: Row) -> str:
     """Return advice on a row whose environment differs from its baseline's."""
     if DEVIATION in row.differs:
         return "the row's warnings, or those of its baseline, name the setting that the model changed"
-    fields = list(row.differs)
-    if "host" not in fields:
-        return f"measure both with the same {', '.join(map(one_line, fields))}"
-    if fields != ["host"]:
+    if "host" in row.differs:
         return "measure both on one host"
-    if any(comparison.protocol.get("kernel") or ()):
-        return "measure both on one host, or both with the same calibration kernel on hosts of one kind"
-    return "measure both on one host, or with a calibration kernel (protocol.kernel=auto) on hosts of one kind"
+    return f"measure both with the same {', '.join(map(one_line, row.differs))}"
 
 
 def environment_items(comparison: Comparison) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ _MEASUREMENTS = _columns(
     "text baseline | number baseline_value ratio ratio_low ratio_high | text verdict verdict_reason used | "
     "whole rounds_needed | text detail"
 )
-_ROUNDS = _columns("text metric unit | whole round | number estimate paired calibrated")
+_ROUNDS = _columns("text metric unit | whole round | number estimate paired")
 _SAMPLES = _columns("whole round | text phase | whole index | number seconds | whole loops")
 _PROBLEMS = _columns("text kind code text advice")
 _OWN = {"combination", *_MEASUREMENTS, *_ROUNDS, *_SAMPLES, *_PROBLEMS}
@@ -79,7 +79,7 @@ def measurements(comparison: Comparison) -> Tidy:
 
 
 def rounds(comparison: Comparison) -> Tidy:
-    """A row per combination, metric and round: ``paired`` of interleaved runs, ``calibrated`` relative to the kernel."""
+    """A row per combination, metric and round: ``paired`` of interleaved runs."""
     axes = _Axes(comparison)
     rows = (
         [row.combination_id, *own, *one]
@@ -175,20 +175,16 @@ def _in_rounds(row: Row, info: MetricInfo) -> Iterator[list[ColumnValue]]:
     if cell is None:
         return
     own = cell.measurement
-    calibrated = dict(zip(own.by_round(), own.calibrated, strict=False))
     paired = own.by_round("paired") if own.paired else {}
     for number, estimate in own.by_round().items():
-        beside = (_finite(known.get(number)) for known in (paired, calibrated))
-        yield [info.name, info.unit, number, _finite(estimate), *beside]
+        yield [info.name, info.unit, number, _finite(estimate), _finite(paired.get(number))]
 
 
 def _sampled(timing: Mapping[str, Any]) -> Iterator[list[ColumnValue]]:
     """Phase, number, seconds and steps of every sample that was taken in a round."""
-    kernel = timing.get("kernel") or {}
     series = {
         "step": (timing.get("samples", ()), timing.get("loops")),
         **{name: (found, None) for part in ("phases", "transfers") for name, found in timing.get(part, {}).items()},
-        "kernel": (kernel.get("samples", ()), kernel.get("loops")),
     }
     for phase, (seconds, loops) in series.items():
         for index, one in enumerate(seconds):

@@ -82,9 +82,6 @@ def protocol_text(comparison: Comparison, with_intervals: bool = True) -> str:
             parts[0] += f" or budget={budget[0]} is used up"
     if rounds != [1]:
         parts[0] += ", " + " or ".join(_WAYS.get(way, way) for way in comparison.protocol.get("interleave", ()))
-    kernels = [kernel for kernel in comparison.protocol.get("kernel", ()) if kernel]
-    if kernels:
-        parts.append(f"calibration kernel {' or '.join(kernels)}")
     own = ", ".join(f"{one_line(name)} {percent(value)}" for name, value in comparison.thresholds.items())
     if comparison.threshold is not None:
         parts.append(f"threshold {percent(comparison.threshold)}" + (f" ({own})" if own else ""))

@@ -336,7 +336,7 @@ class Comparison(Stored):
     thresholds: dict[str, float] = field(default_factory=dict)
     """Of metrics that have one of their own."""
     protocol: Json = field(default_factory=dict)
-    """Of ``rounds``, ``interleave`` and ``kernel`` the values that the combinations' protocols have."""
+    """Of ``rounds`` and ``interleave`` the values that the combinations' protocols have."""
     settings: Json = field(default_factory=dict)
     """Of the configs, by dotted key, what is alike in all rows."""
     against: ComparedSweep | None = None
@@ -469,8 +469,6 @@ def compared_row(
     if is_scattered:
         rounds = f"{len(apart)} of {len(apart) + len(paired)} rounds"
         advice = "measure both again, in a sweep of their own"
-        if not any(measurement.calibrated for measurement in measurements.values()):
-            advice += ", or use protocol=calibrated"
         text = f"{rounds} were timed in another run of the sweep than the baseline's: rounds are not paired"
         warnings = (*warnings, Warning("run_apart", text, advice))
     most_rounds = max(row.most_rounds, base.most_rounds) if base else 0

@@ -65,7 +65,7 @@ class GraphNode(Displayed):
     """Bytes of these tensors, without weights and inputs of the model; None for inputs and outputs."""
     bytes_read: int | None = None
     """Bytes that it has to read: each tensor that it takes once, of a table the rows that it returns, of a view nothing. None for
-    inputs and outputs, and in graphs of an earlier version."""
+    inputs and outputs."""
     bytes_written: int | None = None
     """Bytes that it has to write: each tensor that it returns, or writes in place, once."""
     macs: int | None = 0

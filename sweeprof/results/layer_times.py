@@ -228,17 +228,15 @@ class LayerTimes(Stored):
     @property
     def warnings(self) -> tuple[Warning, ...]:
         """One for each phase whose calls do not add up to the step."""
-        return (*self.warnings_of("forward"), *self.warnings_of("backward"))
-
-    def warnings_of(self, name: PhaseName) -> tuple[Warning, ...]:
-        """The warning about one phase, if there is one."""
-        phase = self.summary.forward if name == "forward" else self.summary.backward
-        if phase is None or phase.doubt is None:
-            return ()
-        advice = "use sweeprof.Profiler or metrics=layers, which also run steps without probes"
-        if phase.plain_s is not None:
-            advice = "measure on an idle machine, or raise protocol.min_samples"
-        return (Warning("layer_times_off", phase.doubt, advice),)
+        found = []
+        for phase in (self.summary.forward, self.summary.backward):
+            if phase is None or phase.doubt is None:
+                continue
+            advice = "use sweeprof.Profiler or metrics=layers, which also run steps without probes"
+            if phase.plain_s is not None:
+                advice = "measure on an idle machine, or raise protocol.min_samples"
+            found.append(Warning("layer_times_off", phase.doubt, advice))
+        return tuple(found)
 
     def without(self, excluded: Collection[str]) -> LayerTimes:
         """Return the times without the calls of these paths: their seconds are part of the calls around them.

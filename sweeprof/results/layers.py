@@ -121,8 +121,7 @@ class LayerRow(Displayed):
     time_reason: str | None = None
     """Why a time is missing that the others have."""
     arguments: str = ""
-    """Of the constructor, as the framework prints them: ``1, 6, kernel_size=(5, 5)``; empty if it prints none, and in records of an
-    earlier version."""
+    """Of the constructor, as the framework prints them: ``1, 6, kernel_size=(5, 5)``; empty if it prints none."""
     kernel_size: tuple[int, ...] = ()
     """Of a convolution or pooling; one number if it holds for every axis, empty for other layers."""
     stride: tuple[int, ...] = ()
@@ -177,8 +176,8 @@ class Training(Stored):
     """Why the backward is twice the forward instead of counted; None when it was counted."""
     uncovered: Mapping[str, int] = field(default_factory=dict)
     optimizer_states: int | None = 0
-    """States of a parameter's size that the step's optimizer keeps for each trainable parameter; None: it is one of the user's own.
-    0 in records of earlier versions."""
+    """States of a parameter's size that the step's optimizer keeps for each trainable parameter; None: it is one of the user's
+    own."""
 
 
 @dataclass(frozen=True, slots=True)

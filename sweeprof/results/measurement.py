@@ -57,9 +57,6 @@ class Measurement(Displayed):
     paired: tuple[float, ...] = ()
     """Of an interleaved run: for each of the same rounds the estimate that the pairs of samples give, which is the baseline's
     estimate of that round times the median of the paired ratios. A comparison with that baseline uses it in place of ``rounds``."""
-    calibrated: tuple[float, ...] = ()
-    """For each of the same rounds the estimate relative to the calibration kernel's time, where there was one; what a comparison
-    with another hour or host uses."""
     failure: Failure | None = None
     """The error in the metric's function because of which there is no value, or none of one round: the combination is not fully
     measured then."""

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 from sweeprof.errors import Problem, choice_problem
 
 Interleave = Literal["rounds", "samples"]
-CalibrationKernel = Literal["auto", "convolution", "matmul"]
 Decide = Literal["baseline", "pairs", "best"]
 MOST_ROUNDS = 10_000
 MOST_STEPS = 1_000_000
@@ -40,8 +39,6 @@ class Protocol:
     """Also continue until IQR/median is below this or has settled."""
     interleave: Interleave = "rounds"
     """How combinations that are compared alternate: by rounds, or by samples in processes that exist at the same time."""
-    kernel: CalibrationKernel | None = None
-    """The calibration kernel that is timed between samples; ``auto``: the one that resembles the model. None: there is none."""
     decide: Decide | None = None
     """Which comparisons must be decided before a combination gets no further rounds: with its ``baseline``; of all ``pairs`` that
     differ only in the baseline's axes; of the ``best`` of them with the others. ``rounds`` is then the largest number of rounds.
@@ -67,8 +64,6 @@ class Protocol:
                 yield Problem(f"protocol.{name}", value, "is not a number between 0 and 1, or None.")
         if self.interleave not in get_args(Interleave):
             yield choice_problem("protocol.interleave", self.interleave, "way to interleave", ("rounds", "samples"))
-        if self.kernel is not None and self.kernel not in get_args(CalibrationKernel):
-            yield choice_problem("protocol.kernel", self.kernel, "calibration kernel", get_args(CalibrationKernel))
         if self.decide is not None and self.decide not in get_args(Decide):
             yield choice_problem("protocol.decide", self.decide, "comparison", get_args(Decide))
 

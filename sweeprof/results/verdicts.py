@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
 Verdict = Literal["better", "worse", "same", "unclear", "not_comparable"]
-Used = Literal["exact", "rounds", "paired", "calibrated"]
+Used = Literal["exact", "rounds", "paired"]
 
 MIN_ROUNDS = 3
 """The smallest number of rounds that can decide: a t interval of two has a single degree of freedom, and decides almost nothing."""
@@ -84,7 +84,7 @@ class Cell:
     verdict_reason: str | None = None
     """One of :data:`REASONS`."""
     used: Used | None = None
-    """The compared values: ``paired`` samples of interleaved runs, estimates of ``rounds``, ``calibrated`` ones, ``exact``."""
+    """The compared values: ``paired`` samples of interleaved runs, estimates of ``rounds``, ``exact``."""
     rounds_needed: int | None = None
     """Where the interval crosses the threshold: about how many rounds of this spread settle it; None: more than 1000."""
     base: Number | None = None
@@ -100,8 +100,7 @@ class Pairing:
     is_interleaved: bool = True
     """True if the rounds of both were interleaved, so that a disturbance affected both."""
     differs: tuple[str, ...] = ()
-    """Fields of the environment in which the two differ and that no comparison bridges but one of calibrated times on hosts of
-    one kind; see :mod:`sweeprof.results.compare`."""
+    """Fields of the environment in which the two differ and that no comparison bridges; see :mod:`sweeprof.results.compare`."""
     apart: frozenset[int] = frozenset()
     """Rounds, by number, that form no pairs all the same: one side's was run again later."""
     confidence: float = CONFIDENCE
@@ -212,8 +211,7 @@ def _with_rounds(
     def undecided(verdict: Verdict, reason: str, base_rounds: int | None = None) -> Cell:
         return Cell(measurement, ratio, None, verdict, reason, base=base.value, base_rounds=base_rounds)
 
-    bridged = _are_calibrated(measurement, base)
-    if [field for field in pairing.differs if not (bridged and field == "host")]:
+    if pairing.differs:
         return undecided("not_comparable", "different_environment")
     used, values, baseline = _sides(measurement, base, pairing)
     if min(len(values), len(baseline)) < MIN_ROUNDS:
@@ -239,19 +237,11 @@ def _with_rounds(
     return Cell(measurement, centre, interval, verdict, reason, used, needed, base.value)
 
 
-def _are_calibrated(measurement: Measurement, base: Measurement) -> bool:
-    """True if both are known in units of the same kernel."""
-    same = measurement.detail.get("kernel") == base.detail.get("kernel")
-    return bool(same and measurement.calibrated and base.calibrated)
-
-
 def _sides(
     measurement: Measurement, base: Measurement, pairing: Pairing
 ) -> tuple[Used, Sequence[float], Sequence[float]]:
     """Return the values to compare; of interleaved rounds, those that both sides have."""
     if not pairing.is_interleaved:
-        if _are_calibrated(measurement, base):
-            return "calibrated", measurement.calibrated, base.calibrated
         return "rounds", measurement.rounds, base.rounds
     used: Used = "paired" if measurement.paired else "rounds"
     values, baseline = measurement.by_round("paired" if measurement.paired else "rounds"), base.by_round()

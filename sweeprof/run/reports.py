@@ -22,7 +22,7 @@ from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_lines, csv_text
 from sweeprof.report.explore.data import room, thinned_samples
 from sweeprof.report.html import html, prepare_html
-from sweeprof.report.latex import TABLES, document, latex
+from sweeprof.report.latex import TABLES, latex
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.layers.tables import to_csv
 from sweeprof.report.markdown import markdown
@@ -209,7 +209,7 @@ def write_exports(
     formats: Collection[Format],
     made: Sequence[ReportTable] | None = None,
 ) -> None:
-    """Write ``pull_request.md``, ``comparison{,-tables}.tex``, ``tables/*.csv`` and what else is wanted.
+    """Write ``pull_request.md``, ``comparison-tables.tex``, ``tables/*.csv`` and what else is wanted.
 
     Args:
         folder: of the sweep.
@@ -222,7 +222,6 @@ def write_exports(
     """
     texts = {
         "pull_request.md": pull_request(comparison, made),
-        "comparison.tex": document(comparison),
         f"{TABLES}.tex": latex(comparison, made),
     }
     for name, text in texts.items():

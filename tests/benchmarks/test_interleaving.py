@@ -41,14 +41,13 @@ from sweeprof.storage.folder import Folder
 
 REPEATS = int(os.environ.get("INTERLEAVING_REPEATS", "10"))
 SECONDS = float(os.environ.get("INTERLEAVING_SECONDS", "0.4"))
-"""Of samples, for each side of a pair in each repeat; with a kernel half of them are the kernel's."""
+"""Of samples, for each side of a pair in each repeat."""
 ROUNDS = 4
 """Fresh processes of each side in a repeat; torch's timer has one."""
 OF_A_ROUND = SECONDS / ROUNDS
 SHORT = Protocol(warmup_s=0.1, sample_s=0.01, min_samples=1, min_s=OF_A_ROUND, max_s=10 * OF_A_ROUND)
 METHODS = {
     "rounds": SHORT,
-    "kernel": replace(SHORT, kernel="auto", min_s=OF_A_ROUND / 2),
     "samples": replace(SHORT, interleave="samples"),
 }
 TORCH = "torch's timer"
@@ -168,8 +167,6 @@ def _ratios(folder: Folder, pair: str, method: str) -> Iterator[float]:
     match method:
         case "rounds":
             values = base.rounds, candidate.rounds
-        case "kernel":
-            values = base.calibrated, candidate.calibrated
         case _:
             values = base.rounds, candidate.paired
     ratios = [theirs / own for own, theirs in zip(*values, strict=True)]

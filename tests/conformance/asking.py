@@ -71,12 +71,7 @@ def questions(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     threaded["backend"]["threads"] = 3
     yield "facts", {"task": "facts", "config": threaded, "threads": case.threads}
     yield "clock", {"task": "clock", "config": config}
-    yield "kernels", {"task": "kernels", "config": config}
-    if "lenet5" in case.models:
-        yield "convolving", {"task": "kernels", "config": config_of(case, 3, "lenet5")}
-    calibrated = copy.deepcopy(config)
-    calibrated["protocol"]["kernel"] = "auto"
-    yield "timing-3", {"task": "run_pass", "pass": "timing", "config": calibrated}
+    yield "timing-3", {"task": "run_pass", "pass": "timing", "config": config}
     yield "bare", {"task": "without_capabilities", "config": config}
     yield from _mistakes(config, case.mistaken)
 

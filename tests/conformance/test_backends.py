@@ -82,24 +82,6 @@ def test_timing_of_training_steps(backend: str) -> None:
     assert timing.transfers == {}
 
 
-def test_a_calibration_kernel_that_resembles_the_model_or_is_asked_for(backend: str) -> None:
-    """The model of these tests is a perceptron; LeNet-5 convolves."""
-    found = answer(backend, "kernels")
-    assert found["calibrates"]
-    assert found["names"] == ["matmul", "convolution", "matmul"]
-    assert all(seconds > 0 for seconds in found["seconds"])
-    if "lenet5" in BACKENDS[backend].models:
-        assert answer(backend, "convolving")["names"] == ["convolution", "convolution", "matmul"]
-
-
-def test_the_kernel_is_timed_beside_every_sample(backend: str) -> None:
-    timing = Timing.from_dict(pass_data(backend, "timing-3", "Timing"))
-    assert timing.kernel is not None
-    assert (timing.kernel.name, timing.kernel.reason) == ("matmul", None)
-    assert len(timing.kernel.samples) == len(timing.samples) >= SHORT["min_samples"]
-    assert all(sample > 0 for sample in timing.kernel.samples)
-
-
 def test_memory(backend: str) -> None:
     seen = Memory.from_dict(pass_data(backend, "memory-3", "Memory"))
     assert 0 < seen.rss_baseline_bytes <= seen.rss_peak_bytes
@@ -163,7 +145,7 @@ def test_capabilities_and_devices(backend: str) -> None:
     facts = answer(backend, "facts")
     assert "cpu" in facts["devices"]
     assert len(set(facts["devices"])) == len(facts["devices"])
-    assert set(facts["capabilities"]) >= {"Analyzes", "MeasuresMemory", "Calibrates"}
+    assert set(facts["capabilities"]) >= {"Analyzes", "MeasuresMemory"}
 
 
 def test_what_a_backend_lacks_it_declares(backend: str) -> None:

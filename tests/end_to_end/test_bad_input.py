@@ -138,6 +138,10 @@ CASES = {
     ),
     "a list for a number": (["batch_size=[1,8]"], ["batch_size: [1, 8] is not a batch size"]),
     "no metrics": (["metrics.select=[]"], ["metrics.select: [] is not a list of at least one metric."]),
+    "passes without a metric": (
+        ["metrics.select=[lines]"],
+        ["metrics.select: ['lines'] names passes alone: add a metric"],
+    ),
     "exclude names no axis": (
         ["batch_size=1,2", "exclude=[{batchsize: 2}]"],
         ["exclude: 'batchsize'", "Did you mean 'batch_size'?"],

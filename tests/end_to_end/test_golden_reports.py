@@ -32,7 +32,6 @@ AGREED = (
         "comparison.csv",
         "comparison.md",
         "comparison.json",
-        "comparison.tex",
         "comparison-tables.tex",
         "pull_request.md",
     ),

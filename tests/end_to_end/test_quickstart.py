@@ -159,7 +159,14 @@ def test_the_folder_holds_what_was_promised(folder: Path) -> None:
     assert len(plan["combinations"]) == 12
     assert plan["name"] == "quickstart"
     assert json.loads((folder / "environment.json").read_text())["cpu"]
-    for name in ("comparison.md", "comparison.csv", "comparison.json", "comparison.tex", "report.html", "sweeprof.log"):
+    for name in (
+        "comparison.md",
+        "comparison.csv",
+        "comparison.json",
+        "comparison-tables.tex",
+        "report.html",
+        "sweeprof.log",
+    ):
         assert (folder / name).is_file()
     assert (folder / "pull_request.md").read_text(encoding="utf-8").startswith("### quickstart: ")
 

@@ -376,7 +376,7 @@ def test_modules_of_the_working_directory_whatever_hydra_makes_it(
         "model.torch.width=4,8",
         "dataset=synthetic",
         "dataset.shape=[16]",
-        "metrics.select=[compute/macs,latency/forward,operators/calls,memory/alloc_peak_bytes,{_target_: own_forces.rows}]",
+        "metrics.select=[compute/macs,latency/forward,operators/self_s,memory/alloc_peak_bytes,{_target_: own_forces.rows}]",
         "protocol=quick",
         "protocol.min_s=0.05",
         "tracking=none",

@@ -14,7 +14,8 @@ from typing import Any
 
 from sweeprof.backends.torch.counting import count_built
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.metrics import compat
+from sweeprof.metrics.compat import NORMS, kind, operators, scores
+from sweeprof.results.layers import LayerTable
 
 HERE = Path(__file__).parent
 
@@ -126,13 +127,46 @@ def count(model: Model) -> Count:
     begin = time.perf_counter()
     table = count_built(model.make, Inputs((TensorSpec((1, model.channels, model.size, model.size)),)))
     seconds = time.perf_counter() - begin
-    layers = {"layers": table}
-    compared = compat.fvcore(layers) if model.source == "timm" else table.macs
-    activations = compat.fvcore_activations(layers)
-    assert isinstance(compared, int)
-    assert isinstance(activations, int)
+    compared = fvcore(table) if model.source == "timm" else table.macs
+    activations = fvcore_activations(table)
     uncovered = " ".join(sorted(table.uncovered))
     return Count(model, table.params, table.macs, compared, activations, table.method, uncovered, seconds)
+
+
+FVCORE_PRODUCTS = frozenset({"convolution", "linear", "matmul"})
+
+
+def fvcore(layers: LayerTable) -> int:
+    """Flops of fvcore 0.1.5, which timm publishes as MACs: MACs, 2 to 5 an element of norms, 1 of adaptive average pooling.
+
+    Upsampling: 1 an output for nearest, 4 for bilinear. Activations, other pools, softmax, ``baddbmm`` and elementwise operators
+    are nothing. timm publishes its models with its fused attention switched off, which makes attention's two products visible.
+    """
+    total = 0
+    for operator in operators(layers):
+        name = kind(operator)
+        if name in FVCORE_PRODUCTS or name == "attention":
+            total += operator.macs
+        elif name in NORMS:
+            total += operator.flops
+        elif name == "nearest":
+            total += operator.outputs
+        elif name in ("bilinear_upsample", "grid_sampler", "grid_sampler_2d"):
+            total += 4 * operator.outputs
+        elif name == "adaptive_avg_pool":
+            total += operator.inputs
+    return total
+
+
+def fvcore_activations(layers: LayerTable) -> int:
+    """Elements that convolutions and matrix products return, attention's scores included, as fvcore counts them."""
+    total = 0
+    for operator in operators(layers):
+        if kind(operator) in FVCORE_PRODUCTS:
+            total += operator.outputs
+        elif kind(operator) == "attention":
+            total += scores(operator) + operator.outputs
+    return total
 
 
 def _timm() -> Any:

@@ -86,28 +86,6 @@ def clock(question: Mapping[str, Any]) -> Any:
 
 
 @task
-def kernels(question: Mapping[str, Any]) -> Any:
-    """The kernels beside a model, each run twice: names, and seconds by the model's clock."""
-    from sweeprof.backends import Calibrates
-    from sweeprof.profiling.profiler import Profiler
-
-    profiler: Any = Profiler.from_config(question["config"]).session
-    backend = profiler.backend
-    backend.configure(0)
-    loaded = backend.load(profiler.build, "cpu", profiler.dataset.channel_axis)
-    loaded.put(profiler.inputs())  # a model may be exported for what it is called with
-    clock, names, seconds = loaded.clock(), [], []
-    for wanted in (None, "convolution", "matmul"):
-        kernel = backend.kernel(loaded, wanted)
-        kernel.step()
-        begin = clock.now()
-        kernel.step()
-        names.append(kernel.name)
-        seconds.append(clock.now() - begin)
-    return {"calibrates": isinstance(backend, Calibrates), "names": names, "seconds": seconds}
-
-
-@task
 def exhaust(question: Mapping[str, Any]) -> Any:
     """Really run out of memory, and ask the backend what that was.
 

@@ -102,15 +102,13 @@ def _measured(info: MetricInfo, numbers: tuple[int, ...], is_ok: bool, seed: int
     rounds = tuple(centre * chance.lognormvariate(0, spread) for _ in numbers)
     if chance.random() < 0.05:
         rounds = (0.0, *rounds[1:])
-    has_pairs, is_calibrated = seed % 3 == 0 and info.unit == "s", seed % 4 == 1 and chance.random() < 0.8
+    has_pairs = seed % 3 == 0 and info.unit == "s"
     value = sorted(rounds)[len(rounds) // 2]
     return Measurement(
         *(info.name, info.unit, info.better, value),
         estimator="median",
         interval=(value * 0.99, value * 1.01),
-        detail={"kernel": "matmul"} if is_calibrated else {},
         rounds=rounds,
         round_numbers=numbers,
         paired=tuple(one * chance.lognormvariate(0, 0.002) for one in rounds) if has_pairs else (),
-        calibrated=tuple(one / 1e-4 for one in rounds) if is_calibrated else (),
     )

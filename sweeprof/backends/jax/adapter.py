@@ -9,31 +9,26 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 from unittest.mock import patch
 
 import jax
 import keras
 import numpy as np
-from jax import lax
-from jax import numpy as jnp
 
 from sweeprof.backends import Build, Gap, device_names
 from sweeprof.backends.jax import private
-from sweeprof.backends.jax.model import JaxModel, JaxTraining, forward_of, parted, training, weights_of
-from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
+from sweeprof.backends.jax.model import JaxModel, JaxTraining, training
+from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend
 from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, Unsupported, UserError
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.operators import OwnCounts
 
 GENERATION = Gap(
     "not implemented",
@@ -48,6 +43,7 @@ class JaxBackend(KerasBackend):
     tensor_package: ClassVar[str] = "jax"
     gaps: ClassVar[Mapping[str, Gap]] = {
         "TracesGraph": NO_GRAPH,
+        "CountsItself": Gap("not implemented", "XLA's analysis of costs is not read"),
         "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
         "Generates": GENERATION,
         "AnalyzesGeneration": GENERATION,
@@ -106,21 +102,6 @@ class JaxBackend(KerasBackend):
     ) -> AbstractContextManager[JaxTraining]:
         return training(model, batch, targets, config)
 
-    def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        """Return XLA's ``flops``: 2 a multiply-accumulate and 1 an addition, multiplication or comparison of real numbers.
-
-        ``exp``, ``tanh`` and their like, which XLA calls transcendentals, are not in it. Nothing is run.
-        """
-        model = self.load(build, "cpu", channel_axis)
-        batch = model.put(inputs)
-        with jax.default_device(model.device):
-            weights, (form, arrays) = weights_of(model.native, batch), parted(batch)
-            lowered = jax.jit(partial(forward_of(model.native), form)).lower(weights, arrays)
-            found = lowered.compile().cost_analysis() or {}
-        if "flops" not in found:
-            return OwnCounts({}, {"xla": "the compiler of this device analyses no costs"})
-        return OwnCounts({"xla": int(found["flops"])})
-
     def device_of(self, model: object) -> str:
         weights = model.weights if isinstance(model, keras.Layer) else ()
         device = min(weights[0].value.devices(), key=lambda device: device.id) if weights else jax.local_devices()[0]
@@ -129,23 +110,6 @@ class JaxBackend(KerasBackend):
     @contextmanager
     def borrowed(self, model: object, is_trained: bool = False) -> Iterator[None]:
         yield  # weights are read and never written: a step has them as arguments, and training copies of its own
-
-    def kernel(self, model: JaxModel, wanted: KernelName | None) -> Kernel:
-        name = wanted or resembling_kernel(model.native)
-        kernel: Callable[..., jax.Array] = jnp.matmul
-        with jax.default_device(model.device):  # in single precision, so that variants have the same
-            left = right = jnp.full((ROWS, ROWS), 1e-3)
-            if name == "convolution":
-                layout = {"padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
-                kernel = partial(lax.conv_general_dilated, window_strides=(1, 1), **layout)
-                left, right = jnp.ones((1, SIDE, SIDE, CHANNELS)), jnp.full((3, 3, CHANNELS, CHANNELS), 1e-3)
-            run = jax.jit(kernel)
-
-        def step() -> None:
-            run(left, right).block_until_ready()
-
-        step()  # it is compiled here
-        return Kernel(name, step)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import keras
 import numpy as np
-from keras import layers, ops
+from keras import ops
 
 from sweeprof.backends import Build, Gap
 from sweeprof.backends.call_signature import is_tensor, with_channels_last
@@ -23,7 +23,6 @@ from sweeprof.backends.precision import Precision, PrecisionMethod, checked_meth
 from sweeprof.counting.mapping import itemsize
 from sweeprof.counting.rows import TensorShapes, together
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import KernelName, resembling
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
@@ -113,19 +112,6 @@ def as_described(inputs: Inputs, channel_axis: int | None, dtype: str | None) ->
 
     return inputs.map(change)
 
-
-def resembling_kernel(model: object) -> KernelName:
-    """Return the calibration kernel that resembles a Keras model, or any function."""
-    kinds = [type(layer) for layer in private.all_layers(model)]
-    convolutions = sum(issubclass(kind, _CONVOLUTIONS) for kind in kinds)
-    return resembling(convolutions, sum(issubclass(kind, layers.Dense) for kind in kinds))
-
-
-_CONVOLUTIONS = (
-    *(layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D),
-    *(layers.SeparableConv1D, layers.SeparableConv2D),
-    *(layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose),
-)
 
 # Precision and layout
 

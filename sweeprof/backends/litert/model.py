@@ -1,7 +1,4 @@
-"""A TFLite file in its interpreter, ready to step. What a process has loaded by then is the interpreter and numpy.
-
-Beside it the calibration kernel: a file of one operator, one layer's work of a middling model.
-"""
+"""A TFLite file in its interpreter, ready to step. What a process has loaded by then is the interpreter and numpy."""
 
 from __future__ import annotations
 
@@ -14,9 +11,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.file_backend import Feed, FileModel, fitting, is_fitting
-from sweeprof.backends.litert.files import one_operator, read
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import KernelName
 from sweeprof.measuring.inputs import Inputs
 
 
@@ -77,27 +72,6 @@ class LitertModel(FileModel):
             found[name] = (array.astype(np.float32) - zero) * np.float32(scale) if scale else array
         return found
 
-    def products(self) -> tuple[int, int]:
-        names = [operator.op for operator in read(self.file.path).operators]
-        return sum(name in _CONVOLUTIONS for name in names), names.count("FULLY_CONNECTED")
-
-    def kernel_step(self, name: KernelName, given: AnyArray, weights: AnyArray) -> Callable[[], object]:
-        from ai_edge_litert import schema_py_generated as schema
-
-        given, weights = (np.ascontiguousarray(np.moveaxis(array, 1, -1)) for array in (given, weights))
-        if name == "convolution":
-            operator, kind, options = "CONV_2D", "Conv2DOptions", schema.Conv2DOptionsT()
-            options.padding, options.strideH, options.strideW = schema.Padding.SAME, 1, 1
-        else:
-            operator, kind, options = "FULLY_CONNECTED", "FullyConnectedOptions", schema.FullyConnectedOptionsT()
-        content = one_operator(operator, given, weights, kind, options, given.shape)
-        interpreter = self.settings.open(model_content=content)
-        interpreter.allocate_tensors()
-        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], given)
-        interpreter.invoke()
-        kernel: Callable[[], object] = interpreter.invoke
-        return kernel
-
 
 def inputs_of(interpreter: Any) -> list[AnyArray]:
     """Details of the inputs, in the order of the arguments: what was converted here has names that count them."""
@@ -131,6 +105,3 @@ def _fitting(array: AnyArray, detail: Any) -> Any:
         array = np.clip(np.round(array / scale) + zero, limits.min, limits.max)
     fitted = fitting(array, tuple(map(int, detail["shape"])), "the file takes")
     return np.ascontiguousarray(fitted, dtype=detail["dtype"])
-
-
-_CONVOLUTIONS = ("CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D_TRANSPOSE")

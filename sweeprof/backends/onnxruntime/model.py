@@ -1,12 +1,11 @@
 """A model in ONNX Runtime, ready to step: a session of a file, prepared for a device with the settings of a backend.
 
 What a process has loaded by then is the run-time and numpy. Beside it the benchmarks that run on the same device with the same
-settings: the calibration kernel, and the speed of matrix products and memory copies.
+settings: the speed of matrix products and memory copies.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,6 @@ from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.file_backend import Feed, FileModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
-from sweeprof.measuring.calibration import KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
@@ -185,19 +183,6 @@ class OnnxModel(FileModel):
             for slot, value in pairs
             if isinstance(value, np.ndarray) or (hasattr(value, "is_tensor") and value.is_tensor())
         }
-
-    def products(self) -> tuple[int, int]:
-        import onnx
-
-        graph = onnx.load(self.file.path, load_external_data=False).graph
-        found = Counter(node.op_type for node in graph.node)
-        return found["Conv"] + found["ConvTranspose"], found["Gemm"] + found["MatMul"]
-
-    def kernel_step(self, name: KernelName, given: AnyArray, weights: AnyArray) -> Callable[[], object]:
-        is_convolution = name == "convolution"
-        graph = one_node("Conv", given, weights, pads=[1] * 4) if is_convolution else one_node("MatMul", given, weights)
-        session = self.settings.open(graph, self.device)
-        return self.steps_of(session, Feed({"x0": on_device(given, self.device)}))
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         if _place(self.device)[0] == "cpu":

@@ -1,13 +1,10 @@
-"""A converted model in OpenVINO, ready to step. What a process has loaded by then is the run-time and numpy.
-
-Beside it the calibration kernel: a graph of one operator, one layer's work of a middling model.
-"""
+"""A converted model in OpenVINO, ready to step. What a process has loaded by then is the run-time and numpy."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +14,6 @@ from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.file_backend import Feed, FileModel, fitting, is_fitting
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.calibration import KernelName
 from sweeprof.measuring.inputs import Inputs
 
 Hint = Literal["latency", "throughput"]
@@ -111,22 +107,6 @@ class OpenvinoModel(FileModel):
         slots = self.graph.outputs
         names = self.file.outputs or [min(slot.get_names(), default=str(i)) for i, slot in enumerate(slots)]
         return dict(zip(names, values, strict=True))
-
-    def products(self) -> tuple[int, int]:
-        names = [node.get_type_name() for node in self.graph.get_ordered_ops()]
-        return sum("Convolution" in name for name in names), names.count("MatMul")
-
-    def kernel_step(self, name: KernelName, given: AnyArray, weights: AnyArray) -> Callable[[], object]:
-        from openvino import opset8
-
-        slot = opset8.parameter(given.shape, np.float32)
-        if name == "convolution":
-            node = opset8.convolution(slot, weights, [1, 1], [1, 1], [1, 1], [1, 1])
-        else:
-            node = opset8.matmul(slot, weights, transpose_a=False, transpose_b=False)
-        settings = replace(self.settings, inference_precision="f32")
-        request = settings.compiled(openvino.Model([node], [slot], name)).create_infer_request()
-        return self.steps_of(request, Feed((openvino.Tensor(given),)))
 
     def concurrently(self, batch: Feed, requests: int | None, seconds: float) -> tuple[int, int, float]:
         """Run forwards of ``batch``, several at a time; returns how many at a time, how many, and the seconds that these took.

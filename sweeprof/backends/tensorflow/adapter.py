@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends import Build, Gap, device_names
-from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
+from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend
 from sweeprof.backends.tensorflow.counting import count_layers, count_training, own_counts
 from sweeprof.backends.tensorflow.model import (
     EagerTraining,
@@ -34,7 +34,6 @@ from sweeprof.backends.tensorflow.model import (
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
@@ -176,22 +175,6 @@ class TensorflowBackend(KerasBackend):
 
         _check_followed(work)
         return allocations(model, work)
-
-    def kernel(self, model: TensorflowModel, wanted: KernelName | None) -> Kernel:
-        name, device = wanted or resembling_kernel(model.native), model.device
-        with tf.device(device):  # in single precision, so that variants have the same
-            if name == "convolution":
-                images, weights = tf.ones((1, SIDE, SIDE, CHANNELS)), tf.fill((3, 3, CHANNELS, CHANNELS), 1e-3)
-                run = partial(tf.nn.conv2d, images, weights, 1, "SAME")
-            else:
-                matrix = tf.fill((ROWS, ROWS), 1e-3)
-                run = partial(tf.matmul, matrix, matrix)
-
-        def step() -> None:
-            with tf.device(device):
-                run()
-
-        return Kernel(name, synchronised(step, device))
 
     def memory_meter(self) -> ProcessMemory:
         return _MemoryMeter()

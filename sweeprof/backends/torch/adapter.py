@@ -12,7 +12,7 @@ import torch
 
 from sweeprof.backends import Build, Compiler, DeviceCheck, Gap
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
-from sweeprof.backends.torch.counting import count_built, in_inference, own_counts, traced_graph, weights_alone
+from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
     TorchModel,
@@ -36,7 +36,6 @@ from sweeprof.backends.torch.state import (
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.counting.selection import EVERYTHING, ModuleSelection
-from sweeprof.measuring.calibration import Kernel, KernelName
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.line_profile import AllocationMeter
@@ -49,7 +48,7 @@ from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
-from sweeprof.results.operators import Operators, OwnCounts
+from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
@@ -62,6 +61,7 @@ class TorchBackend:
     """PyTorch; a forward runs under ``torch.inference_mode``."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
+        "CountsItself": Gap("not implemented", "PyTorch's own counter is not read"),
         "HasArtifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
     }
     selects_modules: ClassVar[bool] = True
@@ -141,9 +141,6 @@ class TorchBackend:
 
     def graph(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Graph:
         return traced_graph(*self._counted(build, inputs), formulas)
-
-    def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
-        return own_counts(*self._counted(build, inputs))
 
     def _variant(self) -> TorchVariant:
         method = checked_method(type(self), self.precision, self.precision_method)
@@ -229,11 +226,6 @@ class TorchBackend:
         from sweeprof.backends.torch.memory import allocations
 
         return allocations(model, work)
-
-    def kernel(self, model: TorchModel, wanted: KernelName | None) -> Kernel:
-        from sweeprof.backends.torch.device import kernel
-
-        return kernel(model, wanted)
 
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
         from sweeprof.backends.torch.device import settings

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from sweeprof.backends import Build
 from sweeprof.backends.torch.callsites import (
@@ -77,7 +76,6 @@ from sweeprof.measuring.timing import without_collection
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
 from sweeprof.results.layers import LayerRow, LayerTable, Weights
-from sweeprof.results.operators import OwnCounts
 from sweeprof.text import stored
 from sweeprof.tracebacks import first_line
 
@@ -632,21 +630,3 @@ def slow_paths() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(enabled)
         for name, setting in settings.items():
             setattr(flex, name, setting)
-
-
-NAME = "flop_counter"
-
-
-def own_counts(build: Build, inputs: Inputs) -> OwnCounts:
-    """``torch.utils.flop_counter`` over one forward in inference mode; nothing is run."""
-    try:
-        module = copied_to_meta(in_inference(materialised(build_on_meta(build), inputs)))
-        given = as_shapes(inputs, None)
-        sites = CallSites(paths_of(module), DEFAULTS)
-        on_shapes = CountingMode(sites, LiveBytes(sites.where, ()), DEFAULTS, on_shapes=True)
-        random = torch.random.fork_rng(devices=())
-        with random, torch.no_grad(), slow_paths(), on_shapes, FlopCounterMode(display=False) as counter:
-            given.call(module)
-    except Exception as error:  # a model may refuse shapes in any way
-        return OwnCounts({}, {NAME: f"the model does not run on shapes: {message_of(error)}"})
-    return OwnCounts({NAME: counter.get_total_flops()})

@@ -1,4 +1,4 @@
-"""A device itself: the calibration kernel, the peak rates with the present settings, and which measurements work on this host.
+"""A device itself: the peak rates with the present settings, and which measurements work on this host.
 
 Each measurement of an accelerator is tried with a small model, by the code that measures it.
 """
@@ -17,40 +17,11 @@ from sweeprof.backends.torch.model import TorchModel, accelerators, synchronised
 from sweeprof.backends.torch.state import tensors_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
-from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName, resembling
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, lasting, sampled
 from sweeprof.measuring.training_config import Work
 from sweeprof.report.units import scaled
 from sweeprof.results.peaks import Peaks, PeakSettings
-
-CONVOLUTIONS = (
-    torch.nn.Conv1d,
-    torch.nn.Conv2d,
-    torch.nn.Conv3d,
-    torch.nn.ConvTranspose1d,
-    torch.nn.ConvTranspose2d,
-    torch.nn.ConvTranspose3d,
-)
-
-
-def kernel(model: TorchModel, wanted: KernelName | None) -> Kernel:
-    """The kernel on the model's device; always in single precision and the usual layout, so that variants have the same.
-
-    Args:
-        model: whose kernel.
-        wanted: which; None: the one that resembles the model.
-    """
-    layers = list(model.module.modules())
-    convolutions = sum(isinstance(layer, CONVOLUTIONS) for layer in layers)
-    name = wanted or resembling(convolutions, sum(isinstance(layer, torch.nn.Linear) for layer in layers))
-    filled = partial(torch.full, fill_value=1e-3, device=model.device)
-    if name == "convolution":
-        images, weights = filled((1, CHANNELS, SIDE, SIDE)), filled((CHANNELS, CHANNELS, 3, 3))
-        run = partial(torch.nn.functional.conv2d, images, weights, padding=1)
-    else:
-        run = partial(torch.mm, filled((ROWS, ROWS)), filled((ROWS, ROWS)))
-    return Kernel(name, synchronised(run, model.device))
 
 
 def settings(device: str, dtype: torch.dtype | None, model: torch.nn.Module | None) -> PeakSettings:

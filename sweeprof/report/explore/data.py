@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 from sweeprof.report.answer import NOISE, answer
 from sweeprof.report.cells import (
-    axes_text,
     axis_number,
     axis_text,
     detail_text,
@@ -25,7 +24,6 @@ from sweeprof.report.explore.overview import verdict_lines
 from sweeprof.report.pages import StringTable
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.units import FIXED_NAMES, fixed_factor, text_unit
-from sweeprof.results.baselines import offered_baselines, with_baseline
 from sweeprof.results.compare import Cell, Comparison, Row
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Json, Record
@@ -175,8 +173,6 @@ def _packed(cell: Cell | None) -> list[float | int | None] | int:
 MOST_NUMBERS = 70_000
 """Values, ends of intervals, and figures of verdicts against the own baseline; the metrics that the tables show stay in any case,
 and further ones as far as there is room."""
-MOST_COMPARED = 40_000
-"""Verdicts against other baselines than the own."""
 
 _NO_SAMPLES: Samples = {}
 
@@ -197,8 +193,8 @@ def page_data(
       ``definition``; ``headline``, whether the tables show it. ``left_out``: titles of further ones.
     - ``reasons``, ``tracebacks``: texts that rows name by their position; ``command_start``: what the commands of all rows
       begin with.
-    - ``baselines``, the own first: see :meth:`sweeprof.report.explore.data.Writer.baseline`; ``baselines_left_out``: the number of
-      others for which there is no room; ``verdict_names``; ``verdict_reasons``: codes with their meanings.
+    - ``baselines``, the own first: see :meth:`sweeprof.report.explore.data.Writer.baseline`; ``verdict_names``;
+      ``verdict_reasons``: codes with their meanings.
     - ``rows``, in the order of the tables: see :meth:`sweeprof.report.explore.data.Writer.row`.
 
     Args:
@@ -212,7 +208,8 @@ def page_data(
     varying = comparison.varying_axes()
     writer = Writer(comparison, rows, metrics, samples, is_whole)
     shown = {info.name for info in shown_metrics(comparison)}
-    baselines, missing = _baselines(comparison, writer, [info.name for info in metrics], saved)
+    baselines = [writer.baseline(comparison, "", baseline_text(comparison))]
+    baselines += [writer.baseline(one, baseline_text(one), baseline_text(one)) for one in saved]
     return {
         "name": one_line(comparison.name),
         "own_axes": list(comparison.baseline),
@@ -220,7 +217,6 @@ def page_data(
         "metrics": [_metric(comparison, info, info.name in shown) for info in metrics],
         "left_out": [metric_title(info, rows) for info in left_out],
         "baselines": baselines,
-        "baselines_left_out": missing,
         "rows": [writer.row(row) for row in rows],
         "reasons": writer.reasons.values,
         "tracebacks": writer.tracebacks.values,
@@ -228,23 +224,6 @@ def page_data(
         "verdict_names": list(_VERDICTS),
         "verdict_reasons": [[code, meaning] for code, meaning in REASONS.items()],
     }
-
-
-def _baselines(
-    comparison: Comparison, writer: Writer, metrics: Sequence[str], saved: Sequence[Comparison]
-) -> tuple[list[Json], int]:
-    """The own baseline and the others that there is room for; and the number of those left out."""
-    found = [writer.baseline(comparison, "", baseline_text(comparison))]
-    found += [writer.baseline(one, baseline_text(one), baseline_text(one)) for one in saved]
-    offered = offered_baselines(comparison)
-    each = len(comparison.rows) * len(metrics)
-    fitting = offered[: max(0, MOST_COMPARED // max(1, each) - len(saved))]
-    for baseline in fitting:
-        compared = with_baseline(comparison, baseline, metrics)
-        one = writer.baseline(compared, axes_text(baseline), baseline_text(compared))
-        if one["cells"]:
-            found.append(one)
-    return found, len(offered) - len(fitting)
 
 
 def embedded(data: Json) -> Json:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.backends import Analyzes, AnyArray, Calibrates, MeasuresMemory, Trains
+from sweeprof.backends import Analyzes, AnyArray, MeasuresMemory, Trains
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeMemory, FakeModel, happen
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.measuring.inputs import Inputs
@@ -32,7 +32,6 @@ def durations(model: FakeModel, steps: int, backend: FakeBackend | None = None, 
 
 def test_it_has_every_capability() -> None:
     assert isinstance(FakeBackend(), Analyzes)
-    assert isinstance(FakeBackend(), Calibrates)
     assert isinstance(FakeBackend(), MeasuresMemory)
     assert isinstance(FakeBackend(), Trains)
     assert FakeBackend().devices() == ["cpu"]
@@ -169,11 +168,3 @@ def test_what_is_to_happen_waits_for_its_step() -> None:
     assert durations(FakeModel(step_s=0.5, on_step="raise", calm_steps=2), 2) == [0.5, 0.5]
     with pytest.raises(ValueError, match="told to raise"):
         durations(FakeModel(on_step="raise", calm_steps=2), 3)
-
-
-def test_the_kernel_takes_what_the_model_says_however_slow_the_backend_is() -> None:
-    backend = FakeBackend(slowdown=2.0)
-    loaded = backend.load(lambda: FakeModel(kernel_s=0.25), "cpu", None)
-    kernel = backend.kernel(loaded, "convolution")
-    kernel.step()
-    assert (kernel.name, loaded.clock().now()) == ("convolution", 0.25)

@@ -82,8 +82,9 @@ PROGRAM = """
 import json, sys
 import numpy as np, psutil
 from ai_edge_litert import schema_py_generated as schema
+from support.tflite_file import one_operator
 from sweeprof.backends.litert.adapter import LitertBackend
-from sweeprof.backends.litert.files import TfliteFile, one_operator
+from sweeprof.backends.litert.files import TfliteFile
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 matrix = np.full((1024, 1024), 1e-3, np.float32)
@@ -110,7 +111,8 @@ print(json.dumps({"threads": found, "loaded": [name for name in ("tensorflow", "
 def test_a_measured_process_has_the_interpreter_and_as_many_threads_as_it_should(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "product.tflite")],
-        capture_output=True, text=True, check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, timeout=120,
+        capture_output=True, text=True, check=True, timeout=120,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     found = json.loads(done.stdout)
     assert found["loaded"] == []

@@ -315,9 +315,3 @@ def test_a_model_in_a_callers_hands_is_converted_here() -> None:
     assert found["compute/macs"].value == 2 * 416_520
     assert found["size/artifact_bytes"].value == pytest.approx(4 * 61_706, rel=0.05)
     assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
-
-
-def test_kernels_resemble_the_model(lenet: dict[str, TfliteFile]) -> None:
-    backend, model = LitertBackend(), opened(lenet["int8"])
-    model.meet(Inputs((TEST.inputs[:ROWS],)))
-    assert [backend.kernel(model, None).name, backend.kernel(model, "matmul").name] == ["convolution", "matmul"]

@@ -224,11 +224,6 @@ def test_inputs_by_name_and_several_outputs(tmp_path: Path) -> None:
     }
 
 
-def test_the_kernel_of_a_model_of_transposed_convolutions(tmp_path: Path) -> None:
-    model, _ = loaded(saved(tmp_path, *operator("transposed")), array(2, 6, 8, 8))
-    assert (model.products(), OpenvinoBackend().kernel(model, None).name) == ((1, 0), "convolution")
-
-
 def test_settings_are_in_effect(tmp_path: Path) -> None:
     backend = OpenvinoBackend(threads=2, streams=2, hint="throughput", precision="fp32")
     model = backend.load(partial(product, tmp_path), "cpu", None)

@@ -161,7 +161,7 @@ for name in sys.argv[3:]:
     os.wait()
 """
 METRICS = """latency/forward params/total compute/macs memory/act_peak_live_bytes_train memory/alloc_peak_bytes memory/tensors_bytes
-layers/slowest_self_s layers/slowest_backward_self_s operators/self_s"""
+layers/slowest_self_s operators/self_s"""
 
 
 @pytest.mark.slow

@@ -439,9 +439,9 @@ def test_sizes_that_depend_on_values_are_no_zeros() -> None:
 
 
 def test_conventions_of_profilers_of_pytorch_have_no_value() -> None:
-    from sweeprof.metrics.compat import fvcore
+    from sweeprof.metrics.compat import f2
 
-    said: Any = fvcore.function(layers=complete(layers.Dense(5), 2, 3))
+    said: Any = f2.function(layers=complete(layers.Dense(5), 2, 3))
     assert said.reason.startswith("the conventions are those of profilers of PyTorch")
 
 

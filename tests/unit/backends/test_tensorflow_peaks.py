@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sweeprof.backends.keras.calls import resembling_kernel
 from sweeprof.backends.tensorflow import adapter
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend, peaks
 from sweeprof.measuring import benchmarks
@@ -86,13 +85,3 @@ def test_the_settings_are_those_of_the_model_and_the_process() -> None:
         assert replace(after, numerics=before.numerics) == before
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(is_on)
-
-
-@pytest.mark.parametrize(
-    ("layer", "kernel"), [("Conv2D", "convolution"), ("Conv2DTranspose", "convolution"), ("Dense", "matmul")]
-)
-def test_the_calibration_kernel_resembles_the_model(layer: str, kernel: str) -> None:
-    model = keras.Sequential(
-        [keras.Input((8, 8, 3)), getattr(keras.layers, layer)(4, *((3,) if layer != "Dense" else ()))]
-    )
-    assert resembling_kernel(model) == kernel

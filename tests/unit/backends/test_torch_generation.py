@@ -302,7 +302,7 @@ def test_every_pass_measures_a_generation() -> None:
     names = [
         *("generation/latency", "generation/time_to_first_token", "generation/time_per_token", "generation/kv_cache_bytes"),
         *("compute/macs_prefill", "compute/macs_decode", "memory/alloc_peak_bytes", "layers/slowest_self_s"),
-        *("operators/calls", "latency/forward"),
+        *("operators/self_s", "latency/forward"),
     ]  # fmt: skip
     model = made("llama")
     found = sweeprof.profile(
@@ -336,7 +336,7 @@ def test_a_function_of_ones_own() -> None:
         "generation/time_per_token",
         "generation/prefill_throughput",
         "generation/kv_cache_bytes",
-        "operators/calls",
+        "operators/self_s",
     ]
     config = GenerationConfig(4, {"top": 3}, generate)
     found = sweeprof.profile(

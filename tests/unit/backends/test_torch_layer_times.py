@@ -946,8 +946,6 @@ def test_a_combination_of_a_sweep_has_the_set_layers(mode: str) -> None:
     )
     one = sweeprof.Profiler.from_config(config)
     found = one.compute_all("layers")
-    missing = {name for name, measurement in found.items() if measurement.value is None}
-    expected = {"layers/backward_covered", "layers/slowest_backward_self_s"} if mode == "inference" else set()
-    assert missing == expected
+    assert all(measurement.value is not None for measurement in found.values())
     assert one.layers.timing is not None
     assert one.layers.timing.mode == mode

@@ -486,7 +486,7 @@ def test_through_the_profiler_weights_and_statistics_stay_too() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     profiler = Profiler(module, inputs=torch.randn(3, 4), mode="training", optimizer="adam")
-    assert profiler.compute("operators/calls").value > 50  # type: ignore[operator]
+    assert profiler.compute("operators/self_s").value
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 

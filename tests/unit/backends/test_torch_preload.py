@@ -36,7 +36,6 @@ def test_the_compiler_is_imported_ahead_of_trials_that_need_it() -> None:
     for mode, name in (
         ("inference", "timing"),
         ("inference", "operators"),
-        ("inference", "own_counts"),
         ("training", "timing"),
     ):
         words = ["model=mlp", "backend=torch", f"mode={mode}", "metrics=latency", "protocol=quick", "tracking=none"]
@@ -47,6 +46,5 @@ def test_the_compiler_is_imported_ahead_of_trials_that_need_it() -> None:
     assert [line for line in done.stdout.splitlines() if line.endswith(("True", "False"))] == [
         "inference timing False False",
         "inference operators True True",
-        "inference own_counts True True",
         "training timing True True",
     ]

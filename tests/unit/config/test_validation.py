@@ -103,7 +103,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [None],
         ["base", True, ["best"]],
     ),  # the others need three rounds: tests/unit/run/test_sequential.py
-    "protocol.kernel": ([None, "auto", "convolution", "matmul"], ["conv", True, 1]),
     "compare.thresholds": ([{}, {"latency/forward": 0.03}], [{"a": 1}, {"a": "x"}, [0.1], None]),
     "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),
     "compare.pareto": (TEXTS[0], TEXTS[1]),

@@ -12,7 +12,7 @@ import pytest
 import sweeprof
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.energy import POWERCAP, Counter, Energy, counters, gpu_counter, measured, rapl_counters
-from sweeprof.metrics.energy import idle_power, per_sample, power
+from sweeprof.metrics.energy import per_sample, power
 from sweeprof.metrics.metric import Estimate, Missing
 from sweeprof.results.protocol import Protocol
 
@@ -90,7 +90,7 @@ def test_idle_power_is_subtracted() -> None:
     assert found.joules_per_step == pytest.approx((25 - 10) * 0.02)
     assert value(per_sample.function(found, batch_size=4)) == pytest.approx(0.3 / 4)
     assert value(power.function(found)) == pytest.approx(25)
-    assert value(idle_power.function(found)) == pytest.approx(10)
+    assert power.function(found).detail == {"idle_watts": pytest.approx(10)}
 
 
 def test_a_counter_that_is_updated_seldom_is_read_for_longer() -> None:

@@ -168,7 +168,6 @@ def one_round(timing: Any) -> float:
         (from_memory_metric, "unclear", "measured_once", 0),
         (from_memory_and_timing, "unclear", "measured_once", 0),
         (from_outputs, "same", "equal", 0),
-        (from_seconds, "unclear", "measured_once", 0),
         (across_rounds, "unclear", "not_by_round", 0),
         (one_round, "worse", "interval_beyond_threshold", 5),
     ],
@@ -177,6 +176,12 @@ def test_certainty_follows_from_what_is_read(function: Any, verdict: str, reason
     cell = compared(mine(function))
     assert (cell.verdict, cell.verdict_reason, len(cell.measurement.rounds)) == (verdict, reason, rounds)
     assert cell.measurement.value is not None
+
+
+@pytest.mark.parametrize("function", [from_seconds, from_layers])
+def test_a_metric_that_says_so_is_measured_once(function: Any) -> None:
+    cell = compared(sweeprof.metric(name="mine/x", unit="s", better="lower", once=True)(function))
+    assert (cell.verdict, cell.verdict_reason) == ("unclear", "measured_once")
 
 
 def test_a_metric_that_returns_its_own_estimate_is_called_once_with_all_rounds() -> None:
@@ -260,9 +265,7 @@ def test_counts_of_different_completeness_are_not_compared_exactly() -> None:
     assert compare_cell(complete, complete, 0.05).verdict == "same"
 
 
-@pytest.mark.parametrize(
-    ("function", "verdict"), [(from_layers, "same"), (from_timing, "unclear"), (from_seconds, "unclear")]
-)
+@pytest.mark.parametrize(("function", "verdict"), [(from_layers, "same"), (from_timing, "unclear")])
 def test_a_profiler_claims_no_more_than_a_sweep(function: Any, verdict: str) -> None:
     from torch import nn
 

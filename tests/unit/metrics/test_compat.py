@@ -30,7 +30,6 @@ DIFFERENT: dict[tuple[str, str], tuple[int, str]] = {
     ("conv_transpose_4_6", "d2"): (26_112, "the same"),
     ("conv_transpose_4_6", "f1"): (26_112, "it takes the input's channels for the output's, and a convolution's size"),
     ("conv_transpose_4_6", "moduleprofiler"): (49_152, "it counts output positions"),
-    ("conv_transpose_4_6", "thop"): (24_576, "it counts output positions"),
     ("conv_transpose_4_6", "torchinfo"): (26_112, "it counts output positions"),
     ("functional_net", "d1_footprint_bytes"): (25_568, "it misses parameters of LayerNorm and of the model itself"),
     ("functional_net", "d2"): (72_576, "it misses einsum"),
@@ -73,14 +72,9 @@ def at(row: LayerRow, path: str) -> bool:
     return row.path == path
 
 
-def default_options(name: str) -> dict[str, bool]:
-    """fvcore by itself does not see into fused attention."""
-    return {"fused_attention": False} if name.startswith("fvcore") else {}
-
-
 @pytest.mark.parametrize(("name", "peer"), [(name, peer) for name, peers in PEERS.items() for peer in peers])
 def test_a_convention_gives_what_its_profiler_reported(name: str, peer: str) -> None:
-    ours = value(peer, model(name), **default_options(peer))
+    ours = value(peer, model(name))
     if (name, peer) in DIFFERENT:
         assert (ours, ours != PEERS[name][peer]) == (DIFFERENT[name, peer][0], True)
     else:
@@ -171,7 +165,7 @@ def test_deeplite_counts_per_sample() -> None:
 def test_a_shared_module_counts_once_a_call() -> None:
     shared = nn.Linear(100, 100)
     table = counted(nn.Sequential(*(nn.Sequential(shared) for _ in range(3))), (1, 100))
-    assert [value(name, table) for name in ("f2", "thop", "torchinfo", "ptflops")] == [30_000, 30_000, 30_300, 30_300]
+    assert [value(name, table) for name in ("f2", "torchinfo", "ptflops")] == [30_000, 30_300, 30_300]
 
 
 def test_a_module_called_twice_has_two_calls_and_deeplite_sees_the_last() -> None:
@@ -197,11 +191,7 @@ def test_the_scores_of_attention_are_found(masked: bool, queries: int, keys: int
 
     table = counted(Attention(), (2, 4, queries, 8), (2, 4, keys, 8), (2, 4, keys, 16))
     assert [scores(operator) for row in table.rows for operator in row.operators] == [2 * 4 * queries * keys]
-    assert value("fvcore_activations", table) == 2 * 4 * queries * (keys + 16)
-    assert value("fvcore", table) == table.macs == 2 * 4 * queries * keys * (8 + 16)
-    assert (
-        value("fvcore", table, fused_attention=False) == value("fvcore_activations", table, fused_attention=False) == 0
-    )
+    assert table.macs == 2 * 4 * queries * keys * (8 + 16)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -209,29 +199,27 @@ def test_the_scores_of_attention_are_found(masked: bool, queries: int, keys: int
 def test_batch_norm(training: bool, affine: bool) -> None:
     table = counted(nn.BatchNorm2d(6, affine=affine), (2, 6, 4, 4), training=training)
     elements = 2 * 6 * 4 * 4
-    assert value("fvcore", table) == value("f2_flops", table) == ((4 if training else 1) + affine) * elements
+    assert value("f2_flops", table) == ((4 if training else 1) + affine) * elements
     assert value("d1", table) == (1 + affine) * elements / 2
     assert value("d2", table) == (elements if affine else 0)
     assert value("f1", table) == 2 * elements
-    assert value("thop", table) == (4 if affine else 2) * elements
     assert value("moduleprofiler", table) == (7 if affine else 5) * elements + 4 * 6
 
 
-GATED = {"RNN": (nn.RNN, 1, 1, 0), "GRU": (nn.GRU, 3, 7, 4), "LSTM": (nn.LSTM, 4, 10, 4)}
+GATED = {"RNN": (nn.RNN, 1, 1), "GRU": (nn.GRU, 3, 7), "LSTM": (nn.LSTM, 4, 10)}
 
 
 @pytest.mark.parametrize("kind", GATED)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("bias", [False, True])
 def test_recurrent_networks(kind: str, layers: int, bias: bool) -> None:
-    make, gates, each, thop_each = GATED[kind]
+    make, gates, each = GATED[kind]
     table = counted(make(8, 16, num_layers=layers, bias=bias), (5, 3, 8))
     weights = gates * 16 * (8 + 16 + (layers - 1) * 32)
     biases = 2 * gates * 16 * layers if bias else 0
     counted_by_both = 15 * (weights + biases + each * 16 * layers)
     assert value("f1", table) == counted_by_both
     assert value("ptflops", table) == counted_by_both / 5
-    assert value("thop", table) == 15 * (weights + biases + (gates + thop_each) * 16 * layers)
     assert value("f2", table) == 15 * weights
 
 
@@ -248,9 +236,9 @@ def of(kind: str, count: OperatorCount) -> LayerTable:
 def test_upsampling() -> None:
     nearest = of("Upsample", operator("upsample_nearest2d", inputs=96, outputs=384))
     bilinear = of("Upsample", operator("upsample_bilinear2d", inputs=96, outputs=384, flops=7 * 384))
-    names = ("fvcore", "d1", "d2", "f1", "f2_flops", "ptflops", "thop")
-    assert [value(name, nearest) for name in names] == [384, 192, 0, 96, 384, 192 + 384, 384]
-    assert [value(name, bilinear) for name in names] == [4 * 384, 192, 4 * 384, 96, 384, 192 + 384, 11 * 384]
+    names = ("d1", "d2", "f1", "f2_flops", "ptflops")
+    assert [value(name, nearest) for name in names] == [192, 0, 96, 384, 192 + 384]
+    assert [value(name, bilinear) for name in names] == [192, 4 * 384, 96, 384, 192 + 384]
 
 
 def test_a_backend_that_tells_no_operators_has_no_conventions() -> None:
@@ -269,7 +257,7 @@ def test_a_forward_for_real_gives_the_same() -> None:
 
     table = counted(Asking(), (1, 1, 32, 32))
     assert table.method.startswith("real forward")
-    ours = {name: value(name, table, **default_options(name)) for name in PEERS["lenet5"]}
+    ours = {name: value(name, table) for name in PEERS["lenet5"]}
     assert ours == PEERS["lenet5"]
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-import signal
 import statistics
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -238,27 +235,6 @@ def test_a_metric_that_exits_ends_nothing_but_itself() -> None:
     found = one(function)
     assert found.failure is not None
     assert "SystemExit" in found.failure.message
-
-
-@pytest.mark.timeout(60, method="thread")  # by default pytest-timeout uses the alarm
-def test_a_metric_that_never_ends_is_interrupted_and_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeprof.metrics.evaluate.METRIC_S", 0.1)
-    calls = []
-
-    def function(layers: Any) -> float:
-        calls.append(1)
-        while True:
-            with suppress(Exception):
-                time.sleep(0.01)
-
-    for _ in range(2):
-        found = one(function)
-        assert found.failure is not None
-        assert found.failure.message.startswith("did not end within 0.1 s (")
-        assert "in function" in str(found.failure.location)
-    assert len(calls) == 1
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
-    assert one(lambda layers: 1).value == 1
 
 
 def test_what_a_metric_says_it_cannot_compute_is_no_failure() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.measuring.calibration import KernelTimes
 from sweeprof.measuring.timing import InterleavedRun, Timing
 from sweeprof.measuring.workload import Workload
 from sweeprof.metrics import latency
@@ -235,39 +234,3 @@ def test_a_round_without_a_pair_keeps_its_own_median() -> None:
     alone = value(latency.forward, interleaved((7.0,), (0,)))
     assert isinstance(alone, Estimate)
     assert alone.paired == ()
-
-
-def beside(samples: tuple[float, ...], kernel: tuple[float, ...], **more: Any) -> Timing:
-    return Timing(1.0, 0, 1, samples, kernel=KernelTimes("matmul", 1, kernel), **more)
-
-
-def test_the_calibrated_time_is_the_median_of_the_ratios() -> None:
-    timing = beside((2.0, 6.0, 4.0), (2.0, 2.0, 1.0))  # 1, 3, 4; the medians' ratio would be 2
-    assert number(latency.calibrated, timing) == pytest.approx(3.0)
-    assert number(latency.kernel, timing) == pytest.approx(2.0)
-    found = value(latency.forward, timing, timing)
-    assert isinstance(found, Estimate)
-    assert found.calibrated == (3.0, 3.0)
-    rate = value(latency.throughput, timing, batch_size=6)
-    assert isinstance(rate, Estimate)
-    assert rate.calibrated == (2.0,)
-
-
-def test_the_interval_of_a_calibrated_time_is_that_of_the_rounds() -> None:
-    rounds = [beside((1.0,), (0.5,)), beside((8.0,), (1.0,))]
-    found = value(latency.calibrated, *rounds)
-    assert isinstance(found, Estimate)
-    assert found.value == pytest.approx(4.0)
-    assert found.rounds == (2.0, 8.0)
-    assert found.interval is not None
-    assert found.calibrated == ()
-
-
-@pytest.mark.parametrize("metric", [latency.kernel, latency.calibrated])
-def test_without_a_kernel_there_is_a_reason(metric: Metric) -> None:
-    assert value(metric, INFERRED) == Missing("protocol.kernel=null: no calibration kernel was timed")
-    without = Timing(1.0, 0, 1, (1.0,), kernel=KernelTimes(None, reason="this backend has no calibration kernel"))
-    assert value(metric, without) == Missing("no calibration kernel: this backend has no calibration kernel")
-    found = value(latency.forward, without)
-    assert isinstance(found, Estimate)
-    assert found.calibrated == ()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.select import metric_set, passes_of, select
+from sweeprof.metrics.select import metric_set, select
 from sweeprof.passes.memory import Memory
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Training
@@ -64,7 +64,6 @@ def measured(name: str, allocations: Allocations = INFERENCE, memory: Memory = M
         ("memory/rss_peak_bytes", 950),
         ("memory/rss_step_bytes", 700),
         ("memory/alloc_peak_bytes", 1200),
-        ("memory/alloc_peak_over_estimate", 1.5),
         ("memory/allocated_per_step_bytes", 5000),
         ("memory/tensors_bytes", 31),
     ],
@@ -79,42 +78,11 @@ def test_details() -> None:
     assert measured("memory/tensors_bytes").detail == {"parameter": 20, "input": 8, "other": 3}
 
 
-def test_a_training_step_is_compared_with_the_estimate_of_one_by_its_first() -> None:
-    assert measured("memory/alloc_peak_over_estimate_train", TRAINED).value == 2.5
-
-
-@pytest.mark.parametrize(
-    ("name", "seen", "mode"),
-    [
-        ("memory/alloc_peak_over_estimate", TRAINED, "training"),
-        ("memory/alloc_peak_over_estimate_train", INFERENCE, "inference"),
-    ],
-)
-def test_the_other_mode_has_no_ratio(name: str, seen: Allocations, mode: str) -> None:
-    found = measured(name, seen)
-    assert found.value is None
-    assert f"mode={mode}" in str(found.reason)
-
-
-def test_an_inference_ratio_needs_no_training_pass() -> None:
-    assert passes_of(select(["memory/alloc_peak_over_estimate"])) == ["analysis", "allocations"]
-
-
-def test_records_of_earlier_versions() -> None:
-    assert "a version that did not" in str(measured("memory/rss_step_bytes", memory=Memory(1, 2, 3, 5)).reason)
-    assert "a version that did not" in str(measured("memory/added_bytes", memory=Memory(1, 2, 3, 5)).reason)
+def test_what_was_not_measured_has_a_reason() -> None:
     on_gpu = Memory(1, 2, 3, 5, 4, None, "the model is on cuda:0")
     assert measured("memory/added_bytes", memory=on_gpu).reason == "memory: the model is on cuda:0"
-    earlier = replace(TRAINED, step_peaks_bytes=(), allocated_per_step_bytes=None)
+    earlier = replace(TRAINED, allocated_per_step_bytes=None)
     assert measured("memory/allocated_per_step_bytes", earlier).reason == "allocations: the record does not tell"
-    assert "no peaks by step" in str(measured("memory/alloc_peak_over_estimate_train", earlier).reason)
-
-
-def test_nothing_predicted() -> None:
-    layers = replace(LAYERS, liveness=Liveness(0, ROOT, 16))
-    records = [record("analysis", layers), record("allocations", INFERENCE)]
-    name = "memory/alloc_peak_over_estimate"
-    assert evaluate(select([name]), records, None, 4)[name].reason == "shapes predict that nothing is allocated"
 
 
 @pytest.mark.parametrize(("name", "value"), [(f"memory/cuda_{name}_bytes", i + 1) for i, name in enumerate(CUDA)])

@@ -369,7 +369,7 @@ def test_a_report_imports_no_metric() -> None:
     entry = {"_target_": SCORE, "name": "f1"}
     assert not needs_trust([entry])
     (selected,) = select([entry], trust=False)
-    assert passes_of([selected]) == ["quality"]
+    assert passes_of([entry]) == ["quality"]
     assert selected.metric.info.name == score_metric("f1").info.name == "quality/f1"
     assert parts_of([selected], []) == []
     assert with_parts([], {}, []) == ([], {})

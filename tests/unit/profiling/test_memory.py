@@ -94,13 +94,8 @@ def test_a_system_without_high_water_marks_is_unsupported(tmp_path: Path, monkey
 
 
 def test_observations_are_plain_data() -> None:
-    for seen in (Memory(1, 2, 3, 5), Memory(1, 2, 4, 5, 3)):
+    for seen in (Memory(1, 2, 3, 5, 3), Memory(1, 2, 4, 5, 3)):
         assert Memory.from_dict(json.loads(json.dumps(asdict(seen)))) == seen
-
-
-def test_a_record_of_before_stepping_was_measured_apart() -> None:
-    earlier = {"rss_baseline_bytes": 1, "rss_loaded_bytes": 2, "rss_peak_bytes": 3, "steps": 5}
-    assert Memory.from_dict(earlier).rss_stepping_bytes is None
 
 
 STEPPING = f"""

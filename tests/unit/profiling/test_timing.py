@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sweeprof.backends.fake import FakeClock
 from sweeprof.errors import Damaged, Unsupported
-from sweeprof.measuring.calibration import Kernel
 from sweeprof.measuring.timing import Timing, WallClock, measure, measure_generation, measure_training, sampled
 from sweeprof.results.protocol import Protocol
 
@@ -477,16 +476,6 @@ def test_a_generation_as_one_program_is_divided_by_the_share_of_its_first_token(
     # What precedes the last token is told; the rest, of 0.5 s, is in the samples only.
     assert timing.generation.seconds == ((2.0, 6.0), (4.0, 12.0))
     assert Timing.from_dict(json.loads(json.dumps(timing.to_dict()))) == replace(timing, warnings=())
-
-
-def test_a_generation_that_precedes_a_sample_is_in_none() -> None:
-    """With a calibration kernel each sample follows a generation that is not counted."""
-    step = ScriptedGeneration([9.0, 9.0], [9.0, 9.0], [5.0, 5.0], [1.0, 2.0], [6.0, 6.0], [3.0, 4.0], new_tokens=2)
-    kernel = Kernel("matmul", lambda: step.clock.advance(0.25))
-    timing = measure_generation(step, Protocol(**{**BARE, "min_samples": 2}), step.clock, kernel=kernel)
-    assert timing.generation is not None
-    assert timing.generation.seconds == ((1.0, 2.0), (3.0, 4.0))
-    assert timing.samples == (3.5, 7.5)
 
 
 def test_a_generation_that_tells_of_no_token_is_unsupported() -> None:

@@ -193,10 +193,10 @@ def test_geometric_means_are_of_what_is_ok_on_both_sides() -> None:
 
 
 def test_the_header_says_how_it_was_measured() -> None:
-    protocol = {"rounds": [5], "interleave": ["samples"], "kernel": ["auto"]}
+    protocol = {"rounds": [5], "interleave": ["samples"]}
     made = dataclasses.replace(comparison(), protocol=protocol, threshold=0.05, thresholds={"latency/forward": 0.03})
     assert protocol_text(made) == (
-        "5 rounds, interleaved sample by sample · calibration kernel auto · threshold 5 % (latency/forward 3 %)"
+        "5 rounds, interleaved sample by sample · threshold 5 % (latency/forward 3 %)"
         " · [ ]: 95 % interval of the median within one process, not between processes"
     )
     quick = dataclasses.replace(made, protocol={"rounds": [1]}, threshold=None, thresholds={})

@@ -14,7 +14,7 @@ import pytest
 
 from support.odd import SCRIPT, build, hostile, renamed, with_cells
 from support.samples import comparison
-from sweeprof.report.latex import TABLES, document, latex
+from sweeprof.report.latex import TABLES, latex
 from sweeprof.report.latex_text import escaped
 from sweeprof.results.compare import Comparison
 from sweeprof.results.measurement import Measurement
@@ -160,12 +160,14 @@ def test_nothing_opens_that_is_not_closed(odd: Comparison) -> None:
     ids=["sample", "hostile", "tex", "ratios", "long", "many models", "Unicode"],
 )
 def test_latex_makes_a_page_of_it(odd: Comparison, tmp_path: Path) -> None:
-    (tmp_path / "comparison.tex").write_text(document(odd), encoding="utf-8")
+    packages = "".join(rf"\usepackage{{{name}}}" for name in ("booktabs", "longtable", "graphicx"))
+    paper = rf"\documentclass{{article}}{packages}\begin{{document}}\input{{{TABLES}}}\end{{document}}"
+    (tmp_path / "paper.tex").write_text(paper, encoding="utf-8")
     (tmp_path / f"{TABLES}.tex").write_text(latex(odd), encoding="utf-8")
-    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "-no-shell-escape", "comparison.tex"]
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "-no-shell-escape", "paper.tex"]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, errors="replace"
     )
     assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "comparison.pdf").stat().st_size > 10_000
-    assert "Missing character" not in (tmp_path / "comparison.log").read_text(errors="replace")
+    assert (tmp_path / "paper.pdf").stat().st_size > 10_000
+    assert "Missing character" not in (tmp_path / "paper.log").read_text(errors="replace")

@@ -100,18 +100,17 @@ def test_a_training_row_is_told_by_its_mode_too() -> None:
 
 def test_a_set_with_few_headline_metrics_shows_all_that_have_values() -> None:
     metrics: dict[str, tuple[str, Better]] = {
-        "layers/forward_covered": ("ratio", None),
-        "layers/backward_covered": ("ratio", None),
-        "layers/probe_overhead": ("ratio", "lower"),
+        "compute/coverage": ("ratio", None),
+        "operators/python_share": ("ratio", "lower"),
         "layers/slowest_self_s": ("s", "lower"),
     }
     rows: list[dict[str, Any]] = [
-        {"layers/forward_covered": 1.01, "layers/probe_overhead": 1.2, "layers/slowest_self_s": seconds}
+        {"compute/coverage": 1.01, "operators/python_share": 0.2, "layers/slowest_self_s": seconds}
         for seconds in (1e-3, 2e-3)
     ]
     (table,) = tables(build([{"n": 1}, {"n": 2}], metrics, rows))
     assert shown(table) == ["n", "slowest layer ↓"]
-    assert table.captions == (("forward explained", "1.010"), ("probe overhead", "1.200"))
+    assert table.captions == (("compute/coverage", "1.010"), ("outside operators", "20.0 %"))
 
 
 def test_a_set_with_many_headline_metrics_shows_those() -> None:

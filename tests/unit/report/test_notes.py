@@ -144,13 +144,7 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
         sweep(timed(FASTER), timed(ALIKE), environments=(HOST_A, HOST_B)),
         "different_environment",
         "not comparable with the baseline: host a → b",
-        "measure both on one host, or with a calibration kernel (protocol.kernel=auto) on hosts of one kind",
-    ),
-    "another host, with different kernels": (
-        sweep(timed(FASTER), timed(ALIKE), environments=(HOST_A, HOST_B), kernel="auto"),
-        "different_environment",
-        "not comparable with the baseline: host a → b",
-        "measure both on one host, or both with the same calibration kernel on hosts of one kind",
+        "measure both on one host",
     ),
     "another governor": (
         sweep(timed(FASTER), timed(ALIKE), environments=({"governor": "powersave"}, {"governor": "performance"})),
@@ -166,14 +160,6 @@ CASES: dict[str, tuple[Comparison, str, str, str]] = {
     ),
     "run again later": (
         sweep(timed(FASTER), timed(ALIKE), sessions=("ssttt", "sssss")),
-        "run_apart",
-        "3 of 5 rounds were timed in another run of the sweep than the baseline's",
-        "measure both again, in a sweep of their own, or use protocol=calibrated",
-    ),
-    "run again later, with a kernel": (
-        sweep(
-            timed(FASTER, calibrated=FASTER), timed(ALIKE, calibrated=ALIKE), sessions=("ssttt", "sssss"), kernel="auto"
-        ),
         "run_apart",
         "3 of 5 rounds were timed in another run of the sweep than the baseline's",
         "measure both again, in a sweep of their own",

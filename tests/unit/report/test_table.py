@@ -197,7 +197,7 @@ def test_details_say_what_a_value_is_of() -> None:
     ("name", "value", "text"),
     [
         ("rate/mfu", 0.0759, "7.59 % [7.50–7.70]"),
-        ("lines/slowest_share", 0.0759, "7.59 % [7.50–7.70]"),
+        ("operators/python_share", 0.0759, "7.59 % [7.50–7.70]"),
         ("quality/accuracy", 0.0759, "0.07590 [0.07500–0.07700]"),
         ("rate/realtime_factor", 0.0759, "0.07590 [0.07500–0.07700]"),
     ],

@@ -110,14 +110,12 @@ def test_axes_that_are_called_like_each_others_columns_keep_apart() -> None:
 
 
 def test_rounds_are_one_row_each() -> None:
-    own = Measurement(
-        "m", "s", "lower", 2.0, rounds=(1.0, 3.0), round_numbers=(0, 2), paired=(1.5, 2.5), calibrated=(7.0, 8.0)
-    )
+    own = Measurement("m", "s", "lower", 2.0, rounds=(1.0, 3.0), round_numbers=(0, 2), paired=(1.5, 2.5))
     odd = with_cells(build([{"a": 1}], {"m": ("s", "lower")}, [{"m": 2.0}]), "m", measurement=own)
-    keys = ("round", "estimate", "paired", "calibrated")
+    keys = ("round", "estimate", "paired")
     assert [tuple(row[key] for key in keys) for row in read(rounds(odd))] == [
-        ("0", "1.0", "1.5", "7.0"),
-        ("2", "3.0", "2.5", "8.0"),
+        ("0", "1.0", "1.5"),
+        ("2", "3.0", "2.5"),
     ]
 
 
@@ -128,7 +126,6 @@ def test_every_sample_of_every_phase_is_a_row() -> None:
         "loops": 4,
         "phases": {"backward": [0.05]},
         "transfers": {"h2d": [0.01]},
-        "kernel": {"name": "matmul", "loops": 3, "samples": [0.3]},
     }
     records = [
         Record(sample.sweep_id, id, "timing", "ok", round=1, observations=seen)
@@ -137,7 +134,7 @@ def test_every_sample_of_every_phase_is_a_row() -> None:
     found = read(samples(sample, records))
     assert [(row["phase"], row["index"], row["seconds"], row["loops"]) for row in found] == [
         *(("step", "0", "0.1", "4"), ("step", "1", "0.2", "4")),
-        *(("backward", "0", "0.05", ""), ("h2d", "0", "0.01", ""), ("kernel", "0", "0.3", "3")),
+        *(("backward", "0", "0.05", ""), ("h2d", "0", "0.01", "")),
     ]
     assert {(row["combination"], row["round"], row["model"]) for row in found} == {("c000000000000", "1", "lenet5")}
 

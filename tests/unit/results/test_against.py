@@ -95,22 +95,10 @@ def test_other_threads_are_not_comparable_and_other_versions_are_only_told() -> 
     assert threads.rows[0].differs == {"threads": (1, 2)}
 
 
-def test_another_host_is_not_comparable_without_a_calibration_kernel() -> None:
+def test_another_host_is_not_comparable() -> None:
     base = sweep("s1", {"c1": 1.0}, {"c1": {"n": 1}})
     moved = dataclasses.replace(base, rows=(dataclasses.replace(base.rows[0], environment={**KEY, "host": "b"}),))
     assert verdicts(set_against(moved, base, "last")) == {"c1": "not_comparable"}
-
-
-@pytest.mark.parametrize(("kernel", "used"), [("convolution", "calibrated"), ("matmul", "rounds")])
-def test_times_in_units_of_two_kernels_are_not_compared(kernel: str, used: str) -> None:
-    def calibrated(id: str, name: str) -> Comparison:
-        made = sweep(id, {"c1": 1.0}, {"c1": {"n": 1}})
-        timed = made.rows[0].cells[METRIC.name].measurement
-        cells = {METRIC.name: Cell(dataclasses.replace(timed, calibrated=(7.0, 7.1, 6.9), detail={"kernel": name}))}
-        return dataclasses.replace(made, rows=(dataclasses.replace(made.rows[0], cells=cells),))
-
-    found = set_against(calibrated("s2", "convolution"), calibrated("s1", kernel), "last")
-    assert found.rows[0].cells[METRIC.name].used == used
 
 
 def test_the_thresholds_are_the_new_sweeps_else_the_old_ones() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 
@@ -23,10 +22,9 @@ def timed(
     rounds: tuple[float, ...],
     better: Better = "lower",
     paired: tuple[float, ...] = (),
-    calibrated: tuple[float, ...] = (),
 ) -> Measurement:
     value = math.exp(float(np.mean(np.log(rounds))))
-    return Measurement("m", "s", better, value, estimator="median", rounds=rounds, paired=paired, calibrated=calibrated)
+    return Measurement("m", "s", better, value, estimator="median", rounds=rounds, paired=paired)
 
 
 def scaled(factor: float) -> tuple[float, ...]:
@@ -59,39 +57,10 @@ def test_different_hours_may_have_different_numbers_of_rounds() -> None:
     assert cell.verdict == "worse"
 
 
-def test_calibrated_times_are_compared_where_both_sides_have_them() -> None:
-    slow = timed(scaled(3.0), calibrated=scaled(50))
-    cell = compare_cell(slow, timed(BASE, calibrated=scaled(50)), 0.05, APART)
-    assert (cell.verdict, cell.used) == ("same", "calibrated")
-    assert cell.ratio == pytest.approx(1.0)
-    assert compare_cell(slow, timed(BASE), 0.05, APART).used == "rounds"
-
-
-def test_times_in_units_of_different_kernels_are_not_compared() -> None:
-    own, base = (
-        dataclasses.replace(timed(scaled(3.0), calibrated=scaled(50)), detail={"kernel": kernel})
-        for kernel in ("matmul", "convolution")
-    )
-    assert compare_cell(own, base, 0.05, APART).used == "rounds"
-    assert compare_cell(own, own, 0.05, APART).used == "calibrated"
-
-
-@pytest.mark.parametrize(
-    ("differs", "calibrated", "verdict"),
-    [
-        (("host",), True, "same"),
-        (("host",), False, "not_comparable"),
-        (("host", "processor"), True, "not_comparable"),
-        (("governor",), False, "not_comparable"),
-    ],
-)
-def test_another_environment_is_not_comparable_but_hosts_of_one_kind_with_a_kernel(
-    differs: tuple[str, ...], calibrated: bool, verdict: str
-) -> None:
-    side = timed(BASE, calibrated=BASE if calibrated else ())
-    cell = compare_cell(side, side, 0.2, Pairing(False, differs))
-    assert cell.verdict == verdict
-    assert (cell.verdict_reason == "different_environment") == (verdict == "not_comparable")
+@pytest.mark.parametrize("differs", [("host",), ("host", "processor"), ("governor",)])
+def test_times_of_another_environment_are_not_comparable(differs: tuple[str, ...]) -> None:
+    cell = compare_cell(timed(BASE), timed(BASE), 0.2, Pairing(False, differs))
+    assert (cell.verdict, cell.verdict_reason) == ("not_comparable", "different_environment")
 
 
 def test_values_in_different_units_are_not_comparable() -> None:

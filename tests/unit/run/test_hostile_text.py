@@ -89,7 +89,6 @@ def test_reports_and_the_terminal_show_names_and_reasons_as_plain_text(
         "comparison.md",
         "comparison.csv",
         "comparison-tables.tex",
-        "comparison.tex",
         "pull_request.md",
         "report.html",
     ]

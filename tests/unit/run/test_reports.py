@@ -49,7 +49,7 @@ def test_what_is_cheap_is_written_unasked(tmp_path: Path) -> None:
     folder = measured(tmp_path)
     write_reports(folder, comparison_of(folder))
     assert names(folder, "tables/*") == [f"tables/{name}.csv" for name in TABLES]
-    assert names(folder, "*.tex") == ["comparison-tables.tex", "comparison.tex"]
+    assert names(folder, "*.tex") == ["comparison-tables.tex"]
     assert "a" in (folder.path / "pull_request.md").read_text(encoding="utf-8")
     assert standing(folder) == {"samples"}
 

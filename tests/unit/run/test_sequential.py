@@ -235,7 +235,7 @@ def test_the_answer_says_that_nothing_is_compared(tmp_path: Path) -> None:
 
 def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
     """Trials in processes of their own; the fake clock is exact, so that three rounds decide."""
-    models = {"base": {}, "slower": {"kernel_s": 0.002}}
+    models: dict[str, dict[str, Any]] = {"base": {}, "slower": {}}
     plan = plan_of(models, isolation="fork")
     for combination, seconds in zip(plan.combinations, (0.001, 0.002), strict=True):
         combination.config["protocol"]["interleave"] = "samples"

@@ -139,7 +139,7 @@ def test_a_value_measured_again_changes_the_ratios_of_others(output: Path, clien
 
 
 def test_the_sweep_has_its_axes_and_protocol_as_parameters(output: Path, client: MlflowClient) -> None:
-    settings = {"mode": "inference", "protocol.rounds": 3, "protocol.kernel": None, "backend.threads": 1}
+    settings = {"mode": "inference", "protocol.rounds": 3, "backend.threads": 1}
     send(output, dataclasses.replace(decided(), settings=settings))
     (parent,) = sweep_runs(client)
     assert parent.data.params == {

@@ -15,7 +15,7 @@ const spelled = () => {
   state.hidden.forEach((values, axis) => { for (const value of values) found.append(`without.${data.axes[axis].key}`, data.axes[axis].values[value] ?? MISSING); });
   for (const status of state.hiddenStatuses) found.append("without-status", status);
   if (state.columns.join() !== first.columns.join()) for (const column of state.columns.length ? state.columns : [null]) found.append("column", column === null ? "" : columnName(column));
-  if (state.baseline !== first.baseline) found.append("baseline", isPinned() ? state.baseline.id : state.baseline.key);
+  if (state.baseline !== first.baseline) found.append("baseline", state.baseline.key);
   const text = found.toString();
   return text && ADDRESS + text;
 };
@@ -36,7 +36,7 @@ const read = (address) => {
     else if (key === "search") found.text = value;
     else if (key === "unmeasured") found.unmeasured = value === "true";
     else if (key === "without-status") found.hiddenStatuses.add(value);
-    else if (key === "baseline") found.baseline = data.baselines.find((one) => one.key === value) ?? rowsById.get(value) ?? found.baseline;
+    else if (key === "baseline") found.baseline = data.baselines.find((one) => one.key === value) ?? found.baseline;
   }
   return found;
 };

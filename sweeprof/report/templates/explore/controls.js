@@ -1,5 +1,4 @@
-// Controls of baseline, groups, search, filters and columns. Native elements, so that every one is usable by keyboard.
-const MOST_LISTED = 200;
+// Controls of groups, search, filters and columns, and of the sweep to compare with. Native elements, so that every one is usable by keyboard.
 const controls = document.getElementById("explore-controls");
 
 const labelled = (text, element) => {
@@ -35,19 +34,12 @@ addEventListener("click", ({ target }) => {
   for (const menu of controls.querySelectorAll("details.menu[open]")) if (!menu.contains(target)) menu.open = false;
 });
 
+// The own baseline, or another sweep that this one was compared with.
 const baselineChoice = () => {
-  const select = make("select"), choices = [...data.baselines];
-  const [own, ...others] = data.baselines;
+  const select = make("select"), [own, ...others] = data.baselines;
   select.append(option(own.text === null ? "nothing" : `as swept: ${own.text}`, 0), ...others.map(({ key }, at) => option(key, at + 1)));
-  const single = make("optgroup");
-  single.label = "one combination, plain ratios";
-  for (const row of measured.slice(0, MOST_LISTED)) single.append(option(nameOf(row), choices.push(row) - 1));
-  select.append(single);
-  select.addEventListener("change", () => change({ baseline: choices[select.value] }));
-  listen(() => {
-    if (!choices.includes(state.baseline)) single.append(option(nameOf(state.baseline), choices.push(state.baseline) - 1));
-    select.value = choices.indexOf(state.baseline);
-  });
+  select.addEventListener("change", () => change({ baseline: data.baselines[select.value] }));
+  listen(() => { select.value = data.baselines.indexOf(state.baseline); });
   return labelled("compare with", select);
 };
 
@@ -127,7 +119,7 @@ const resetButton = () => {
 const filterButton = buttonOf("", () => change({ unmeasured: !state.unmeasured }), "unmeasured");
 const copyButton = buttonOf("copy", copy);
 
-document.getElementById("explore-baseline").append(baselineChoice());
+if (data.baselines.length > 1) document.getElementById("explore-baseline").append(baselineChoice());
 controls.append(groupChoice(), search(), ...filters(), columnsMenu(), resetButton(), copyButton, buttonOf("CSV", download));
 told.after(filterButton);
 listen(drawAnew);

@@ -71,7 +71,7 @@ const drawDots = () => {
 
 const drawHead = () => {
   const base = baselineText(), element = (name) => document.getElementById(`answer-${name}`);
-  const { finding, rest, counts } = isPinned() ? { finding: `Plain ratios to ${base}, without intervals and verdicts.`, rest: "", counts: [] } : state.baseline;
+  const { finding, rest, counts } = state.baseline;
   element("finding").textContent = finding;
   element("rest").textContent = rest;
   element("counts").textContent = counts.length ? `Verdicts against ${base} – ${counts.join("; ")}` : "";

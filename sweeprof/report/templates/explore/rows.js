@@ -4,7 +4,6 @@ let details = new Map();
 
 const actionsOf = (row) => {
   const made = make("p", undefined, "actions");
-  if (hasValues(row)) made.append(buttonOf("Plain ratios to this row", () => { change({ baseline: row }); document.getElementById("combinations").scrollIntoView(); }));
   const left = document.getElementById("layers-left"), right = document.getElementById("layers-right");
   const layersOf = (other) => [...(left?.options ?? [])].find(({ textContent }) => textContent === nameOf(other))?.value;
   if (layersOf(row) !== undefined) {

@@ -52,31 +52,19 @@ const initial = () => ({
   hiddenStatuses: new Set(),
   unmeasured: measured.length === 0, // whether rows without values are shown
   columns: shownAtFirst.flatMap((place) => (place === main ? [String(place), `r${place}`] : [String(place)])),
-  baseline: data.baselines[0], // one of them, or a row
+  baseline: data.baselines[0],
 });
 const state = initial();
 
-const isPinned = () => state.baseline.id !== undefined;
-const baselineOf = (row) => (isPinned() ? state.baseline : data.rows[state.baseline.bases[row.place]] ?? null);
-const baselineText = () => (isPinned() ? nameOf(state.baseline) : state.baseline.text);
+const baselineOf = (row) => data.rows[state.baseline.bases[row.place]] ?? null;
+const baselineText = () => state.baseline.text;
 
-// The row beside its baseline, as Python compared them; of a pinned row the plain ratio. Null where there is none.
+// The row beside its baseline, as Python compared them. Null where there is none.
 const cellOf = (row, place) => {
-  if (isPinned()) {
-    const own = row.values[place]?.[0], theirs = state.baseline.values[place]?.[0];
-    return row === state.baseline || own === undefined || !theirs ? null : { ratio: own / theirs };
-  }
   const found = state.baseline.cells[place]?.[row.place];
   if (!found) return null;
   const [ratio, verdict, code, low, high, needed] = found, [reason, why] = data.verdict_reasons[code] ?? [];
   return { ratio, low, high, verdict: data.verdict_names[verdict], reason, why, needed };
-};
-
-// What a mean of ratios takes: values on both sides, and comparable.
-const usableRatio = (row, place) => {
-  const cell = cellOf(row, place), base = baselineOf(row);
-  const isFine = hasValues(row) && (base === null || hasValues(base)) && cell?.verdict !== "not_comparable";
-  return isFine && cell?.ratio > 0 ? cell.ratio : null;
 };
 
 const searched = new Map(data.rows.map((row) => [row, [row.id, nameOf(row), failureOf(row) ?? "ok", row.incomplete ? `incomplete ${row.incomplete}` : "", row.noisy ? "noisy" : ""].join("\n").toLowerCase()]));

@@ -141,7 +141,7 @@ const columnTitle = (column) => {
 const hintOf = (column) => {
   const { name, definition } = data.metrics[metricOf(column)];
   if (!isRatio(column)) return `${name}: ${definition}`;
-  return `${name}: this value over the baseline's, ${isPinned() ? "without interval and verdict" : "with the verdict"}.`;
+  return `${name}: this value over the baseline's, with the verdict.`;
 };
 const headLine = () => {
   const line = make("tr"), first = frozen(make("th", undefined, "more"), 0);
@@ -155,31 +155,12 @@ const headLine = () => {
   return line;
 };
 
-// The geometric mean of ratios; null where there is none.
-const geometricMean = (ratios) => (ratios.length ? Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length) : null);
-const summaryCell = (rows, column) => {
-  const made = make("td", undefined, "number summary");
-  if (!isRatio(column)) return made;
-  const place = metricOf(column), usable = rows.filter((row) => usableRatio(row, place) !== null);
-  const mean = geometricMean(usable.map((row) => usableRatio(row, place)));
-  if (mean === null) return made;
-  // As report/verdict_summary.py counts them: every row that has a baseline could have had a ratio.
-  const candidates = rows.filter((row) => baselineOf(row) !== null && baselineOf(row) !== row && row.status !== "unsupported");
-  const incomplete = usable.filter((row) => row.incomplete || baselineOf(row)?.incomplete).length;
-  const some = usable.length < candidates.length || incomplete ? ` of ${usable.length} of ${candidates.length}${incomplete ? `, ${incomplete} incomplete` : ""}` : "";
-  made.append(make("span", `×${ratioNumber(mean)} mean${some}`));
-  made.title = "Geometric mean of the ratios of combinations that have values on both sides.";
-  const cells = rows.filter(hasValues).map((row) => cellOf(row, place)?.verdict);
-  const counts = data.verdict_names.map((verdict) => [cells.filter((other) => other === verdict).length, verdict]).filter(([count]) => count);
-  if (counts.length) made.append(" ", make("span", counts.map(([count, verdict]) => `${count} ${verdict.replace("_", " ")}`).join(", "), "dim"));
-  return made;
-};
-const summaryLine = (rows, label, name) => {
-  const line = make("tr", undefined, name), title = frozen(titled(make("th"), label), 0);
+const groupLine = (name, count) => {
+  const line = make("tr", undefined, "group-head"), title = titled(make("th"), name);
   title.scope = "row";
-  title.colSpan = 1 + axisColumns().length;
-  title.append(make("span", ` ${rows.length}`, "dim"));
-  line.append(title, ...(someIncomplete ? [make("td")] : []), ...shownColumns().map((column) => summaryCell(rows, column)));
+  title.colSpan = width();
+  title.append(make("span", ` ${count}`, "dim"));
+  line.append(title);
   return line;
 };
 
@@ -203,7 +184,7 @@ const bodiesOf = (seen) => {
   let left = room;
   return groupsOf(inOrder(seen)).map(([name, rows]) => {
     const body = make("tbody"), shown = rows.slice(0, left);
-    if (name !== null && left > 0) body.append(summaryLine(rows, name, "group-head"));
+    if (name !== null && left > 0) body.append(groupLine(name, rows.length));
     left -= shown.length;
     body.append(...shown.flatMap(lineOf));
     return body;
@@ -220,16 +201,15 @@ const freeze = () => {
   });
 };
 const drawTable = () => {
-  const key = JSON.stringify([shownColumns(), state.group, state.baseline.id ?? state.baseline.key]);
+  const key = JSON.stringify([shownColumns(), state.group, state.baseline.key]);
   if (key !== drawnFor) [lines, details, scales, drawnFor] = [new Map(), new Map(), new Map(), key];
-  const matching = filtered(), seen = visible(), foot = make("tfoot"), head = make("thead"), base = baselineText();
+  const matching = filtered(), seen = visible(), head = make("thead"), base = baselineText();
   head.append(headLine());
-  if (seen.length && shownColumns().some(isRatio) && base !== null) foot.append(summaryLine(seen, "all", "summary"));
-  table.replaceChildren(head, ...bodiesOf(seen), foot);
+  table.replaceChildren(head, ...bodiesOf(seen));
   table.setAttribute("aria-rowcount", seen.length + 1);
   freeze();
   const unmeasured = matching.filter((row) => !hasValues(row)).length;
-  const ratios = base === null ? "" : `, ${isPinned() ? "plain ratios" : "ratios"} to ${base}`;
+  const ratios = base === null ? "" : `, ratios to ${base}`;
   told.textContent = `${matching.length - (state.unmeasured ? 0 : unmeasured)} of ${plural(data.rows.length, "combination")}${ratios}`;
   filterButton.hidden = !unmeasured;
   filterButton.textContent = `${unmeasured.toLocaleString("en")} not measured – ${state.unmeasured ? "hide" : "show"}`;

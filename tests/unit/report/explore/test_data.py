@@ -14,7 +14,6 @@ from support.samples import comparison
 from sweeprof.report.answer import answer
 from sweeprof.report.explore.data import embedded, page_data
 from sweeprof.report.explore.overview import verdict_lines
-from sweeprof.report.html import html
 from sweeprof.report.table import sorted_rows
 from sweeprof.results.compare import Cell, Comparison, Row
 from sweeprof.results.cross_sweep import set_against
@@ -113,28 +112,22 @@ def expect_equal(data: dict[str, Any], seen: Any, cell: Cell, row: Row) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_offered_baseline_has_the_verdicts_of_a_comparison_with_it(seed: int) -> None:
+def test_the_baseline_has_the_verdicts_of_the_comparison(seed: int) -> None:
     sweep = drawn(seed)
     data = page_data(sweep.comparison())
-    assert [one["key"] for one in data["baselines"]] == [
-        *("", "backend=b1", "backend=b2", "model=m0", "model=m1"),
-        *("batch_size=1", "batch_size=8", "batch_size=64"),
-    ]
-    for baseline in data["baselines"]:
-        axis, _, value = baseline["key"].partition("=")
-        chosen = {axis: int(value) if value.isdecimal() else value} if axis else PLANNED
-        assert baseline["text"] == (baseline["key"] if value.isdecimal() else value or "b0")
-        compared = sweep.against(chosen)
-        for info in METRICS:
-            cells = cells_of(data, baseline, info.name)
-            for row in compared:
-                expect_equal(data, cells[row.combination_id], row.cells[info.name], row)
-        bases = {data["rows"][at]["id"]: base for at, base in enumerate(baseline["bases"])}
-        places = {row["id"]: at for at, row in enumerate(data["rows"])}
-        assert bases == {row.combination_id: places.get(row.baseline_id or "", -1) for row in compared}
-        whole = dataclasses.replace(sweep.comparison(), rows=compared, baseline=chosen)
-        assert (baseline["finding"], baseline["rest"]) == (answer(whole).finding, answer(whole).rest)
-        assert baseline["counts"] == verdict_lines(whole)
+    (baseline,) = data["baselines"]
+    assert (baseline["key"], baseline["text"]) == ("", "b0")
+    compared = sweep.against(PLANNED)
+    for info in METRICS:
+        cells = cells_of(data, baseline, info.name)
+        for row in compared:
+            expect_equal(data, cells[row.combination_id], row.cells[info.name], row)
+    bases = {data["rows"][at]["id"]: base for at, base in enumerate(baseline["bases"])}
+    places = {row["id"]: at for at, row in enumerate(data["rows"])}
+    assert bases == {row.combination_id: places.get(row.baseline_id or "", -1) for row in compared}
+    whole = dataclasses.replace(sweep.comparison(), rows=compared, baseline=PLANNED)
+    assert (baseline["finding"], baseline["rest"]) == (answer(whole).finding, answer(whole).rest)
+    assert baseline["counts"] == verdict_lines(whole)
 
 
 def test_outputs_that_differ_are_compared_with_nothing() -> None:
@@ -142,36 +135,28 @@ def test_outputs_that_differ_are_compared_with_nothing() -> None:
     differing = dataclasses.replace(sample.rows[4], status="failed", reason="its outputs differ", baseline_id=None)
     data = page_data(dataclasses.replace(sample, rows=(*sample.rows[:4], differing, *sample.rows[5:])))
     place = [row["id"] for row in data["rows"]].index(differing.combination_id)
-    for baseline in data["baselines"]:
-        assert baseline["bases"][place] == -1
-        assert place not in baseline["bases"]
-        assert all(column[place] == 0 for key, column in baseline["cells"].items() if baseline["key"])
+    (baseline,) = data["baselines"]
+    assert baseline["bases"][place] == -1
+    assert place not in baseline["bases"]
 
 
 def test_of_another_sweep_the_verdicts_are_there() -> None:
     other = dataclasses.replace(drawn(12).comparison(), sweep_id="s2")
     compared = set_against(drawn(8).comparison(), other, "tag:nightly")
     data = page_data(compared)
-    own, *others = data["baselines"]
+    (own,) = data["baselines"]
     assert (own["key"], own["text"], set(own["bases"])) == ("", "tag:nightly", {-1})
-    assert [one["key"] for one in others][:3] == ["backend=b0", "backend=b1", "backend=b2"]
     cells = cells_of(data, own, "latency/forward")
     for row in compared.rows:
         expect_equal(data, cells[row.combination_id], row.cells["latency/forward"], row)
-    within = cells_of(data, others[0], "latency/forward")
-    for row in drawn(8).against(PLANNED):
-        expect = dataclasses.replace(row.cells["latency/forward"])
-        assert bool(within[row.combination_id]) == (expect.ratio is not None)
 
 
-def test_baselines_beyond_the_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = page_data(comparison())
-    assert (len(whole["baselines"]), whole["baselines_left_out"]) == (8, 0)
-    monkeypatch.setattr("sweeprof.report.explore.data.MOST_COMPARED", 3 * 18 * len(whole["metrics"]) - 1)
-    data = page_data(comparison())
-    assert data["baselines"] == whole["baselines"][:3]
-    assert data["baselines_left_out"] == 5
-    assert "5 further baselines are not offered" in " ".join(html(comparison(), False).split())
+def test_a_saved_comparison_is_a_further_baseline() -> None:
+    other = dataclasses.replace(drawn(12).comparison(), sweep_id="s2")
+    compared = set_against(drawn(8).comparison(), other, "tag:nightly")
+    own, saved = page_data(drawn(8).comparison(), saved=[compared])["baselines"]
+    assert (own["key"], own["text"]) == ("", "b0")
+    assert (saved["key"], saved["text"]) == ("tag:nightly", "tag:nightly")
 
 
 def test_a_row_has_its_command_and_its_warnings() -> None:

@@ -32,7 +32,7 @@ def test_the_page_counts_what_the_pull_request_counts(sample: Comparison) -> Non
     counts = Counter[str]()
     for line in verdict_lines(sample):
         counts.update({verdict: int(count) for count, verdict in pattern.findall(line)})
-    assert counts.total() > 20
+    assert counts.total() > 10
     first, _, _ = pull_request(sample).partition(" – ")
     assert {verdict: int(count) for count, verdict in pattern.findall(first)} == counts
 
