@@ -25,7 +25,7 @@ from jax import numpy as jnp
 from sweeprof.backends import Build, Gap, device_names
 from sweeprof.backends.jax import private
 from sweeprof.backends.jax.model import JaxModel, JaxTraining, forward_of, parted, training, weights_of
-from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
+from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, KerasBackend, resembling_kernel
 from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, Unsupported, UserError
@@ -34,11 +34,6 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.operators import OwnCounts
-
-GENERATION = Gap(
-    "not implemented",
-    "Keras compiles the loop over the tokens into one program, which tells nothing of a token: choose backend=tensorflow",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +44,8 @@ class JaxBackend(KerasBackend):
     gaps: ClassVar[Mapping[str, Gap]] = {
         "TracesGraph": NO_GRAPH,
         "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
-        "Generates": GENERATION,
-        "AnalyzesGeneration": GENERATION,
+        "Generates": NO_GENERATION,
+        "AnalyzesGeneration": NO_GENERATION,
         "Watches": Gap(
             "not implemented", "what runs is one compiled function, which no call of a layer can be seen in"
         ),

@@ -131,6 +131,7 @@ _CONVOLUTIONS = (
 
 PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
 """Data type of weights, computation and floating-point inputs; with ``autocast`` of the computation alone."""
+NO_GENERATION = Gap("not implemented", "Keras models that generate text are not measured: choose backend=torch")
 NO_GRAPH = Gap(
     "not implemented",
     "the symbolic trace of a Keras model is counted by layer and not shown as a graph; keras.utils.plot_model draws one",

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends import Build, Gap, device_names
-from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend, resembling_kernel
+from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, KerasBackend, resembling_kernel
 from sweeprof.backends.tensorflow.counting import count_layers, count_training, own_counts
 from sweeprof.backends.tensorflow.model import (
     EagerTraining,
@@ -32,15 +32,13 @@ from sweeprof.backends.tensorflow.model import (
     unchanged,
 )
 from sweeprof.counting.formulas import Formulas
-from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
+from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
-from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.measuring.timing import GenerationStep, sampled
+from sweeprof.measuring.timing import sampled
 from sweeprof.measuring.training_config import TrainingConfig, Work
-from sweeprof.results.generation import Generation
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
@@ -48,8 +46,6 @@ from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
-
-FOLLOWED = "layers, operators, allocations and lines of a generation are followed with backend=torch only"
 
 
 class _MemoryMeter(ProcessMemory):
@@ -67,6 +63,8 @@ class TensorflowBackend(KerasBackend):
     tensor_package: ClassVar[str] = "tensorflow"
     gaps: ClassVar[Mapping[str, Gap]] = {
         "TracesGraph": NO_GRAPH,
+        "Generates": NO_GENERATION,
+        "AnalyzesGeneration": NO_GENERATION,
         "HasArtifact": Gap(
             "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
         ),
@@ -128,14 +126,6 @@ class TensorflowBackend(KerasBackend):
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         return count_training(*self.described(build, inputs, channel_axis), formulas)
 
-    def analyze_generation(
-        self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
-    ) -> Generation:
-        from sweeprof.backends.tensorflow.generation import count_generation
-
-        native, described = self.described(build, inputs, channel_axis)
-        return count_generation(native, described, formulas, config, skips_logits=self.mode != "eager")
-
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
         return own_counts(*self.described(build, inputs, channel_axis))
 
@@ -152,29 +142,19 @@ class TensorflowBackend(KerasBackend):
     ) -> AbstractContextManager[EagerTraining | FusedTraining]:
         return training(model, batch, targets, config)
 
-    def generating(
-        self, model: TensorflowModel, batch: Inputs, config: GenerationConfig
-    ) -> AbstractContextManager[GenerationStep]:
-        from sweeprof.backends.tensorflow.generation import generating
-
-        return generating(model, batch, config)
-
     def layer_times(self, model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.tensorflow.layer_times import layer_times
 
-        _check_followed(work)
         return layer_times(model, work, protocol)
 
     def operators(self, model: TensorflowModel, work: Work) -> Operators:
         from sweeprof.backends.tensorflow.operators import operators
 
-        _check_followed(work)
         return operators(model, work)
 
     def allocations(self, model: TensorflowModel, work: Work) -> Allocations:
         from sweeprof.backends.tensorflow.operators import allocations
 
-        _check_followed(work)
         return allocations(model, work)
 
     def kernel(self, model: TensorflowModel, wanted: KernelName | None) -> Kernel:
@@ -211,17 +191,10 @@ class TensorflowBackend(KerasBackend):
     def lines(self, model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines:
         from sweeprof.backends.tensorflow.operators import lines
 
-        _check_followed(work)
         return lines(model, work, functions)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError)
-
-
-def _check_followed(work: Work) -> None:
-    """Raise :class:`Unsupported` for a generation, whose loop is not taken apart."""
-    if work.generation is not None:
-        raise Unsupported(FOLLOWED)
 
 
 # TensorFlow itself
