@@ -57,12 +57,7 @@ def _network(
     cell = layer.cell
     call = cell.call if hidden_in(layer) else cell
     trace.passed([sequences], [step])
-    before = 0
-    if trace.is_training and steps > 1:  # the first state takes no gradient; those of further steps do
-        before = 1
-        _, states = call(step, states)
-        states = states if isinstance(states, list | tuple) else [states]
-    with trace.repeated(steps - before):
+    with trace.repeated(steps):
         output, states = call(step, states)
     outputs = _over_time(output, steps) if layer.return_sequences else like(output)
     final = [like(state) for state in keras.tree.flatten(states)]

@@ -4,8 +4,9 @@ ONNX's shape inference does not know them, and ONNX Runtime's own is only within
 operator. So an operator has, besides its cost, a rule for the shapes of its results: those of its first input, those of an
 operator of the standard, or a function here.
 
-Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; the operators of the blocked layout (NCHWc) are
-in onnxruntime/core/graph/contrib_ops/nchwc_schema_defs.cc there.
+Only operators that users' files commonly contain are here; the others are listed as uncovered.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
 from __future__ import annotations
