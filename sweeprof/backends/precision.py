@@ -14,13 +14,10 @@ from typing import Any, Literal, get_args
 from sweeprof.errors import Unsupported, UserError, choice_problem
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
-PrecisionMethod = Literal["convert", "autocast", "dynamic", "static", "torchao", "torch_ao"]
+PrecisionMethod = Literal["convert", "autocast", "dynamic", "static", "torchao"]
 """``convert``: weights, computation and inputs; ``autocast``: the computation alone, weights stay in 32 bits; ``dynamic``:
-weights of 8 bits, ranges of activations from each batch; ``static``: ranges from samples of the training data; ``torchao``,
-``torch_ao``: the package that makes a model of torch dynamic."""
-
-EARLIER_INT8 = "int8-dynamic"
-"""``int8`` by the method ``torch_ao`` in the last release; stored plans still have it."""
+weights of 8 bits, ranges of activations from each batch; ``static``: ranges from samples of the training data; ``torchao``:
+the package that makes a model of torch dynamic."""
 
 Methods = Mapping[str, tuple[str, ...]]
 
@@ -37,8 +34,6 @@ def unsupported_reason(
         precision: one of :data:`Precision`; None: as the model is.
         method: one of :data:`PrecisionMethod`; None: the default.
     """
-    if precision == EARLIER_INT8:
-        precision = "int8"
     if precision is not None and precision not in methods:
         return f"{name} does not support precision={precision}: {gaps.get(str(precision), 'it is not implemented')}"
     if precision == "fp32":  # it has only one method, which others of a sweep need not be
@@ -64,8 +59,7 @@ def checked_method(backend: type, precision: str | None, method: str | None) -> 
     """
     declared: Any = backend
     problems = []
-    earlier = [EARLIER_INT8] if "torch_ao" in declared.precision_methods.get("int8", ()) else []
-    if precision is not None and precision not in (*get_args(Precision), *earlier):
+    if precision is not None and precision not in get_args(Precision):
         problems.append(choice_problem("backend.precision", precision, "precision", get_args(Precision)))
     if method is not None and method not in get_args(PrecisionMethod):
         problems.append(
@@ -77,8 +71,6 @@ def checked_method(backend: type, precision: str | None, method: str | None) -> 
     reason = unsupported_reason(name, declared.precision_methods, declared.precision_gaps, precision, method)
     if reason is not None:
         raise Unsupported(reason)
-    if precision == EARLIER_INT8:
-        return "torch_ao"
     if precision is None or (method is not None and precision != "fp32"):
         return method
     default: str = declared.precision_methods[precision][0]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from sweeprof.backends.precision import EARLIER_INT8
 from sweeprof.config.schema import EARLIER_INTERLEAVE, RENAMED
 
 EARLIER_PROTOCOL = "duel"
@@ -23,8 +21,6 @@ def with_present_name(override: str) -> tuple[str, str | None]:
     """Return an override of the command line with the present name of its key, and a warning if it has an earlier one."""
     prefix = override[: len(override) - len(override.lstrip("+~"))]
     key, separator, value = override.removeprefix(prefix).partition("=")
-    if key in _WITH_PRECISION and _INT8.search(value):
-        return f"{prefix}{key}{separator}{_INT8.sub('int8', value)}", _INT8_WARNING
     if key == "backend.quantization":
         return override, _QUANTIZATION_WARNING
     if key not in RENAMED:
@@ -50,28 +46,15 @@ def rename_keys(config: DictConfig, overridden: Collection[str]) -> list[str]:
         warnings.append(f"protocol={EARLIER_PROTOCOL} is now called protocol=interleaved")
     if OmegaConf.select(config, "protocol.interleave") == EARLIER_INTERLEAVE:
         warnings.append(f"protocol.interleave={EARLIER_INTERLEAVE} is now called protocol.interleave=samples")
-    is_earlier = False
-    for key in _PARTS_WITH_PRECISION:
-        part = OmegaConf.to_yaml(config[key]) if OmegaConf.is_config(config.get(key)) else ""
-        if _INT8.search(part):
-            with open_dict(config):
-                config[key] = OmegaConf.create(_INT8.sub("int8", part))
-            is_earlier = True
-    if is_earlier:
-        warnings.append(_INT8_WARNING)
     if "quantization" in config.backend or "backend.quantization" in (config.get("axes") or {}):
         warnings.append(_QUANTIZATION_WARNING)
     return warnings
 
 
-_INT8 = re.compile(rf"(?<![\w-]){EARLIER_INT8}(?![\w-])")
-_INT8_WARNING = f"backend.precision={EARLIER_INT8} is now called backend.precision=int8"
 _QUANTIZATION_WARNING = (
     "backend.quantization is now called backend.precision=fp32,fp16,int8"
     " with backend.precision_method=dynamic,static for int8"
 )
-_WITH_PRECISION = ("backend.precision", "compare.baseline", "exclude")
-_PARTS_WITH_PRECISION = ("backend", "axes", "compare", "exclude")
 
 
 def _warning(earlier: str) -> str:

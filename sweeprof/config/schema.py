@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, get_args
 
 from sweeprof.backends import Compiler
-from sweeprof.backends.precision import EARLIER_INT8, Precision, PrecisionMethod
+from sweeprof.backends.precision import Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import LARGEST_SIZE, Constraint
 from sweeprof.config.override_syntax import TOO_MANY_DIGITS
@@ -156,12 +156,12 @@ class BackendSettings:
     precision: str | None = _key(
         "fp32",
         "Numeric type of weights and computation; null: as the model is.",
-        c.optional(c.choice("precision", get_args(Precision), earlier=(EARLIER_INT8,))),
+        c.optional(c.choice("precision", get_args(Precision))),
     )
     precision_method: str | None = _key(
         None,
         "How a model gets its precision: convert (weights, computation and inputs), autocast (the computation alone), dynamic (8 "
-        "bits, ranges of activations from each batch), static (ranges from training data), torchao, torch_ao (the package that "
+        "bits, ranges of activations from each batch), static (ranges from training data), torchao (the package that "
         "quantizes); null: the backend's default.",
         c.optional(c.choice("method of a precision", get_args(PrecisionMethod))),
     )

@@ -16,7 +16,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.compare import find_baselines
 from sweeprof.results.record import Json, Record, Warning
 
-INEXACT = {"quantization": ("dynamic", "int8"), "precision": ("int8", "int8-dynamic", "bf16", "fp16")}
+INEXACT = {"quantization": ("dynamic", "int8"), "precision": ("int8", "bf16", "fp16")}
 """Settings of a backend that change its outputs on purpose; the accuracy shows their effect."""
 SAME = ("model", "dataset", "seed")
 """Keys that two combinations must have in common for their outputs to be expected to agree."""

@@ -80,7 +80,7 @@ def test_data_of_a_host_that_did_not_plan_are_decoded_before_any_clock_runs(tmp_
         "path": str(tmp_path / "a.npz"),
         "cache": str(tmp_path / "cache"),
     }
-    prepare_data([{"dataset": node, "backend": {"precision": "int8-dynamic"}}], tmp_path / "logs")
+    prepare_data([{"dataset": node, "backend": {"precision": "int8"}}], tmp_path / "logs")
     assert len(list((tmp_path / "cache" / "entries").iterdir())) == 2  # int8 takes ranges from the training split
     prepare_data([{"dataset": {**node, "path": "nowhere.npz"}, "backend": {}}], tmp_path / "logs")  # left to the trial
     shutil.rmtree(tmp_path / "cache")

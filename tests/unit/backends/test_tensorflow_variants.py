@@ -162,13 +162,13 @@ def test_a_model_that_has_another_precision_of_its_own() -> None:
     [
         ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
         (
-            {"precision": "int8-dynamic"},
-            "backend.precision: 'int8-dynamic' is not a precision. Known: bf16, fp16, fp32, int8.",
+            {"precision": "f64"},
+            "backend.precision: 'f64' is not a precision. Known: bf16, fp16, fp32, int8.",
         ),
         (
             {"precision": "bf16", "precision_method": "autocats"},
             "backend.precision_method: 'autocats' is not a method of a precision. Did you mean 'autocast'? "
-            "Known: autocast, convert, dynamic, static, torch_ao, torchao.",
+            "Known: autocast, convert, dynamic, static, torchao.",
         ),
     ],
 )

@@ -53,36 +53,12 @@ def test_a_sweep_says_which_names_are_earlier_ones(tmp_path: Path) -> None:
     assert "protocol=duel is now called protocol=interleaved" in ran.err
 
 
-INT8 = "backend.precision=int8-dynamic is now called backend.precision=int8\n"
-
-
-def test_an_earlier_precision_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["backend=torch", "model=mlp", "metrics=latency", "tracking=none"]
-    plan = planned(
-        [*arguments, "backend.precision=fp32,int8-dynamic", "compare.baseline={backend.precision: int8-dynamic}"]
-    )
-    assert capsys.readouterr().err == 2 * INT8
-    assert [c.axes["backend.precision"] for c in plan.combinations] == ["fp32", "int8"]
-    assert plan.baseline == {"backend.precision": "int8"}
+def test_an_earlier_setting_of_the_quantization(capsys: pytest.CaptureFixture[str]) -> None:
     plan = planned(
         ["backend=litert", "model=mlp", "metrics=latency", "tracking=none", "backend.quantization=none,dynamic"]
     )
     assert "backend.precision_method=dynamic,static" in capsys.readouterr().err
     assert [c.unsupported for c in plan.combinations] == [None, None]
-
-
-def test_an_earlier_precision_in_a_sweep_file(tmp_path: Path) -> None:
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / "mine.yaml").write_text(
-        "# @package _global_\naxes: {backend.precision: [fp32, int8-dynamic], batch_size: [1, 2]}\n"
-        "exclude: [\"backend.precision == 'int8-dynamic' and batch_size == 2\"]\n"
-    )
-    plan = planned(["backend=torch", "model=mlp", "metrics=latency", "tracking=none", "+sweep=mine"], tmp_path)
-    assert [(c.axes["backend.precision"], c.axes["batch_size"]) for c in plan.combinations] == [
-        ("fp32", 1),
-        ("fp32", 2),
-        ("int8", 1),
-    ]
 
 
 def test_a_combination_keeps_its_id() -> None:
