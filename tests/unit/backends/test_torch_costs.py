@@ -416,7 +416,8 @@ def test_only_what_a_sparse_matrix_stores_is_multiplied(
 def test_quantised_operators_are_listed() -> None:
     """Those of torch.ao, which torch is going to remove; the modules run for real."""
     into: Any = torch.ao.nn.quantized.Quantize(0.1, 0, torch.quint8)  # type: ignore[no-untyped-call]
-    static = nn.Sequential(into, torch.ao.nn.quantized.Linear(4, 8), torch.ao.nn.quantized.DeQuantize())
+    linear: Any = torch.ao.nn.quantized.Linear(4, 8)  # type: ignore[no-untyped-call]
+    static = nn.Sequential(into, linear, torch.ao.nn.quantized.DeQuantize())
     table = counted(static, (3, 4), complete=False)
     assert (table.uncovered, table.macs, table.params) == ({"quantized::linear": 1}, 0, 4 * 8 + 8)
     dynamic = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 8)).eval(), {nn.Linear})  # type: ignore[no-untyped-call]
