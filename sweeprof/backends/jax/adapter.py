@@ -25,7 +25,7 @@ from jax import numpy as jnp
 from sweeprof.backends import Build, Gap, device_names
 from sweeprof.backends.jax import private
 from sweeprof.backends.jax.model import JaxModel, JaxTraining, forward_of, parted, training, weights_of
-from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, KerasBackend, resembling_kernel
+from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, NO_PEAKS, KerasBackend, resembling_kernel
 from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, Unsupported, UserError
@@ -52,9 +52,7 @@ class JaxBackend(KerasBackend):
         "TimesLayers": Gap("not implemented", "XLA fuses layers; its profiler's trace is not taken apart by layer"),
         "TracesOperators": Gap("not implemented", "the trace of JAX's profiler is not read"),
         "TracksAllocations": Gap("not possible upstream", "XLA plans one arena per program, and reports no allocation"),
-        "MeasuresPeaks": Gap(
-            "not implemented", "there is no benchmark of the machine in JAX; torch's has the same hardware"
-        ),
+        "MeasuresPeaks": NO_PEAKS,
         "ProfilesLines": Gap("makes no sense", "the model's Python runs once, while it is traced, and not in a step"),
     }
     mode: Literal["jit", "eager"] = "jit"

@@ -136,6 +136,10 @@ NO_GRAPH = Gap(
     "not implemented",
     "the symbolic trace of a Keras model is counted by layer and not shown as a graph; keras.utils.plot_model draws one",
 )
+NO_PEAKS = Gap(
+    "not implemented",
+    "there is no benchmark of the machine in Keras's frameworks; backend=torch measures the same hardware",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,26 +6,23 @@ TensorFlow's threads, and how it takes memory of GPUs, are set before it starts 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, get_args
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends import Build, Gap, device_names
-from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, KerasBackend, resembling_kernel
+from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, NO_PEAKS, KerasBackend, resembling_kernel
 from sweeprof.backends.tensorflow.counting import count_layers, count_training, own_counts
 from sweeprof.backends.tensorflow.model import (
     EagerTraining,
     ExecutionMode,
     FusedTraining,
     TensorflowModel,
-    clock_of,
     device_of,
     synchronised,
     training,
@@ -33,18 +30,15 @@ from sweeprof.backends.tensorflow.model import (
 )
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
 from sweeprof.measuring.calibration import CHANNELS, ROWS, SIDE, Kernel, KernelName
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.measuring.timing import sampled
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
-from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
 
@@ -65,6 +59,7 @@ class TensorflowBackend(KerasBackend):
         "TracesGraph": NO_GRAPH,
         "Generates": NO_GENERATION,
         "AnalyzesGeneration": NO_GENERATION,
+        "MeasuresPeaks": NO_PEAKS,
         "HasArtifact": Gap(
             "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
         ),
@@ -176,18 +171,6 @@ class TensorflowBackend(KerasBackend):
     def memory_meter(self) -> ProcessMemory:
         return _MemoryMeter()
 
-    def peak_settings(self, device: str, model: object = None) -> PeakSettings:
-        own = (tf.as_dtype(variable.dtype) for variable in getattr(model, "variables", ()))
-        dtype = self.computation_dtype or next((kind.name for kind in own if kind.is_floating), "float32")
-        numerics = (
-            f"tensor_float_32 {tf.config.experimental.tensor_float_32_execution_enabled()}",
-            f"onednn {os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'default')}",
-        )
-        return PeakSettings(dtype, device, tf.config.threading.get_intra_op_parallelism_threads(), numerics)
-
-    def peaks(self, settings: PeakSettings) -> Peaks:
-        return peaks(settings)
-
     def lines(self, model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines:
         from sweeprof.backends.tensorflow.operators import lines
 
@@ -216,46 +199,3 @@ def _too_late(error: str) -> str:
 def tensorflow_name(device: str) -> str:
     """``cuda:0`` as TensorFlow calls it."""
     return device.replace("cuda", "gpu")
-
-
-# Peaks of the machine
-
-
-def peaks(settings: PeakSettings) -> Peaks:
-    """The highest rates of short benchmarks, with the threads and the numerics that are set."""
-    device = tensorflow_name(settings.device)
-    products, copies = partial(_product_seconds, device, settings.dtype), partial(_copy_rate, device, settings.threads)
-    with tf.device(device):
-        return measured_peaks(settings, products, copies)
-
-
-def _product_seconds(device: str, dtype: str, size: int) -> float:
-    # Zeros or ones would let a GPU clock higher than numbers do. No generator of the caller's is drawn from.
-    left, right = (tf.cast(tf.random.stateless_normal((size, size), seed=(seed, size)), dtype) for seed in (0, 1))
-    return _best(lambda: tf.matmul(left, right), device)
-
-
-def _copy_rate(device: str, threads: int) -> float:
-    if device == "cpu":
-        return _host_copy_rate(threads)
-    source = tf.ones(COPIED_BYTES, tf.uint8)
-    return 2 * COPIED_BYTES / _best(lambda: tf.raw_ops.DeepCopy(x=source), device)  # an identity shares its memory
-
-
-def _host_copy_rate(threads: int) -> float:
-    """Bytes per second of a copy into memory that exists; TensorFlow's takes new pages for each, which takes several times as long.
-
-    Args:
-        threads: each copies its own part; 0: one for each processor.
-    """
-    threads = threads or len(os.sched_getaffinity(0))
-    size = copied_bytes_on_host()
-    source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
-    parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
-    with ThreadPoolExecutor(threads) as pool:
-        return 2 * size / _best(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), "cpu")
-
-
-def _best(call: Callable[[], object], device: str) -> float:
-    """Seconds of one call."""
-    return min(sampled(synchronised(call, device), SHORT, clock_of(device)))

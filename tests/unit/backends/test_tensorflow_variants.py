@@ -13,6 +13,7 @@ import tensorflow as tf
 import torch
 
 import sweeprof
+from sweeprof.backends.keras.calls import resembling_kernel
 from sweeprof.backends.precision import Precision
 from sweeprof.backends.tensorflow import adapter
 from sweeprof.backends.tensorflow import model as model_module
@@ -328,3 +329,13 @@ def test_a_generation_is_a_gap() -> None:
     for name in names:
         assert found[name].value is None
         assert "not measured: choose backend=torch" in str(found[name].reason)
+
+
+@pytest.mark.parametrize(
+    ("layer", "kernel"), [("Conv2D", "convolution"), ("Conv2DTranspose", "convolution"), ("Dense", "matmul")]
+)
+def test_the_calibration_kernel_resembles_the_model(layer: str, kernel: str) -> None:
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), getattr(keras.layers, layer)(4, *((3,) if layer != "Dense" else ()))]
+    )
+    assert resembling_kernel(model) == kernel
