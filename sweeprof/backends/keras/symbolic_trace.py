@@ -34,7 +34,7 @@ from sweeprof.backends.keras.calls import (
     tensors_in,
 )
 from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, VIEWS, call_of, elements
-from sweeprof.backends.keras.layer_overrides import count_adapted, override_of
+from sweeprof.backends.keras.layer_overrides import override_of
 from sweeprof.counting.formulas import (
     Args,
     Cost,
@@ -311,7 +311,6 @@ class SymbolicTrace:
         compute = layer.quantized_call if is_quantized else layer.call
         instead = None if is_quantized else override_of(layer)
         try:
-            count_adapted(self, layer)
             return compute(*args, **kwargs) if instead is None else instead(self, layer, *args, **kwargs)
         except (FormulaFailed, CannotCall):
             raise
@@ -456,7 +455,7 @@ KerasFunction = Callable[..., Any]
 def patching(trace: SymbolicTrace) -> Iterator[None]:
     """Within it ``trace`` sees the calls of layers and operations on symbolic tensors; afterwards Keras is as it was."""
     with ExitStack() as stack:
-        for owner, name, instead in (*_changes(trace), *_shortcuts(trace)):
+        for owner, name, instead in _changes(trace):
             stack.enter_context(patch.object(owner, name, instead))
         if keras.config.is_traceback_filtering_enabled():  # it explains, in every call, errors that nobody sees here
             stack.callback(keras.config.enable_traceback_filtering)
@@ -464,8 +463,6 @@ def patching(trace: SymbolicTrace) -> Iterator[None]:
         yield
 
 
-LEAVES = (KerasTensor, bool, int, float, str, type(None))
-"""Symbolic tensors, and what is neither nested nor a tensor of a framework."""
 Change = tuple[object, str, KerasFunction]
 """Class or module, name, and what is there instead."""
 
@@ -507,49 +504,6 @@ def _changes(trace: SymbolicTrace) -> Iterator[Change]:
     for name in "add sub mul truediv floordiv mod pow matmul".split():
         method = f"__{name}__"
         yield backend.Variable, method, _left_to_tensor(getattr(backend.Variable, method))
-
-
-def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
-    """Yield replacements for what Keras does around every call, without the parts that a trace does not need."""
-
-    def new_operation(cls: type, *args: object, **kwargs: object) -> object:
-        """Without a record of the arguments, from which an operation could be saved."""
-        if not trace.sees() or issubclass(cls, keras.Layer):
-            return new(cls, *args, **kwargs)
-        operation: Any = object.__new__(cls)
-        operation._lock, operation._auto_config = True, None
-        return operation
-
-    def is_tensor(value: object) -> bool:
-        """A tensor of the framework; TensorFlow takes long to say that a symbolic tensor or a number is none."""
-        return not isinstance(value, LEAVES) and before(value)
-
-    def mapped(function: KerasFunction, *structures: Any, **options: bool) -> Any:
-        """Changed leaves; of the arguments of most calls, which are not nested, without a library for trees."""
-        structure = structures[0]
-        if len(structures) == 1 and not options:
-            if type(structure) is tuple and all(isinstance(leaf, LEAVES) for leaf in structure):
-                return tuple(map(function, structure))
-            if type(structure) is dict and all(isinstance(leaf, LEAVES) for leaf in structure.values()):
-                return {name: function(leaf) for name, leaf in structure.items()}
-            if isinstance(structure, LEAVES):
-                return function(structure)
-        return map_structure(function, *structures, **options)
-
-    def scope(name: str, caller: Any = None, **options: object) -> Any:
-        """Keras's own scope; that of the framework around it only names what is made in a layer, which is built."""
-        is_quick = trace.sees() and getattr(caller, "built", False) and not trace.current.in_graph
-        return (private.name_scope.name_scope if is_quick else named)(name, caller=caller, **options)
-
-    backend, tree = private.backend, private.tree
-    new, before, named = keras.Operation.__new__, backend.is_tensor, backend.name_scope
-    map_structure = tree.map_structure
-    if not keras.config.is_nnx_enabled():
-        yield keras.Operation, "__new__", staticmethod(new_operation)
-    yield backend, "is_tensor", is_tensor
-    yield backend, "name_scope", scope
-    yield tree, "map_structure", mapped
-    yield private.naming, "to_snake_case", cache(private.naming.to_snake_case)
 
 
 def _of_symbolic(instead: KerasFunction, before: KerasFunction) -> KerasFunction:
