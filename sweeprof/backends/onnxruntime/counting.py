@@ -13,7 +13,7 @@ from math import prod
 
 from sweeprof.backends.onnxruntime import contrib_operators
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import CLASSICAL_BUFFERS, Given, OnnxNode, read
+from sweeprof.backends.onnxruntime.graph import CLASSICAL, CLASSICAL_BUFFERS, Given, OnnxNode, read
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
@@ -329,8 +329,16 @@ FREE = frozenset(
     """.split()
 )
 """Operators that move, choose, compare or make data."""
+CLASSICAL_FREE = frozenset(
+    """
+    ArrayFeatureExtractor Binarizer CastMap CategoryMapper DictVectorizer FeatureVectorizer Imputer LabelEncoder OneHotEncoder
+    ZipMap
+    """.split()
+)
+"""The same of the domain of classical machine learning; its models are uncovered."""
 RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {
     "onnx": (COSTS, FREE),
     contrib_operators.MICROSOFT: (contrib_operators.COSTS, contrib_operators.FREE),
+    CLASSICAL: ({}, CLASSICAL_FREE),
 }
 """Rules, and operators without arithmetic, by domain."""

@@ -441,7 +441,7 @@ SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
 SCALES |= contrib_operators.SCALES
 """Positions of the operands that say what quantised numbers stand for: scales and zero points."""
 CLASSICAL = "ai.onnx.ml"
-"""The domain of classical machine learning, which scikit-learn's converters write. Its operators are not counted."""
+"""The domain of classical machine learning, which scikit-learn's converters write. Its models are not counted."""
 CLASSICAL_WEIGHTS: dict[str, tuple[str, ...]] = mapping.by_name(
     {
         "LinearClassifier LinearRegressor": ("coefficients", "intercepts"),
