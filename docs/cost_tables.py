@@ -50,7 +50,6 @@ COMBINING = (
     operators.scan,
     operators.sum_of_tensors,
     operators.dropout,
-    operators.renormalised,
     operators.fourier,
     operators.short_time_fourier,
     operators.loss,

@@ -44,6 +44,10 @@ def gaps_of(runtime: str) -> dict[str, Gap]:
         "CountsItself": Gap("not possible upstream", f"{runtime} counts no operations"),
         "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
         "ProfilesLines": Gap("makes no sense", "a file has no source lines"),
+        "MeasuresPeaks": Gap(
+            "not implemented",
+            f"there is no benchmark of the machine in {runtime}; backend=torch measures the same hardware",
+        ),
     }
 
 

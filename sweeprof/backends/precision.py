@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 from sweeprof.errors import Unsupported, UserError, choice_problem
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
-PrecisionMethod = Literal["convert", "autocast", "dynamic", "static", "torchao", "torch_ao"]
+PrecisionMethod = Literal["convert", "autocast", "dynamic", "static", "torchao"]
 """``convert``: weights, computation and inputs; ``autocast``: the computation alone, weights stay in 32 bits; ``dynamic``:
-weights of 8 bits, ranges of activations from each batch; ``static``: ranges from samples of the training data; ``torchao``,
-``torch_ao``: the package that makes a model of torch dynamic."""
+weights of 8 bits, ranges of activations from each batch; ``static``: ranges from samples of the training data; ``torchao``:
+the package that makes a model of torch dynamic."""
 
 Methods = Mapping[str, tuple[str, ...]]
 

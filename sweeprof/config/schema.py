@@ -157,7 +157,7 @@ class BackendSettings:
     precision_method: str | None = _key(
         None,
         "How a model gets its precision: convert (weights, computation and inputs), autocast (the computation alone), dynamic (8 "
-        "bits, ranges of activations from each batch), static (ranges from training data), torchao, torch_ao (the package that "
+        "bits, ranges of activations from each batch), static (ranges from training data), torchao (the package that "
         "quantizes); null: the backend's default.",
         c.optional(c.choice("method of a precision", get_args(PrecisionMethod))),
     )

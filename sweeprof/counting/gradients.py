@@ -1,9 +1,7 @@
-"""The cost of the backward of every operator, defined once for all frameworks.
+"""The cost of the operators of a backward, as torch runs them; other backends estimate the backward.
 
 A matrix product in a backward is a matrix product: as many multiply-accumulates as the forward, for each operand that needs a
-gradient. The others cost so many FLOPs (and as many textbook operations) for each element of their input or result. A framework
-that runs its backward operator by operator maps these operators to the costs here; one that only has the forward (Keras) looks up
-the gradient of each operator of it.
+gradient. The others cost so many FLOPs (and as many textbook operations) for each element of their input or result.
 """
 
 from __future__ import annotations
@@ -28,15 +26,9 @@ class Gradient:
 
 GRADIENTS = {
     "norm": Gradient(8, "input", "two sums over the gradient, three terms, and the gradients of weight and bias"),
-    "frozen_norm": Gradient(4, "input", "a batch norm with constant statistics"),
     "weight_norm": Gradient(5, "input", "the gradients of direction and length"),
     "softmax": Gradient(4, "input", "multiply, sum, subtract, multiply; also log-softmax"),
-    "statistics": Gradient(4, "input", "variance, deviation, norm, logsumexp"),
     "pooling": Gradient(1, "input", "pooling, resampling, padding: every element is written or added to once"),
-    "spread": Gradient(1, "input", "mean, maximum, minimum, product, dropout"),
-    "sum": Gradient(0, "result", "add, subtract, negate, sum: the gradient is passed on"),
-    "multiply": Gradient(1, "result", "multiply, maximum, minimum"),
-    "divide": Gradient(3, "result", "divide, power"),
     "activation": Gradient(2, "result", "any other elementwise operator"),
     "smooth_activation": Gradient(
         6, "result", "gelu, silu, hardswish, hardsigmoid, softplus, mish, binary cross-entropy"
@@ -72,11 +64,6 @@ def attention_gradients(rows: int, keys: int, width: int, value_width: int) -> O
     scores = rows * keys
     macs = 2 * scores * (width + value_width)
     return macs, 2 * macs + 4 * scores, 2 * macs + 4 * scores
-
-
-def distance_gradients(pairs: int, width: int) -> OperatorCost:
-    """Return the cost of the backward of distances: a difference, a product and an addition for each coordinate of each pair."""
-    return 0, 3 * pairs * width, 3 * pairs * width
 
 
 BACKWARD_OVER_FORWARD = 2

@@ -269,7 +269,6 @@ def distances(pairs: int, width: int) -> OperatorCost:
     MACs: 0
     FLOPs: 3 · pairs · width
     Operations: the same
-    Backward: 3 · pairs · width
     """
     return 0, 3 * pairs * width, 3 * pairs * width
 
@@ -735,15 +734,6 @@ def scan(elements: int) -> OperatorCost:
     return 0, elements, elements
 
 
-def renormalised(elements: int) -> OperatorCost:
-    """Rows that are cut to a largest norm: squares, sums and a multiplication, as if each were too long.
-
-    FLOPs: 3 n
-    Operations: the same
-    """
-    return 0, 3 * elements, 3 * elements
-
-
 def fourier(elements: int, points: int, *, is_real: bool) -> OperatorCost:
     """Fourier transform over p points, half of a complex one where one side is real.
 
@@ -777,15 +767,13 @@ LOSSES = {
     "squared_error": 2,
     "absolute_error": 2,
     "huber": 4,
-    "soft_margin": 5,
     "binary_cross_entropy": 8,
     "binary_cross_entropy_with_logits": 9,
     "negative_log_likelihood": 1,
-    "margin": 4,
 }
 """FLOPs and operations for each element.
 
-``-(t·log x + (1 - t)·log(1 - x))`` takes 8; ``max(x, 0) - x·t + log(1 + exp(-|x|))`` 9; ``max(0, m - x_y + x_j)`` and a sum 4.
+``-(t·log x + (1 - t)·log(1 - x))`` takes 8; ``max(x, 0) - x·t + log(1 + exp(-|x|))`` 9.
 """
 
 

@@ -411,14 +411,6 @@ class GenerationStep(TypingProtocol):
         """Generate once more, and return the bytes of the cache at the end; raise :class:`Unsupported` if it cannot be seen."""
 
 
-@runtime_checkable
-class FusedGeneration(TypingProtocol):
-    """A :class:`GenerationStep` that is one program: it reports its last token only."""
-
-    def first_token(self) -> object:
-        """Run the same program for the first token alone."""
-
-
 def measure_generation(
     step: GenerationStep,
     protocol: Protocol,
@@ -426,9 +418,6 @@ def measure_generation(
     participant: Participant | None = None,
 ) -> Timing:
     """Time whole generations, and within the same ones their tokens; arguments as of :func:`measure`.
-
-    Where a generation is one program, its time is divided: the first token takes the share that the program takes for it alone,
-    measured in alternation with whole generations.
 
     Raises:
         Unsupported: a generation ended before its last token, or told of no token.
@@ -445,34 +434,14 @@ def measure_generation(
     tokens = [generation[: step.new_tokens] for sample in _of_samples(seconds, timing) for generation in sample]
     if not all(tokens):
         raise Unsupported("the generation did not say when a token was complete: it never called on_token()")
-    is_fused = isinstance(step, FusedGeneration)
-    if isinstance(step, FusedGeneration):
-        share = _share_of_first_token(step.first_token, generate, protocol, clock)
-        tokens = [(share * whole, (1 - share) * whole) for (whole,) in tokens]
     cache_bytes: int | None = None
     reason: str | None = None
     try:
         cache_bytes = step.cache_bytes()
     except Unsupported as error:
         reason = str(error)
-    return replace(
-        timing, generation=TokenTimes(step.prompt_tokens, step.new_tokens, tuple(tokens), cache_bytes, reason, is_fused)
-    )
-
-
-def _share_of_first_token(
-    first_token: Callable[[], object], whole: Callable[[], object], protocol: Protocol, clock: Clock
-) -> float:
-    """Return the time to the first token over that of a whole generation, at most 1; medians."""
-    first_token()
-    pairs: list[tuple[float, float]] = []
-    begin = clock.now()
-    with without_collection():
-        while len(pairs) < protocol.min_samples or clock.now() - begin < TURNS_S:
-            pairs.append((lasting(first_token, 1, clock), lasting(whole, 1, clock)))
-    first_s: float = statistics.median(first for first, _ in pairs)
-    whole_s: float = statistics.median(whole for _, whole in pairs)
-    return min(first_s / whole_s, 1.0)
+    times = TokenTimes(step.prompt_tokens, step.new_tokens, tuple(tokens), cache_bytes, reason)
+    return replace(timing, generation=times)
 
 
 def sampled(step: Callable[[], object], protocol: Protocol, clock: Clock) -> tuple[float, ...]:

@@ -17,7 +17,6 @@ from sweeprof.results.generation import Generation, TokenTimes
 from sweeprof.results.peaks import Peaks
 
 NOT_GENERATED = Missing("nothing was generated: add mode=generation")
-FUSED = Missing("the generation is one program, which does not tell when a token is complete")
 
 
 @metric(name="generation/time_to_first_token", unit="s", better="lower")
@@ -30,14 +29,11 @@ def time_to_first_token(timing: Rounds) -> Estimate | Missing:
 def time_per_token(timing: Rounds) -> Estimate | Missing:
     """Wall time from one token to the next, of all gaps but the first: per sample their median, and the median of the samples.
 
-    The percentiles in the detail are those of the single gaps. Of a generation that is one program it is the mean of all gaps.
+    The percentiles in the detail are those of the single gaps.
     """
-    missing = _over_tokens(timing, 2 if _is_fused(timing) else 3)
+    missing = _over_tokens(timing, 3)
     if missing is not None:
         return missing
-    if _is_fused(timing):
-        estimate = over_rounds(timing, _unchanged, _mean_gaps)
-        return replace(estimate, detail={**estimate.detail, "gaps": "mean of all: the generation is one program"})
     estimate = over_rounds(timing, _unchanged, median_gaps)
     gaps = [gap for round in timing for gap in later_gaps(round)]
     return replace(estimate, detail={**estimate.detail, **described_samples(gaps)})
@@ -64,8 +60,9 @@ def time_per_token_p99(timing: Rounds) -> Estimate | Missing:
 @metric(name="generation/first_gap", unit="s", better="lower")
 def first_gap(timing: Rounds) -> Estimate | Missing:
     """Wall time from the first token to the second."""
-    missing = FUSED if _is_fused(timing) else _over_tokens(timing, 2)
-    return missing or over_rounds(timing, _unchanged, lambda times: _means(times, lambda tokens: tokens[1]))
+    return _over_tokens(timing, 2) or over_rounds(
+        timing, _unchanged, lambda times: _means(times, lambda tokens: tokens[1])
+    )
 
 
 @metric(name="generation/latency", unit="s", better="lower")
@@ -140,10 +137,7 @@ def mbu_decode(generation: Generation, timing: Rounds, peaks: Peaks) -> Estimate
     if generation.weight_bytes is None or generation.cache_bytes is None:
         return Missing(generation.bytes_reason or "the bytes that a decode step reads are not known")
     needed = Estimate(generation.weight_bytes + generation.cache_bytes, "exact")
-    if _is_fused(timing):
-        found = _over_tokens(timing, 2) or rate(needed, timing, _mean_gaps, peaks.bytes_per_s)
-    else:
-        found = _over_tokens(timing, 3) or rate(needed, timing, median_gaps, peaks.bytes_per_s)
+    found = _over_tokens(timing, 3) or rate(needed, timing, median_gaps, peaks.bytes_per_s)
     if isinstance(found, Missing):
         return found
     detail = {"weight bytes": generation.weight_bytes, "cache bytes": generation.cache_bytes}
@@ -163,17 +157,6 @@ def median_gaps(timing: Timing) -> Sequence[float]:
 def later_gaps(timing: Timing) -> list[float]:
     """All gaps after the first, in seconds."""
     return [gap for tokens in _tokens(timing).seconds for gap in tokens[2:]]
-
-
-def _mean_gaps(timing: Timing) -> Sequence[float]:
-    """Per sample, the mean of all gaps, in seconds."""
-    gaps = _tokens(timing).new_tokens - 1
-    return _means(timing, lambda tokens: sum(tokens[1:]) / gaps)
-
-
-def _is_fused(timing: Rounds) -> bool:
-    """Return whether generations were one program: only the first of their tokens has a time of its own."""
-    return any(round.generation is not None and round.generation.is_fused for round in timing)
 
 
 def _means(timing: Timing, seconds_of: Callable[[tuple[float, ...]], float]) -> Sequence[float]:
@@ -196,11 +179,7 @@ def _over_tokens(timing: Rounds, least: int) -> Missing | None:
             continue
         if times.new_tokens < least:
             return Missing(f"generation.new_tokens={times.new_tokens}: this needs at least {least}")
-        if times.is_fused and not all(tokens[1] > 0 for tokens in times.seconds):
-            return Missing(
-                "the generation is one program, and what its further tokens add is less than its time varies"
-            )
-        if not times.is_fused and any(len(tokens) != times.new_tokens for tokens in times.seconds):
+        if any(len(tokens) != times.new_tokens for tokens in times.seconds):
             return Missing(
                 f"{times.new_tokens} tokens were generated in {times.steps} steps: a step makes several tokens, or the generation "
                 "ended early"
@@ -209,7 +188,7 @@ def _over_tokens(timing: Rounds, least: int) -> Missing | None:
 
 
 def _percentile(timing: Rounds, percentile: int) -> Estimate | Missing:
-    missing = FUSED if _is_fused(timing) else _over_tokens(timing, 3)
+    missing = _over_tokens(timing, 3)
     if missing is not None:
         return missing
     too_few = "gaps; raise protocol.min_samples or generation.new_tokens"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from sweeprof.errors import Problem, UserError, choice_problem, key_problem
+from sweeprof.errors import Problem, UserError, key_problem
 
 NEW_TOKENS = 32
 OWN_KEYS = ("prompt_length", "new_tokens", "function")
@@ -16,10 +16,6 @@ FIXED = ("max_new_tokens", "min_new_tokens", "max_length", "min_length")
 """Arguments of ``generate`` that follow from ``generation.new_tokens``."""
 RESERVED = ("stopping_criteria", "streamer", "return_dict_in_generate", "max_time", "stop_strings")
 """Arguments of ``generate`` that a measurement sets itself, or that may end a generation early."""
-
-KERAS_SAMPLER = "generation.sampler"
-KERAS_SAMPLERS = ("beam", "greedy", "random", "top_k", "top_p")
-"""Samplers of keras_hub that make one token of every sequence in each iteration of their loop."""
 
 
 def argument_problems(arguments: Mapping[str, Any], is_own: bool) -> list[Problem]:
@@ -68,23 +64,5 @@ def check_generate(kind: type, arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if f"generation.{name}" not in known:
             problems.append(key_problem(f"generation.{name}", value, known))
-    if problems:
-        raise UserError(problems)
-
-
-def check_keras_generate(arguments: Mapping[str, Any]) -> None:
-    """Raise :class:`UserError` for an argument of a model of keras_hub that is not ``sampler``, and for an unknown sampler.
-
-    Args:
-        arguments: ``sampler`` is one of :data:`KERAS_SAMPLERS`, or ``{"class_name": ..., "config": {...}}`` with such a name.
-    """
-    known = [KERAS_SAMPLER, *(f"generation.{name}" for name in OWN_KEYS)]
-    problems = []
-    for name, value in arguments.items():
-        sampler = value.get("class_name") if isinstance(value, Mapping) else value
-        if name != "sampler":
-            problems.append(key_problem(f"generation.{name}", value, known))
-        elif sampler not in KERAS_SAMPLERS:
-            problems.append(choice_problem(KERAS_SAMPLER, sampler, "sampler of keras_hub", KERAS_SAMPLERS))
     if problems:
         raise UserError(problems)

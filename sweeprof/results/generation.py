@@ -23,9 +23,6 @@ class TokenTimes:
     """Of the keys and values that the cache holds, or reserves, after the last step."""
     cache_reason: str | None = None
     """Why :attr:`cache_bytes` is not known."""
-    is_fused: bool = False
-    """True: a generation is one program, and :attr:`seconds` has two values of each: to the first token, whose share is that of
-    the same program for one token, and from there to the end."""
 
     @property
     def steps(self) -> int:

@@ -491,7 +491,7 @@ def _splits(config: Json) -> tuple[str, ...]:
     """Return the splits that are measured, of a dataset that is decoded before."""
     if not config["dataset"].get("prepare"):
         return ()
-    is_calibrated = str(config["backend"].get("precision")).startswith("int8")  # on the training split
+    is_calibrated = config["backend"].get("precision") == "int8"  # on the training split
     return ("test", "train") if is_calibrated else ("test",)
 
 

@@ -28,8 +28,12 @@ def test_a_training_step_is_counted(backend: str) -> None:
     assert figures.backward_macs is not None
     assert found.forward_macs == BATCH * figures.macs
     assert found.uncovered == {}
-    assert found.estimated is None
-    assert found.backward_macs == BATCH * figures.backward_macs
+    if BACKENDS[backend].config.startswith(("tensorflow", "jax")):
+        assert found.estimated == "the backward of Keras models is not counted"
+        assert found.backward_macs == 2 * found.forward_macs
+    else:
+        assert found.estimated is None
+        assert found.backward_macs == BATCH * figures.backward_macs
 
 
 def test_the_frameworks_own_count_has_every_multiplication(backend: str) -> None:

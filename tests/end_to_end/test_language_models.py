@@ -98,23 +98,6 @@ def test_an_encoder_with_a_decoder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_decoder_of_keras_hub(tmp_path: Path) -> None:
-    (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "model=keras_hub"), "protocol.rounds=1")
-    found, missing = values(row), reasons(row)
-    assert found["generation/kv_cache_bytes"] == 2 * 2 * 32 * (16 + 8) * 4
-    linear = 2 * (4 * 32 * 32 + 2 * 32 * 64)
-    attention = 2 * 2 * 32 * 24  # of one token, which reads the whole buffer
-    assert found["compute/macs_decode"] == linear + attention + 32 * 500
-    assert found["compute/macs_prefill"] == 24 * (linear + attention) + linear + attention + 32 * 500
-    percentiles = {f"generation/time_per_token_p{p}" for p in (90, 95, 99)}
-    assert set(missing) - percentiles == {"rate/mbu_decode", "memory/alloc_peak_bytes"}
-    first_token, latency = found["generation/time_to_first_token"], found["generation/latency"]
-    assert first_token is not None
-    assert latency is not None
-    assert 0 < first_token < latency
-
-
-@pytest.mark.slow
 def test_a_function_of_ones_own(tmp_path: Path) -> None:
     (row,) = rows_of(tmp_path, "adhoc", *command_of(tmp_path, "my_generation"), "protocol.rounds=1")
     assert not reasons(row)

@@ -22,18 +22,13 @@ import numpy as np
 from sweeprof.backends import Build, Gap, device_names
 from sweeprof.backends.jax import private
 from sweeprof.backends.jax.model import JaxModel, JaxTraining, training
-from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend
+from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, NO_PEAKS, KerasBackend
 from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.results.layers import LayerTable, Training
-
-GENERATION = Gap(
-    "not implemented",
-    "Keras compiles the loop over the tokens into one program, which tells nothing of a token: choose backend=tensorflow",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +40,15 @@ class JaxBackend(KerasBackend):
         "TracesGraph": NO_GRAPH,
         "CountsItself": Gap("not implemented", "XLA's analysis of costs is not read"),
         "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
-        "Generates": GENERATION,
-        "AnalyzesGeneration": GENERATION,
+        "Generates": NO_GENERATION,
+        "AnalyzesGeneration": NO_GENERATION,
         "Watches": Gap(
             "not implemented", "what runs is one compiled function, which no call of a layer can be seen in"
         ),
         "TimesLayers": Gap("not implemented", "XLA fuses layers; its profiler's trace is not taken apart by layer"),
         "TracesOperators": Gap("not implemented", "the trace of JAX's profiler is not read"),
         "TracksAllocations": Gap("not possible upstream", "XLA plans one arena per program, and reports no allocation"),
-        "MeasuresPeaks": Gap(
-            "not implemented", "there is no benchmark of the machine in JAX; torch's has the same hardware"
-        ),
+        "MeasuresPeaks": NO_PEAKS,
         "ProfilesLines": Gap("makes no sense", "the model's Python runs once, while it is traced, and not in a step"),
     }
     mode: Literal["jit", "eager"] = "jit"

@@ -117,9 +117,14 @@ def as_described(inputs: Inputs, channel_axis: int | None, dtype: str | None) ->
 
 PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
 """Data type of weights, computation and floating-point inputs; with ``autocast`` of the computation alone."""
+NO_GENERATION = Gap("not implemented", "Keras models that generate text are not measured: choose backend=torch")
 NO_GRAPH = Gap(
     "not implemented",
     "the symbolic trace of a Keras model is counted by layer and not shown as a graph; keras.utils.plot_model draws one",
+)
+NO_PEAKS = Gap(
+    "not implemented",
+    "there is no benchmark of the machine in Keras's frameworks; backend=torch measures the same hardware",
 )
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
-from sweeprof.counting.gradients import GRADIENTS, attention_gradients
 from sweeprof.counting.mapping import CallTensor, OperatorCall
 from sweeprof.counting.operators import INTEGER, NOTHING, Numbers
 
@@ -259,52 +258,4 @@ FREE = VIEWS | frozenset(
 )
 """Operations that move, choose, compare or make data."""
 
-
-# Backward
-
-
-PRODUCTS = frozenset("matmul dot inner vdot tensordot einsum conv depthwise_conv conv_transpose".split())
 ATTENTION = "dot_product_attention"
-_GRADIENTS = mapping.definitions("""
-norm: batch_norm layer_norm group_norm rms_norm
-pooling: max_pool average_pool adaptive_average_pool adaptive_max_pool resize
-spread: mean max min amax amin prod dropout
-softmax: softmax log_softmax
-statistics: var std moments norm normalize logsumexp
-sum: add subtract sum negative cumsum
-multiply: maximum minimum multiply outer kron
-activation: prelu
-smooth_activation: gelu silu hard_silu hard_sigmoid softplus mish squareplus
-divide: divide true_divide power
-""")
-KEEPS_RESULT = frozenset("relu relu6 tanh sigmoid softmax log_softmax exp sqrt".split())
-"""Operations whose backward reads what they returned; that of others reads what they were given."""
-KEEPS_NOTHING = frozenset("add subtract sum mean negative".split())
-ADDS_ROWS = "take"
-"""The operation without arithmetic whose backward has some: rows are added to their places."""
-
-
-def backward_flops(
-    name: str, cost: OperatorCost, given: tuple[int, ...], made: tuple[int, ...], needing: int
-) -> int | None:
-    """Return the FLOPs of an operation's backward beside those of products; None where they are not known.
-
-    Args:
-        name: of the operation.
-        cost: of the forward.
-        given: shape of the first tensor.
-        made: shape of the result.
-        needing: how many operands need a gradient.
-    """
-    if name == ATTENTION:
-        rows, keys = prod(given[:-1]), given[1]
-        return attention_gradients(rows, keys, 0, 0)[1]
-    if name in PRODUCTS:
-        return 0
-    kind = _GRADIENTS.get(name, "activation" if name in ELEMENTWISE_RULES else None)
-    if kind is None:
-        return None
-    if name == "batch_norm" and cost[1] <= 2 * prod(given):  # with statistics that are constants
-        kind = "frozen_norm"
-    known = GRADIENTS[kind]
-    return known.per_element * (prod(given) if known.of == "input" else prod(made) * needing)

@@ -15,34 +15,19 @@ from typing import Any
 import keras
 
 from sweeprof.backends.keras import private
-from sweeprof.backends.keras.calls import as_called, dtype_of, like, symbolic, symbolic_in, tensors_in
-from sweeprof.backends.keras.costs import (
-    ADDS_ROWS,
-    ATTENTION,
-    ELEMENTWISE_RULES,
-    KEEPS_NOTHING,
-    KEEPS_RESULT,
-    PRODUCTS,
-    backward_flops,
-    elements,
-    numbers_of,
-    shape_of,
-)
-from sweeprof.backends.keras.layer_overrides import hidden_in, is_adapted
+from sweeprof.backends.keras.calls import as_called, dtype_of, symbolic, tensors_in
+from sweeprof.backends.keras.layer_overrides import hidden_in
 from sweeprof.backends.keras.symbolic_trace import (
-    PREFIX,
     CannotCall,
     Fallback,
     LayerCall,
-    OperationRun,
     SymbolicTrace,
     live_bytes,
     patching,
 )
 from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas, ParamSize
-from sweeprof.counting.gradients import estimated_training, gradient
+from sweeprof.counting.gradients import estimated_training
 from sweeprof.counting.mapping import itemsize
-from sweeprof.counting.operators import INTEGER
 from sweeprof.counting.parameters import Variable, declared_size, summed
 from sweeprof.counting.rows import layer_row
 from sweeprof.errors import Unsupported
@@ -304,131 +289,23 @@ def _method(trace: SymbolicTrace) -> str:
 
 # Training
 
-_BLOCKS = frozenset({"stop_gradient", "argmax", "argmin", "one_hot", "round", "sign", "floor", "ceil"})
-"""Operations that pass no gradient on."""
-_PASSES = frozenset({"add", "subtract"})
-"""Operations whose result's gradient is that of their operands too."""
+NOT_COUNTED = "the backward of Keras models is not counted"
 
 
 def count_training(
     model: object, inputs: Inputs, formulas: Formulas = DEFAULTS, fallback: Fallback | None = None
 ) -> Training:
-    """One training step of ``model`` on ``inputs``; gradients are those of every parameter that is trained.
-
-    Where a layer calls its framework itself, or has a formula of its own, the backward is estimated as twice the forward, and
-    ``Training.estimated`` says why.
+    """One training step of ``model`` on ``inputs``: the forward is counted in training mode, the backward estimated as twice that.
 
     Raises:
-        Unsupported: no parameter is trained, or no output depends on one.
+        Unsupported: no parameter is trained.
         Exception: whatever the model, or a formula, raised.
     """
     given = as_called(model, inputs).map(symbolic)
     trace = SymbolicTrace(formulas, fallback, is_training=True)
-    outputs = traced(model, given, trace)
+    traced(model, given, trace)
     if not isinstance(model, keras.Layer) or not any(weight.trainable for weight in model.trainable_variables):
         raise Unsupported("no parameter requires a gradient")
     costs = [call.costs for call in (*trace.calls, trace.outside)]
     macs, flops = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
-    missed = uncovered((*trace.calls, trace.outside))
-    why = _why_estimated(trace)
-    if why is not None:
-        return estimated_training(macs, flops, why, missed)
-    backward = _Gradients(trace.ran, tensors_in((given.args, dict(given.kwargs))), tensors_in(outputs))
-    return Training(
-        macs,
-        flops,
-        backward.macs,
-        backward.flops,
-        backward.liveness,
-        uncovered=dict(Counter(missed) + backward.uncovered),
-    )
-
-
-def _why_estimated(trace: SymbolicTrace) -> str | None:
-    for path, reason in trace.fallen_back.items():
-        return f"{path} does not go through keras.ops: {reason}"
-    for call in trace.calls:
-        if call.has_formula:
-            return f"{call.path} has a formula of its own, which does not tell a backward"
-        if is_adapted(call.layer):
-            return f"{call.path} computes its kernel from others, which symbolic tensors do not show"
-    return None
-
-
-class _Gradients:
-    """The gradients of everything that the operations of a forward depend on."""
-
-    def __init__(
-        self, forward: list[OperationRun], inputs: list[keras.KerasTensor], outputs: list[keras.KerasTensor]
-    ) -> None:
-        self.macs = self.flops = 0
-        self.uncovered: Counter[str] = Counter()
-        self._needs = _needing(forward)
-        self._gradients = {id(tensor): like(tensor) for tensor in outputs if id(tensor) in self._needs}
-        """By the identity of a tensor or variable."""
-        if not self._gradients:
-            raise Unsupported("no output depends on a parameter that requires a gradient")
-        self._ran = list(forward)
-        self._kept: list[keras.KerasTensor] = list(outputs)
-        for run in reversed(forward):
-            if any(id(tensor) in self._gradients for tensor in run.made):
-                self._pass_back(run)
-        self.liveness = live_bytes(self._ran, inputs, self._kept)
-
-    def _pass_back(self, run: OperationRun) -> None:
-        """The gradients of what one operation used, from those of what it made."""
-        both = zip(run.used, run.learns, strict=True)
-        needing = [(tensor, learns) for tensor, learns in both if learns or id(tensor) in self._needs]
-        given = [self._gradients[id(tensor)] for tensor in run.made if id(tensor) in self._gradients]
-        made = []
-        for tensor, learns in needing:
-            passes = run.name in _PASSES or run.in_place is not None
-            gradient = given[0] if passes and elements(tensor) == elements(given[0]) else like(tensor)
-            if id(tensor) in self._gradients:  # what is used twice has two gradients, which are added
-                self.flops += run.times * elements(tensor)
-            else:
-                self._gradients[id(tensor)] = gradient
-                if learns:  # those of every time step are added
-                    self._kept.append(gradient)
-                    self.flops += (run.times - 1) * elements(tensor)
-            if gradient is not given[0]:
-                made.append(gradient)
-        self._ran.append(OperationRun(run.path, [*given, *_saved(run)], made))
-        if needing:
-            self._add(run, [tensor for tensor, _ in needing])
-
-    def _add(self, run: OperationRun, needing: list[keras.KerasTensor]) -> None:
-        """Add the cost of the gradients of some operands."""
-        result = run.made[0]
-        if numbers_of(result) is INTEGER:
-            return
-        if run.cost is None:
-            if run.name == ADDS_ROWS:
-                self.flops += run.times * gradient("rows", elements(result))[1]
-            return
-        beside = backward_flops(run.name, run.cost, shape_of(run.used[0]), shape_of(result), len(needing))
-        if beside is None:
-            self.uncovered[f"{PREFIX}{run.name} backward"] += run.times
-            return
-        macs = run.cost[0] * (2 if run.name == ATTENTION else len(needing) if run.name in PRODUCTS else 0)
-        summed = 0  # the gradient of an operand that was broadcast
-        if run.name in ELEMENTWISE_RULES:
-            summed = sum(elements(result) for tensor in needing if elements(tensor) < elements(result))
-        self.macs += run.times * macs
-        self.flops += run.times * (2 * macs + beside + summed)
-
-
-def _needing(forward: list[OperationRun]) -> set[int]:
-    """Identities of the symbolic tensors that depend on what is trained."""
-    found: set[int] = set()
-    for run in forward:
-        if run.name not in _BLOCKS and (any(run.learns) or any(id(tensor) in found for tensor in run.used)):
-            found.update(id(tensor) for tensor in run.made if numbers_of(tensor) is not INTEGER)
-    return found
-
-
-def _saved(run: OperationRun) -> list[keras.KerasTensor]:
-    """The activations that an operation's backward reads."""
-    if run.cost is None or run.name in KEEPS_NOTHING:
-        return []
-    return symbolic_in(run.made if run.name in KEEPS_RESULT else run.used)
+    return estimated_training(macs, flops, NOT_COUNTED, uncovered((*trace.calls, trace.outside)))

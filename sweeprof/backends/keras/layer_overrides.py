@@ -17,7 +17,7 @@ from keras import KerasTensor, Layer, layers, ops
 
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.calls import like
-from sweeprof.backends.keras.costs import elements, numbers_of
+from sweeprof.backends.keras.costs import elements
 from sweeprof.counting import operators
 from sweeprof.counting.formulas import OperatorCost
 from sweeprof.counting.operators import REAL
@@ -57,12 +57,7 @@ def _network(
     cell = layer.cell
     call = cell.call if hidden_in(layer) else cell
     trace.passed([sequences], [step])
-    before = 0
-    if trace.is_training and steps > 1:  # the first state takes no gradient; those of further steps do
-        before = 1
-        _, states = call(step, states)
-        states = states if isinstance(states, list | tuple) else [states]
-    with trace.repeated(steps - before):
+    with trace.repeated(steps):
         output, states = call(step, states)
     outputs = _over_time(output, steps) if layer.return_sequences else like(output)
     final = [like(state) for state in keras.tree.flatten(states)]
@@ -110,24 +105,6 @@ def override_of(layer: Layer) -> LayerOverride | None:
         if found is not None:
             return found if kinds[0].call is kind.call else None
     return _unchanged if _is_random(layer) else None
-
-
-def count_adapted(trace: SymbolicTrace, layer: Layer) -> None:
-    """The product of the two factors that adapt a kernel of low rank (LoRA), which is computed in every call from weights alone."""
-    if is_adapted(layer):
-        left, right = (getattr(layer, name) for name in _FACTORS[hasattr(layer, "lora_embeddings_a")])
-        kernel = KerasTensor((*left.shape[:-1], right.shape[-1]), left.dtype)
-        macs, flops, ops_ = operators.matmul(elements(kernel), right.shape[0], numbers_of(kernel))
-        beside = 2 * elements(kernel)  # scaled, and added to what it adapts
-        trace.count("keras::lora", (macs, flops + beside, ops_ + beside), [left, right], kernel)
-
-
-def is_adapted(layer: Layer) -> bool:
-    """True if the layer has a low-rank (LoRA) kernel in addition to its own."""
-    return bool(getattr(layer, "lora_enabled", False))
-
-
-_FACTORS = (("lora_kernel_a", "lora_kernel_b"), ("lora_embeddings_a", "lora_embeddings_b"))
 
 
 def _softmax(trace: SymbolicTrace, layer: Layer, inputs: KerasTensor, mask: KerasTensor | None = None) -> KerasTensor:

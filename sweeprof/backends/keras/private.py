@@ -13,10 +13,7 @@ import keras
 from sweeprof.backends.interfaces import attribute, interface
 
 backend = interface("keras.src.backend")
-tree = interface("keras.src.tree")
 global_state = interface("keras.src.backend.common.global_state")
-name_scope = interface("keras.src.backend.common.name_scope")
-naming = interface("keras.src.utils.naming")
 layer_module = interface("keras.src.layers.layer")
 BaseConv = interface("keras.src.layers.convolutional.base_conv:BaseConv")
 DropoutRNNCell = interface("keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell")

@@ -33,8 +33,8 @@ from sweeprof.backends.keras.calls import (
     symbolic_in,
     tensors_in,
 )
-from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, PRODUCTS, VIEWS, call_of, elements
-from sweeprof.backends.keras.layer_overrides import count_adapted, hidden_in, override_of
+from sweeprof.backends.keras.costs import ATTENTION, COSTS, FREE, VIEWS, call_of, elements
+from sweeprof.backends.keras.layer_overrides import override_of
 from sweeprof.counting.formulas import (
     Args,
     Cost,
@@ -143,21 +143,14 @@ class Paths:
 
 @dataclass(slots=True, eq=False)
 class OperationRun:
-    """One operation that ran, or ``times`` equal ones."""
+    """One operation that ran."""
 
     path: str
     """Of the layer that was running."""
-    used: Sequence[Any]
-    """The symbolic tensors; where a backward is to be counted every tensor, variables among them."""
+    used: Sequence[KerasTensor]
     made: Sequence[KerasTensor]
     in_place: KerasTensor | None = None
     """One of ``used`` in whose memory the result is; None: it has memory of its own."""
-    name: str = ""
-    cost: OperatorCost | None = None
-    """Of one time; None where it does no arithmetic."""
-    learns: Sequence[bool] = ()
-    """Of each tensor that was used, whether it is a parameter that is trained; only where a backward is to be counted."""
-    times: int = 1
 
 
 def live_bytes(ran: Sequence[OperationRun], inputs: list[KerasTensor], outputs: list[KerasTensor]) -> Liveness:
@@ -169,59 +162,22 @@ def live_bytes(ran: Sequence[OperationRun], inputs: list[KerasTensor], outputs: 
     known: set[Hashable] = set(map(id, inputs))
     runs: list[OperatorRun] = []
 
-    def memory_of(tensors: list[KerasTensor]) -> dict[Hashable, Bytes]:
+    def memory_of(tensors: Sequence[KerasTensor]) -> dict[Hashable, Bytes]:
         """The bytes of the tensors that are not known yet, by identity; afterwards they are."""
         new = {id(tensor): tensor for tensor in tensors if id(tensor) not in known}
         known.update(new)
         return {key: elements(tensor) * itemsize(dtype_of(tensor)) for key, tensor in new.items()}
 
     for run in ran:
-        used, made = symbolic_in(run.used), symbolic_in(run.made)
-        operands = [*map(id, used), *(id(tensor) for tensor in made if id(tensor) in known)]
-        if before := memory_of(used):
+        operands = [*map(id, run.used), *(id(tensor) for tensor in run.made if id(tensor) in known)]
+        if before := memory_of(run.used):
             runs.append(OperatorRun(run.path, (), before))
         runs.append(
-            OperatorRun(run.path, operands, memory_of(made), None if run.in_place is None else id(run.in_place))
+            OperatorRun(run.path, operands, memory_of(run.made), None if run.in_place is None else id(run.in_place))
         )
     if (before := memory_of(outputs)) and runs:
         runs.insert(-1, OperatorRun(runs[-1].path, (), before))
     return peak_of(runs, map(id, outputs), described(inputs).nbytes or 0)
-
-
-_PASSED = "time"
-"""The name of what makes a tensor of others by no operation: all time steps of one, or a layer's input of learned queries."""
-_IN_PARTS = frozenset({*PRODUCTS, ATTENTION, _PASSED})
-"""Operations that weights may enter in parts."""
-
-
-def _learns(tensor: KerasTensor, call: LayerCall, name: str) -> bool:
-    """True if a tensor is a trainable parameter, or is computed from a parameter of the layer.
-
-    What a tensor was computed from is not known. One of the size of a parameter is that parameter in another shape, as a bias often
-    is; in a product of a layer with weights of its own, any is taken for a part of them, as the kernel of a gate is. What a layer
-    is given may be made of the weights of any layer around.
-    """
-    if isinstance(tensor, KerasTensor):
-        return False
-    if isinstance(tensor, keras.Variable):
-        return bool(tensor.trainable)
-    if "float" not in dtype_of(tensor):
-        return False
-    own = _trained(call.layer)
-    while name == _PASSED and not own and call.parent is not None:
-        call = call.parent
-        own = _trained(call.layer)
-    size = elements(tensor)
-    return bool(own) and (name in _IN_PARTS or any(elements(weight) == size for weight in own))
-
-
-def _trained(layer: keras.Layer | None) -> list[keras.Variable]:
-    """Parameters of a layer itself, and of what has no row below it."""
-    if not isinstance(layer, keras.Layer):
-        return []
-    return [
-        weight for part in (layer, *hidden_in(layer)) for weight in private.own_parameters(part) if weight.trainable
-    ]
 
 
 # The trace
@@ -241,7 +197,7 @@ class SymbolicTrace:
         self.fallen_back: dict[str, str] = {}
         """Paths of layers that were counted otherwise, with the reason."""
         self.is_training = is_training
-        """True: the model is called as in training, and a backward is to be counted."""
+        """True: the model is called as in training."""
         self.formulas, self._fallback = formulas, fallback
         self.times = 1
         self._is_paused = False
@@ -355,7 +311,6 @@ class SymbolicTrace:
         compute = layer.quantized_call if is_quantized else layer.call
         instead = None if is_quantized else override_of(layer)
         try:
-            count_adapted(self, layer)
             return compute(*args, **kwargs) if instead is None else instead(self, layer, *args, **kwargs)
         except (FormulaFailed, CannotCall):
             raise
@@ -409,7 +364,7 @@ class SymbolicTrace:
         # A bias is added where the product is, as every framework does it in one kernel or one buffer.
         inputs = symbolic_in(read)
         is_bias = name == ADD and len(inputs) == 1 and inputs[0] is self._product
-        self._ran(name, cost, read, written, inputs[0] if is_bias else None)
+        self._ran(read, written, inputs[0] if is_bias else None)
         if cost[0]:
             self._product = written[0]
 
@@ -419,31 +374,19 @@ class SymbolicTrace:
         read, written = tensors_in(used), tensors_in(made)
         inputs = symbolic_in(read)
         is_view = bool(inputs) and (name in VIEWS or (name == "cast" and inputs[0].dtype == written[0].dtype))
-        self._ran(name, None, read, written, inputs[0] if is_view else None)
+        self._ran(read, written, inputs[0] if is_view else None)
 
     def miss(self, name: str, used: object, made: object) -> None:
         """Note an operation without a formula."""
         self.current.miss(name, self.times)
-        self._ran(name, None, tensors_in(used), tensors_in(made))
+        self._ran(tensors_in(used), tensors_in(made))
 
     def passed(self, used: object, made: object) -> None:
         """Note that a tensor is made of others by what is no operation: all time steps of one, or one of all."""
-        self._ran(_PASSED, None, tensors_in(used), tensors_in(made))
+        self._ran(tensors_in(used), tensors_in(made))
 
-    def _ran(
-        self,
-        name: str,
-        cost: OperatorCost | None,
-        read: list[KerasTensor],
-        written: list[KerasTensor],
-        in_place: KerasTensor | None = None,
-    ) -> None:
-        name = name.removeprefix(PREFIX)
-        used, learns = symbolic_in(read), tuple[bool, ...]()
-        if self.is_training:
-            used, learns = read, tuple(_learns(tensor, self.current, name) for tensor in read)
-        path, made = self.current.path, symbolic_in(written)
-        self.ran.append(OperationRun(path, used, made, in_place, name, cost, learns, self.times))
+    def _ran(self, read: list[KerasTensor], written: list[KerasTensor], in_place: KerasTensor | None = None) -> None:
+        self.ran.append(OperationRun(self.current.path, symbolic_in(read), symbolic_in(written), in_place))
 
 
 @cache
@@ -512,7 +455,7 @@ KerasFunction = Callable[..., Any]
 def patching(trace: SymbolicTrace) -> Iterator[None]:
     """Within it ``trace`` sees the calls of layers and operations on symbolic tensors; afterwards Keras is as it was."""
     with ExitStack() as stack:
-        for owner, name, instead in (*_changes(trace), *_shortcuts(trace)):
+        for owner, name, instead in _changes(trace):
             stack.enter_context(patch.object(owner, name, instead))
         if keras.config.is_traceback_filtering_enabled():  # it explains, in every call, errors that nobody sees here
             stack.callback(keras.config.enable_traceback_filtering)
@@ -520,8 +463,6 @@ def patching(trace: SymbolicTrace) -> Iterator[None]:
         yield
 
 
-LEAVES = (KerasTensor, bool, int, float, str, type(None))
-"""Symbolic tensors, and what is neither nested nor a tensor of a framework."""
 Change = tuple[object, str, KerasFunction]
 """Class or module, name, and what is there instead."""
 
@@ -563,49 +504,6 @@ def _changes(trace: SymbolicTrace) -> Iterator[Change]:
     for name in "add sub mul truediv floordiv mod pow matmul".split():
         method = f"__{name}__"
         yield backend.Variable, method, _left_to_tensor(getattr(backend.Variable, method))
-
-
-def _shortcuts(trace: SymbolicTrace) -> Iterator[Change]:
-    """Yield replacements for what Keras does around every call, without the parts that a trace does not need."""
-
-    def new_operation(cls: type, *args: object, **kwargs: object) -> object:
-        """Without a record of the arguments, from which an operation could be saved."""
-        if not trace.sees() or issubclass(cls, keras.Layer):
-            return new(cls, *args, **kwargs)
-        operation: Any = object.__new__(cls)
-        operation._lock, operation._auto_config = True, None
-        return operation
-
-    def is_tensor(value: object) -> bool:
-        """A tensor of the framework; TensorFlow takes long to say that a symbolic tensor or a number is none."""
-        return not isinstance(value, LEAVES) and before(value)
-
-    def mapped(function: KerasFunction, *structures: Any, **options: bool) -> Any:
-        """Changed leaves; of the arguments of most calls, which are not nested, without a library for trees."""
-        structure = structures[0]
-        if len(structures) == 1 and not options:
-            if type(structure) is tuple and all(isinstance(leaf, LEAVES) for leaf in structure):
-                return tuple(map(function, structure))
-            if type(structure) is dict and all(isinstance(leaf, LEAVES) for leaf in structure.values()):
-                return {name: function(leaf) for name, leaf in structure.items()}
-            if isinstance(structure, LEAVES):
-                return function(structure)
-        return map_structure(function, *structures, **options)
-
-    def scope(name: str, caller: Any = None, **options: object) -> Any:
-        """Keras's own scope; that of the framework around it only names what is made in a layer, which is built."""
-        is_quick = trace.sees() and getattr(caller, "built", False) and not trace.current.in_graph
-        return (private.name_scope.name_scope if is_quick else named)(name, caller=caller, **options)
-
-    backend, tree = private.backend, private.tree
-    new, before, named = keras.Operation.__new__, backend.is_tensor, backend.name_scope
-    map_structure = tree.map_structure
-    if not keras.config.is_nnx_enabled():
-        yield keras.Operation, "__new__", staticmethod(new_operation)
-    yield backend, "is_tensor", is_tensor
-    yield backend, "name_scope", scope
-    yield tree, "map_structure", mapped
-    yield private.naming, "to_snake_case", cache(private.naming.to_snake_case)
 
 
 def _of_symbolic(instead: KerasFunction, before: KerasFunction) -> KerasFunction:

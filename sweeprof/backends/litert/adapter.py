@@ -35,9 +35,6 @@ class LitertBackend(FileBackend):
         "TracksAllocations": Gap(
             "not possible upstream", "tensors are planned into one arena when they are allocated, before any step"
         ),
-        "MeasuresPeaks": Gap(
-            "not implemented", "there is no benchmark of the machine in LiteRT; torch's has the same hardware"
-        ),
     }
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "fp32": ("convert",),

@@ -13,14 +13,13 @@ from sweeprof.backends.call_signature import shapes_of, values_of
 from sweeprof.backends.file_backend import FileBackend, gaps_of
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings, peaks
+from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.operators import Operators
-from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
 
 
@@ -88,9 +87,3 @@ class OnnxruntimeBackend(FileBackend):
 
         self.check_inference(work)
         return operators(model, work.batch)
-
-    def peak_settings(self, device: str, model: object = None) -> PeakSettings:
-        return PeakSettings("float32", device, self.threads, (f"provider {self.provider}",))
-
-    def peaks(self, settings: PeakSettings) -> Peaks:
-        return peaks(settings, self.session_settings(settings.device))

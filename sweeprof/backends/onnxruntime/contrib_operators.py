@@ -4,13 +4,14 @@ ONNX's shape inference does not know them, and ONNX Runtime's own is only within
 operator. So an operator has, besides its cost, a rule for the shapes of its results: those of its first input, those of an
 operator of the standard, or a function here.
 
-Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; the operators of the blocked layout (NCHWc) are
-in onnxruntime/core/graph/contrib_ops/nchwc_schema_defs.cc there.
+Only operators that users' files commonly contain are here; the others are listed as uncovered.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -31,7 +32,7 @@ ContribNode = OperatorCall[Any]
 Shape = tuple[int, ...]
 Typed = tuple[CallTensor | int, Shape]
 """The shape of a result, and the operand that has the same type of elements, or the type itself as ``TensorProto.DataType``."""
-MICROSOFT, BLOCKED = "com.microsoft", "com.microsoft.nchwc"
+MICROSOFT = "com.microsoft"
 
 
 def names(text: str) -> frozenset[str]:
@@ -64,12 +65,9 @@ class Counterpart:
             given = [value for value in node.inputs[self.operands] if value is not None]
         else:
             given = [node.operand(position) for position in self.operands]
+        if node.attributes.get("channels_last"):
+            return []
         shapes = [value.sizes for value in given]
-        is_last = node.op in CHANNELS_LAST or bool(node.attributes.get("channels_last"))
-        if is_last:
-            shapes[0] = channels_second(shapes[0])
-        if node.op in WEIGHT_CHANNELS_LAST:
-            shapes[1] = channels_second(shapes[1])
         schema = onnx.defs.get_schema(self.op, OPSET)
         attributes = {name: value for name, value in node.attributes.items() if name in schema.attributes}
         types = {f"x{i}": make_tensor_type_proto(TensorProto.FLOAT, shape) for i, shape in enumerate(shapes)}
@@ -79,24 +77,11 @@ class Counterpart:
         if not made or not all(side.HasField("dim_value") for side in sides):
             return []
         typed = given[0] if self.typed is None else node.operand(self.typed)
-        return [(typed, channels_at_end(made) if is_last else made)]
+        return [(typed, made)]
 
 
 OPSET = 13
 """Version of the standard's operators, whose attributes ONNX Runtime's have."""
-CHANNELS_LAST = names("NhwcConv NhwcFusedConv NhwcMaxPool")
-"""Operators whose first operand and result have the channels on the last axis; others have an attribute that tells."""
-WEIGHT_CHANNELS_LAST = names("NhwcConv NhwcFusedConv")
-
-
-def channels_second(sizes: Shape) -> Shape:
-    """Return a shape whose channels are the last axis in the order of the standard."""
-    return (sizes[0], sizes[-1], *sizes[1:-1])
-
-
-def channels_at_end(sizes: Shape) -> Shape:
-    """Return a shape in the order of the standard with the channels as the last axis."""
-    return (sizes[0], *sizes[2:], sizes[1])
 
 
 def matrix(sizes: Shape, *, transposed: bool, batch_transposed: bool) -> Shape:
@@ -153,16 +138,6 @@ def _dequantised_shape(node: ContribNode) -> Sequence[Typed]:
     return [(node.operand(1), node.operand(0).sizes)]
 
 
-def _skip_group_norm_shape(node: ContribNode) -> Sequence[Typed]:
-    given = node.operand(0)
-    return [(given, given.sizes)] * 2
-
-
-def _split_gelu_shape(node: ContribNode) -> Sequence[Typed]:
-    given = node.operand(0)
-    return [(given, (*given.sizes[:-1], given.sizes[-1] // 2))]
-
-
 def _blocked_gather_shape(node: ContribNode) -> Sequence[Typed]:
     """Rows of a quantised table: ``(data, indices, scales)``; numbers of four bits may be two in a byte."""
     rows = table_sizes(node)
@@ -177,19 +152,6 @@ def table_sizes(node: ContribNode) -> Shape:
     return (*table.sizes[:-1], table.sizes[-1] * packed)
 
 
-def _packing_shape(node: ContribNode) -> Sequence[Typed]:
-    """``(X (batch, L, E), tokens of each)``: as if no sample had padding, because only values tell how much there is."""
-    given, counts = node.operand(0), node.operand(1)
-    batch, length = given.sizes[:2]
-    tokens = (batch * length, *given.sizes[2:])
-    return [(given, tokens), (counts, (batch, length)), (counts, (batch + 1,)), (counts, (1,))]
-
-
-def _unpacking_shape(node: ContribNode) -> Sequence[Typed]:
-    given, offsets = node.operand(0), node.operand(1)
-    return [(given, (*offsets.sizes, *given.sizes[1:]))]
-
-
 def _quantised_lstm_shape(node: ContribNode) -> Sequence[Typed]:
     """``X (steps, batch, I)`` and ``W (directions, I, 4 H)``."""
     given = node.operand(0)
@@ -197,23 +159,6 @@ def _quantised_lstm_shape(node: ContribNode) -> Sequence[Typed]:
     steps, batch = given.sizes[:2]
     state = (given, (directions, batch, hidden))
     return [(given, (steps, directions, batch, hidden)), state, state]
-
-
-def _reorder_output_shape(node: ContribNode) -> Sequence[Typed]:
-    given = node.operand(0)
-    sizes = (given.sizes[0], int(node.attributes["channels"]), *given.sizes[2:])
-    return [(given, channels_at_end(sizes) if node.attributes.get("channels_last") else sizes)]
-
-
-def _reorder_input_shape(node: ContribNode) -> Sequence[Typed]:
-    """Channels are not filled up to whole blocks here: only the host tells how large a block is."""
-    given = node.operand(0)
-    return [(given, channels_second(given.sizes) if node.attributes.get("channels_last") else given.sizes)]
-
-
-def _blocked_upsample_shape(node: ContribNode) -> Sequence[Typed]:
-    given, scales = node.operand(0), node.attributes["scales"]
-    return [(given, tuple(size * int(scale) for size, scale in zip(given.sizes, scales, strict=True)))]
 
 
 def _short_fourier_shape(node: ContribNode) -> Sequence[Typed]:
@@ -378,63 +323,6 @@ def _grouped_cost(node: ContribNode) -> OperatorCost:
     return added(*parts)
 
 
-def _linear_attention_shape(node: ContribNode) -> Sequence[Typed]:
-    """Of q ``(batch, L, heads · E)``, k and v."""
-    query, key, value = (node.operand(position) for position in range(3))
-    heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
-    width, value_width = key.sizes[2] // key_heads, value.sizes[2] // key_heads
-    state = node.input(3) or query
-    return [
-        (query, (*query.sizes[:2], heads * value_width)),
-        (state, (query.sizes[0], key_heads, width, value_width)),
-    ]
-
-
-def linear_attention(node: ContribNode) -> OperatorCost:
-    """Return the cost of a linear attention of q ``(batch, L, heads · E)``, k and v; its rule is an attribute."""
-    query, key, value = (node.operand(position).sizes for position in range(3))
-    heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
-    rule = node.text("update_rule", "gated_delta")
-    tokens, width, value_width = query[0] * query[1], key[2] // key_heads, value[2] // key_heads
-    is_gated, is_delta = "gated" in rule, "delta" in rule
-    return operators.linear_attention(tokens, heads, key_heads, width, value_width, gated=is_gated, delta=is_delta)
-
-
-def _causal_convolution_shape(node: ContribNode) -> Sequence[Typed]:
-    given, kernel = node.operand(0), node.operand(1).sizes[-1]
-    return [(given, given.sizes), (node.input(3) or given, (*given.sizes[:2], kernel - 1))]
-
-
-def _packed_shape(node: ContribNode) -> Sequence[Typed]:
-    given = node.operand(0)
-    if node.op == "PackedAttention":
-        return [(given, (given.sizes[0], _projected_widths(node)[1]))]
-    value = node.input(2)
-    return [(given, (given.sizes[0], value.sizes[1] if value is not None else given.sizes[1] * given.sizes[3]))]
-
-
-def _packed_cost(node: ContribNode) -> OperatorCost:
-    """Samples without their padding, one after the other: the scores are those of samples of the full length L.
-
-    The operand before the cumulated lengths is ``(batch, L)``.
-    """
-    given, heads = node.operand(0), int(node.attributes["num_heads"])
-    if node.op == "PackedAttention":
-        batch, length = node.operand(3).sizes
-        width, value_width = _projected_widths(node)
-        sizes = Heads(batch, heads, length, length, width // heads, value_width // heads)
-        return added(_projection(node, is_quantised=False), sizes.cost(node, masks=(5,)))
-    batch, length = node.operand(4).sizes
-    width = given.sizes[-1] if len(given.sizes) == 4 else given.sizes[1] // heads
-    value = node.input(2)
-    value_width = value.sizes[1] // heads if value is not None else width
-    cost = Heads(batch, heads, length, length, width, value_width).cost(node, masks=(6,))
-    if node.input(3) is None:
-        return cost
-    projected = sum(value.elements for value in node.inputs[:3] if value is not None)
-    return added(cost, operators.elementwise("arithmetic", projected, operators.REAL))
-
-
 ShapeRule = Callable[[ContribNode], Sequence[Typed]]
 
 
@@ -458,50 +346,29 @@ SHAPES: dict[str, dict[str, ShapeRule | Counterpart]] = {
     ),
     MICROSOFT: mapping.by_name(
         {
-            "BiasAdd BiasGelu BiasSoftmax FastGelu Gelu QuickGelu MoE QMoE": like_first,
-            "GroupNorm SimplifiedLayerNormalization RotaryEmbedding": like_first,
-            "QLinearLeakyRelu QLinearSigmoid QLinearSoftmax Trilu": like_first,
+            "BiasGelu FastGelu Gelu QuickGelu SimplifiedLayerNormalization RotaryEmbedding": like_first,
+            "QLinearLeakyRelu QLinearSigmoid QLinearSoftmax": like_first,
             "QuantizeLinear": _quantised_shape,
             "DequantizeLinear": _dequantised_shape,
             "QLinearAdd QLinearMul": Counterpart("Add", (0, 3)),
-            "QLinearWhere": Counterpart("Max", (0, 1, 4), typed=1),
             "QLinearConcat": Counterpart("Concat", slice(2, None, 3)),
-            "QLinearReduceMean": Counterpart("ReduceMean"),
             "QLinearAveragePool": Counterpart("AveragePool"),
             "QLinearGlobalAveragePool": Counterpart("GlobalAveragePool"),
-            "QLinearConv": Counterpart("Conv", (0, 3), typed=7),
-            "FusedConv NhwcConv NhwcFusedConv": Counterpart("Conv", (0, 1)),
-            "NhwcMaxPool": Counterpart("MaxPool"),
+            "FusedConv": Counterpart("Conv", (0, 1)),
             "FusedGemm": Counterpart("Gemm", (0, 1)),
             "QGemm": Counterpart("Gemm", (0, 3)),
-            "GemmFastGelu DynamicQuantizeMatMul": Counterpart("MatMul", (0, 1)),
+            "DynamicQuantizeMatMul": Counterpart("MatMul", (0, 1)),
             "MatMulIntegerToFloat": Counterpart("MatMul", (0, 1), typed=2),
-            "FusedMatMul FusedMatMulActivation TransposeMatMul": _fused_matmul_shape,
+            "FusedMatMul": _fused_matmul_shape,
             "MatMulNBits MatMulBnb4": _block_product_shape,
             "GatherBlockQuantized": _blocked_gather_shape,
             "EmbedLayerNormalization": _embedding_norm_shape,
             "SkipLayerNormalization SkipSimplifiedLayerNormalization": _skip_norm_shape,
-            "SkipGroupNorm": _skip_group_norm_shape,
-            "BiasSplitGelu": _split_gelu_shape,
             "DynamicQuantizeLSTM": _quantised_lstm_shape,
-            "RemovePadding": _packing_shape,
-            "RestorePadding": _unpacking_shape,
-            "PackedAttention PackedMultiHeadAttention": _packed_shape,
-            "LinearAttention": _linear_attention_shape,
-            "CausalConvWithState": _causal_convolution_shape,
             "Attention": partial(_self_attention_shape, past=4, typed=0),
             "QAttention": partial(_self_attention_shape, past=8, typed=3),
             "MultiHeadAttention": _multi_head_shape,
             "GroupQueryAttention": _grouped_shape,
-        }
-    ),
-    BLOCKED: mapping.by_name(
-        {
-            "Conv": Counterpart("Conv", (0, 1)),
-            **{op: Counterpart(op) for op in ("AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool")},
-            "ReorderInput": _reorder_input_shape,
-            "ReorderOutput": _reorder_output_shape,
-            "Upsample": _blocked_upsample_shape,
         }
     ),
 }
@@ -519,20 +386,13 @@ def inferred(rule: ShapeRule | Counterpart, node: ContribNode) -> Sequence[Typed
 # Costs
 
 
-def _activated(rule: Callable[[ContribNode], OperatorCost], node: ContribNode) -> OperatorCost | None:
+def activated(rule: Callable[[ContribNode], OperatorCost], node: ContribNode) -> OperatorCost | None:
     """Return the cost of an operator and of the nonlinearity in its attribute, if there is one; None if that is unknown."""
     name = node.text("activation", "")
     if not name:
         return rule(node)
     definition = mapping.activation(name)
     return None if definition is None else added(rule(node), elementwise(definition, node))
-
-
-def causal_convolution(node: ContribNode) -> OperatorCost | None:
-    """Return the cost of a convolution of each channel ``(X, W (channels, 1, K), bias)`` with the activation in its attribute."""
-    if node.text("activation", "none") == "none":
-        return mapping.convolution(node, first=1)
-    return _activated(partial(mapping.convolution, first=1), node)
 
 
 def _convolution(node: ContribNode) -> OperatorCost:
@@ -571,10 +431,6 @@ def _block_product(node: ContribNode) -> OperatorCost:
     return operators.matmul(made.elements, int(node.attributes["K"]), made.numbers, bias=node.input(5) is not None)
 
 
-def _gemm_gelu(node: ContribNode) -> OperatorCost:
-    return added(mapping.matmul(node, bias=2), elementwise("gelu_tanh", node))
-
-
 def _biased(definition: str, node: ContribNode) -> OperatorCost:
     """Return the cost of an elementwise operator, whose second operand is a bias that may be omitted."""
     cost = elementwise(definition, node)
@@ -585,23 +441,6 @@ def _quick_gelu(node: ContribNode) -> OperatorCost:
     """``x · sigmoid(a · x)``."""
     cost = elementwise("silu", node)
     return added(elementwise("multiply", node), cost) if node.attributes.get("alpha", 1.702) != 1 else cost
-
-
-def _split_gelu(node: ContribNode) -> OperatorCost:
-    """The GELU of one half of ``x + bias`` multiplies the other one."""
-    given = node.operand(0)
-    bias = operators.elementwise("arithmetic", given.elements, given.numbers)
-    return added(bias, elementwise("gelu", node), elementwise("multiply", node))
-
-
-def _twice_added(node: ContribNode) -> OperatorCost:
-    return added(elementwise("arithmetic", node), elementwise("arithmetic", node))
-
-
-def _bias_softmax(node: ContribNode) -> OperatorCost:
-    given = node.operand(0)
-    row = prod(given.sizes[int(node.attributes.get("axis", 1)) :])
-    return added(elementwise("arithmetic", node), operators.softmax(given.elements, row))
 
 
 def rms_norm(node: ContribNode) -> OperatorCost:
@@ -633,20 +472,6 @@ def _embedding_norm(node: ContribNode) -> OperatorCost:
     return added(sums, operators.normalisation(made.elements, rows, weight=True, bias=node.input(6) is not None))
 
 
-def _group_norm(node: ContribNode) -> OperatorCost:
-    """``(X, gamma, beta)``, of the fused one also what is added to X before, and a bias; the activation is a SiLU."""
-    given = node.operand(0)
-    rows = given.sizes[0] * int(node.attributes["groups"])
-    sums = sum(node.input(position) is not None for position in (3, 4))
-    parts = [
-        operators.normalisation(given.elements, rows, weight=True, bias=True),
-        operators.elementwise("arithmetic", sums * given.elements, given.numbers),
-    ]
-    if node.attributes.get("activation"):
-        parts.append(elementwise("silu", node))
-    return added(*parts)
-
-
 def rotary(node: ContribNode, *, cosines: int) -> OperatorCost:
     """Return the cost of a rotation by positions, by the position of the table of cosines; it may leave a part of a head."""
     given, rotated = node.operand(0), 2 * node.operand(cosines).sizes[-1]
@@ -671,37 +496,6 @@ def _quantised_lstm(node: ContribNode) -> OperatorCost:
     )
 
 
-def _experts(weights: tuple[int, ...], biases: tuple[int, ...], node: ContribNode) -> OperatorCost:
-    """Return the cost of a mixture of experts for ``(X (…, E), scores of the router (tokens, experts), …)``.
-
-    Every token is multiplied with the weights of ``k`` experts, and their results are weighted and added up.
-
-    Args:
-        weights: positions of the weights of all experts: the second ones are those of the result.
-        biases: positions of their biases.
-        node: of the mixture.
-    """
-    given, router = node.operand(0), node.operand(1)
-    experts, width = router.sizes[-1], given.sizes[-1]
-    chosen = given.elements // width * int(node.attributes.get("k", 1))
-    held = [value for value in map(node.input, weights) if value is not None]
-    each = [value.elements * _packed(node, value) // experts for value in held]
-    added_biases = sum(value.elements // experts for value in map(node.input, biases) if value is not None)
-    macs = chosen * sum(each)
-    inner = each[1] // width
-    name = node.text("activation_type", "relu")
-    is_gated = name == "swiglu" or len(held) == 3
-    definition = "silu" if name == "swiglu" else mapping.activation(name) or "relu"
-    return added(
-        operators.sums_of_products(macs, chosen * sum(size // width for size in each), operators.REAL),
-        operators.elementwise("arithmetic", chosen * added_biases, operators.REAL),
-        operators.elementwise(definition, chosen * inner, operators.REAL),
-        operators.elementwise("multiply", chosen * inner if is_gated else 0, operators.REAL),
-        operators.softmax(router.elements, experts),
-        (0, 2 * chosen * width, 2 * chosen * width),
-    )
-
-
 def _packed(node: ContribNode, weight: CallTensor) -> int:
     """Return the weights of experts in an element of a tensor."""
     return 8 // int(node.attributes.get("expert_weight_bits", 4)) if weight.dtype == "uint8" else 1
@@ -710,13 +504,9 @@ def _packed(node: ContribNode, weight: CallTensor) -> int:
 ContribRule = Callable[[ContribNode], OperatorCost | None]
 COSTS: dict[str, ContribRule] = mapping.by_name(
     {
-        "FusedConv NhwcConv NhwcFusedConv": partial(_activated, _convolution),
-        "QLinearConv": partial(mapping.convolution, first=1, weight=3, bias=8),
-        "NhwcMaxPool": mapping.max_pool,
-        "FusedGemm": partial(_activated, partial(mapping.matmul, transposed="transA", bias=2)),
-        "FusedMatMul TransposeMatMul": _fused_matmul,
-        "FusedMatMulActivation": partial(_activated, _fused_matmul),
-        "GemmFastGelu": _gemm_gelu,
+        "FusedConv": partial(activated, _convolution),
+        "FusedGemm": partial(activated, partial(mapping.matmul, transposed="transA", bias=2)),
+        "FusedMatMul": _fused_matmul,
         "QGemm": _quantised_gemm,
         "MatMulIntegerToFloat": partial(_dynamic_product, bias=6),
         "DynamicQuantizeMatMul": partial(_dynamic_product, bias=4),
@@ -726,51 +516,24 @@ COSTS: dict[str, ContribRule] = mapping.by_name(
         "QAttention": partial(_self_attention_cost, past=8, masks=(5,), is_quantised=True),
         "MultiHeadAttention": _multi_head_cost,
         "GroupQueryAttention": _grouped_cost,
-        "PackedAttention PackedMultiHeadAttention": _packed_cost,
-        "LinearAttention": linear_attention,
-        "CausalConvWithState": causal_convolution,
-        "MoE": partial(_experts, (2, 4, 6), (3, 5, 7)),
-        "QMoE": partial(_experts, (2, 5, 8), (4, 7, 10)),
         "BiasGelu": partial(_biased, "gelu"),
         "FastGelu": partial(_biased, "gelu_tanh"),
         "Gelu": partial(elementwise, "gelu"),
         "QuickGelu": _quick_gelu,
-        "BiasSplitGelu": _split_gelu,
-        "BiasAdd": _twice_added,
-        "BiasSoftmax": _bias_softmax,
         "SimplifiedLayerNormalization": rms_norm,
         "SkipLayerNormalization SkipSimplifiedLayerNormalization": _skip_norm,
         "EmbedLayerNormalization": _embedding_norm,
-        "GroupNorm SkipGroupNorm": _group_norm,
         "RotaryEmbedding": partial(rotary, cosines=2),
     }
 )
 """Rule by the name of an operator of ONNX Runtime's domain."""
 FREE = names(
     """
-    QLinearAdd QLinearMul QLinearWhere QLinearConcat QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QLinearReduceMean
-    QLinearAveragePool QLinearGlobalAveragePool
-    QuantizeLinear DequantizeLinear GatherBlockQuantized RemovePadding RestorePadding
-    ExpandDims GatherND Pad Range Trilu Unique
+    QLinearAdd QLinearMul QLinearConcat QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QLinearAveragePool
+    QLinearGlobalAveragePool QuantizeLinear DequantizeLinear GatherBlockQuantized
     """
 )
 """Operators of that domain that move or convert, or compute with integers and have no products."""
-BLOCKED_COSTS: dict[str, ContribRule] = mapping.by_name(
-    {
-        "Conv": partial(_activated, _convolution),
-        "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
-        "MaxPool GlobalMaxPool": mapping.max_pool,
-        "GlobalAveragePool": partial(mapping.reduction, "mean"),
-        "Upsample": mapping.resize,
-    }
-)
-"""The same of the domain of the blocked layout."""
-BLOCKED_FREE = names("ReorderInput ReorderOutput")
-RULES: Mapping[str, tuple[Mapping[str, ContribRule], frozenset[str]]] = {
-    MICROSOFT: (COSTS, FREE),
-    BLOCKED: (BLOCKED_COSTS, BLOCKED_FREE),
-}
-"""Rules, and operators without arithmetic, by domain."""
 
 
 # Weights

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 
-from sweeprof.backends.onnxruntime import classical_ml_operators, contrib_operators
+from sweeprof.backends.onnxruntime import contrib_operators
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import Given, OnnxNode, read
+from sweeprof.backends.onnxruntime.graph import CLASSICAL, CLASSICAL_BUFFERS, Given, OnnxNode, read
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
@@ -36,7 +36,7 @@ def count_file(
     Raises:
         Exception: it is no ONNX file.
     """
-    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib_operators.TABLES, **classical_ml_operators.BUFFERS}
+    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib_operators.TABLES, **CLASSICAL_BUFFERS}
     facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
     return module_table(read(file, shapes, named, values), facts, partial(cost_of, formulas=formulas), "onnx")
 
@@ -233,6 +233,23 @@ def _reduced_by(node: OnnxNode) -> str | None:
     return None if reduction == "none" else reduction
 
 
+def _linear_attention(node: OnnxNode) -> OperatorCost:
+    """Return the cost of a linear attention of q ``(batch, L, heads · E)``, k and v; its rule is an attribute."""
+    query, key, value = (node.operand(position).sizes for position in range(3))
+    heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
+    rule = node.text("update_rule", "gated_delta")
+    tokens, width, value_width = query[0] * query[1], key[2] // key_heads, value[2] // key_heads
+    is_gated, is_delta = "gated" in rule, "delta" in rule
+    return operators.linear_attention(tokens, heads, key_heads, width, value_width, gated=is_gated, delta=is_delta)
+
+
+def _causal_convolution(node: OnnxNode) -> OperatorCost | None:
+    """Return the cost of a convolution of each channel ``(X, W (channels, 1, K), bias)`` with the activation in its attribute."""
+    if node.text("activation", "none") == "none":
+        return mapping.convolution(node, first=1)
+    return contrib_operators.activated(partial(mapping.convolution, first=1), node)
+
+
 def _gated(node: OnnxNode) -> OperatorCost:
     """One operand, through its SiLU, multiplies the other."""
     return operators.added(mapping.elementwise("silu", node), mapping.elementwise("multiply", node))
@@ -278,8 +295,8 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "LRN": _local_response_norm,
         "MeanVarianceNormalization": _mean_variance_norm,
         "DeformConv": _deformable_convolution,
-        "CausalConvWithState": contrib_operators.causal_convolution,
-        "LinearAttention": contrib_operators.linear_attention,
+        "CausalConvWithState": _causal_convolution,
+        "LinearAttention": _linear_attention,
         "RotaryEmbedding": partial(contrib_operators.rotary, cosines=1),
         "SwiGLU": _gated,
         "RoiAlign": _region_align,
@@ -312,9 +329,16 @@ FREE = frozenset(
     """.split()
 )
 """Operators that move, choose, compare or make data."""
+CLASSICAL_FREE = frozenset(
+    """
+    ArrayFeatureExtractor Binarizer CastMap CategoryMapper DictVectorizer FeatureVectorizer Imputer LabelEncoder OneHotEncoder
+    ZipMap
+    """.split()
+)
+"""The same of the domain of classical machine learning; its models are uncovered."""
 RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {
     "onnx": (COSTS, FREE),
-    **contrib_operators.RULES,
-    **classical_ml_operators.RULES,
+    contrib_operators.MICROSOFT: (contrib_operators.COSTS, contrib_operators.FREE),
+    CLASSICAL: ({}, CLASSICAL_FREE),
 }
 """Rules, and operators without arithmetic, by domain."""

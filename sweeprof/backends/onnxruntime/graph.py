@@ -2,8 +2,8 @@
 
 The values of large initializers are not read. Node by node: what depends on constants alone and is small is computed, as shapes
 are computed from shapes; of everything else the shape is inferred, once for equal nodes with equal inputs. The ONNX standard has
-rules for most operators; :mod:`sweeprof.backends.onnxruntime.contrib_operators` and ``classical_ml_operators`` have them for
-others. A shape that no rule tells stays unknown.
+rules for most operators; :mod:`sweeprof.backends.onnxruntime.contrib_operators` has them for others.
+A shape that no rule tells stays unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnx.reference import ReferenceEvaluator
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.onnxruntime import classical_ml_operators, contrib_operators
+from sweeprof.backends.onnxruntime import contrib_operators
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.model_proto import without_weights
 from sweeprof.counting import mapping
@@ -135,11 +135,6 @@ def deciding(values: AnyArray | None) -> AnyArray | None:
     return values if is_deciding else None
 
 
-SHAPES: dict[str, Mapping[str, contrib_operators.ShapeRule | contrib_operators.Counterpart]] = {
-    **contrib_operators.SHAPES,
-    **classical_ml_operators.SHAPES,
-}
-"""Rules for shapes that ONNX does not infer, by the domain and the name of the operator."""
 tensor_type = lru_cache(helper.make_tensor_type_proto)
 T = TypeVar("T")
 InferredTypes = Sequence[tuple[int, tuple[int, ...] | None]]
@@ -271,9 +266,7 @@ class _GraphReader:
                 weights = self._weights_of(inner)
                 self._within += weights
                 yield from weights
-        names = (
-            classical_ml_operators.WEIGHTS.get(node.op_type, ()) if node.domain == classical_ml_operators.DOMAIN else ()
-        )
+        names = CLASSICAL_WEIGHTS.get(node.op_type, ()) if node.domain == CLASSICAL else ()
         held = {attribute.name: len(attribute.floats) for attribute in node.attribute if attribute.floats}
         for name in names:
             value = None
@@ -329,7 +322,7 @@ class _GraphReader:
         unknown = [(0, None)] * len(node.output)
         if any(value.shape is None for _, value in given):
             return unknown
-        rule = SHAPES.get(node.domain, {}).get(node.op_type)
+        rule = contrib_operators.SHAPES.get(node.domain, {}).get(node.op_type)
         if rule is not None:
             call = OnnxNode(node.op_type, "", tuple(inputs), (), _attributes(node), namespace=node.domain)
             shapes = contrib_operators.inferred(rule, call)
@@ -447,6 +440,20 @@ SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
 )
 SCALES |= contrib_operators.SCALES
 """Positions of the operands that say what quantised numbers stand for: scales and zero points."""
+CLASSICAL = "ai.onnx.ml"
+"""The domain of classical machine learning, which scikit-learn's converters write. Its models are not counted."""
+CLASSICAL_WEIGHTS: dict[str, tuple[str, ...]] = mapping.by_name(
+    {
+        "LinearClassifier LinearRegressor": ("coefficients", "intercepts"),
+        "SVMClassifier SVMRegressor": ("coefficients", "support_vectors", "rho"),
+        "TreeEnsembleClassifier": ("nodes_values", "class_weights"),
+        "TreeEnsembleRegressor": ("nodes_values", "target_weights"),
+        "Scaler": ("offset", "scale"),
+    }
+)
+"""Attributes that have learned numbers; they are counted as further operands of the operator."""
+CLASSICAL_BUFFERS: dict[str, tuple[int, ...]] = {"Scaler": (1, 2)}
+"""Positions of those that are statistics of the data."""
 WHOLE_BIASES = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
 """Positions of the operands that are biases where they are integers of 32 bits."""
 

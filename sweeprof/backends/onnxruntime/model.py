@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,10 +17,7 @@ from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
 from sweeprof.backends.file_backend import Feed, FileModel
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import WallClock, sampled
-from sweeprof.results.peaks import Peaks, PeakSettings
 
 OptionsChange = Callable[[onnxruntime.SessionOptions], object]
 Optimization = Literal["disabled", "basic", "extended", "layout", "all"]
@@ -255,39 +251,3 @@ def chain_of(op: str, given: AnyArray, length: int, weights: AnyArray | None = N
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     serialised: bytes = model.SerializeToString()
     return serialised
-
-
-def peaks(settings: PeakSettings, options: SessionSettings) -> Peaks:
-    """The highest rates of short benchmarks in single precision, with the session's settings."""
-    products, copies = (
-        partial(_product_seconds, settings.device, options),
-        partial(_copy_rate, settings.device, options),
-    )
-    return measured_peaks(settings, products, copies)
-
-
-def _product_seconds(device: str, options: SessionSettings, size: int) -> float:
-    numbers = np.random.default_rng(0)  # zeros or ones would let a GPU clock higher than numbers do
-    left, right = (numbers.standard_normal((size, size), np.float32) for _ in range(2))
-    return _best(one_node("MatMul", left, right), left, device, options)
-
-
-def _copy_rate(device: str, options: SessionSettings) -> float:
-    """Return the rate of a copy that changes the sign: the run-time would skip an unchanged copy."""
-    size = COPIED_BYTES if device != "cpu" else copied_bytes_on_host()
-    source = np.ones(size // 4, np.float32)
-    return 2 * source.nbytes / _best(chain_of("Neg", source, 1), source, device, options)
-
-
-def _best(model: bytes, given: AnyArray, device: str, options: SessionSettings) -> float:
-    """Seconds of one run into memory that is there already."""
-    session = options.open(model, device)
-    binding = session.io_binding()
-    binding.bind_ortvalue_input("x0", on_device(given, device))
-    binding.bind_ortvalue_output("x1", on_device(given, device))
-
-    def step() -> None:
-        session.run_with_iobinding(binding)
-        binding.synchronize_outputs()
-
-    return min(sampled(step, SHORT, WallClock()))

@@ -36,9 +36,6 @@ class OpenvinoBackend(FileBackend):
     gaps: ClassVar[Mapping[str, Gap]] = {
         **gaps_of("OpenVINO"),
         "TracksAllocations": Gap("not possible upstream", "tensors share memory that is planned before any step"),
-        "MeasuresPeaks": Gap(
-            "not implemented", "there is no benchmark of the machine in OpenVINO; torch's has the same hardware"
-        ),
     }
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "fp32": ("convert",),

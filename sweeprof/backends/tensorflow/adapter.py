@@ -6,49 +6,37 @@ TensorFlow's threads, and how it takes memory of GPUs, are set before it starts 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, get_args
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from sweeprof.backends import Build, Gap, device_names
-from sweeprof.backends.keras.calls import NO_GRAPH, KerasBackend
+from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, NO_PEAKS, KerasBackend
 from sweeprof.backends.tensorflow.counting import count_layers, count_training, own_counts
 from sweeprof.backends.tensorflow.model import (
     EagerTraining,
     ExecutionMode,
     FusedTraining,
     TensorflowModel,
-    clock_of,
     device_of,
-    synchronised,
     training,
     unchanged,
 )
 from sweeprof.counting.formulas import Formulas
-from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
-from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
-from sweeprof.measuring.generation_config import GenerationConfig
+from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import ProcessMemory
-from sweeprof.measuring.timing import GenerationStep, sampled
 from sweeprof.measuring.training_config import TrainingConfig, Work
-from sweeprof.results.generation import Generation
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
-from sweeprof.results.peaks import Peaks, PeakSettings
 from sweeprof.results.protocol import Protocol
-
-FOLLOWED = "layers, operators, allocations and lines of a generation are followed with backend=torch only"
 
 
 class _MemoryMeter(ProcessMemory):
@@ -66,6 +54,9 @@ class TensorflowBackend(KerasBackend):
     tensor_package: ClassVar[str] = "tensorflow"
     gaps: ClassVar[Mapping[str, Gap]] = {
         "TracesGraph": NO_GRAPH,
+        "Generates": NO_GENERATION,
+        "AnalyzesGeneration": NO_GENERATION,
+        "MeasuresPeaks": NO_PEAKS,
         "HasArtifact": Gap(
             "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
         ),
@@ -127,14 +118,6 @@ class TensorflowBackend(KerasBackend):
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
         return count_training(*self.described(build, inputs, channel_axis), formulas)
 
-    def analyze_generation(
-        self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
-    ) -> Generation:
-        from sweeprof.backends.tensorflow.generation import count_generation
-
-        native, described = self.described(build, inputs, channel_axis)
-        return count_generation(native, described, formulas, config, skips_logits=self.mode != "eager")
-
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
         return own_counts(*self.described(build, inputs, channel_axis))
 
@@ -151,60 +134,31 @@ class TensorflowBackend(KerasBackend):
     ) -> AbstractContextManager[EagerTraining | FusedTraining]:
         return training(model, batch, targets, config)
 
-    def generating(
-        self, model: TensorflowModel, batch: Inputs, config: GenerationConfig
-    ) -> AbstractContextManager[GenerationStep]:
-        from sweeprof.backends.tensorflow.generation import generating
-
-        return generating(model, batch, config)
-
     def layer_times(self, model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
         from sweeprof.backends.tensorflow.layer_times import layer_times
 
-        _check_followed(work)
         return layer_times(model, work, protocol)
 
     def operators(self, model: TensorflowModel, work: Work) -> Operators:
         from sweeprof.backends.tensorflow.operators import operators
 
-        _check_followed(work)
         return operators(model, work)
 
     def allocations(self, model: TensorflowModel, work: Work) -> Allocations:
         from sweeprof.backends.tensorflow.operators import allocations
 
-        _check_followed(work)
         return allocations(model, work)
 
     def memory_meter(self) -> ProcessMemory:
         return _MemoryMeter()
 
-    def peak_settings(self, device: str, model: object = None) -> PeakSettings:
-        own = (tf.as_dtype(variable.dtype) for variable in getattr(model, "variables", ()))
-        dtype = self.computation_dtype or next((kind.name for kind in own if kind.is_floating), "float32")
-        numerics = (
-            f"tensor_float_32 {tf.config.experimental.tensor_float_32_execution_enabled()}",
-            f"onednn {os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'default')}",
-        )
-        return PeakSettings(dtype, device, tf.config.threading.get_intra_op_parallelism_threads(), numerics)
-
-    def peaks(self, settings: PeakSettings) -> Peaks:
-        return peaks(settings)
-
     def lines(self, model: TensorflowModel, work: Work, functions: Sequence[str]) -> Lines:
         from sweeprof.backends.tensorflow.operators import lines
 
-        _check_followed(work)
         return lines(model, work, functions)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError)
-
-
-def _check_followed(work: Work) -> None:
-    """Raise :class:`Unsupported` for a generation, whose loop is not taken apart."""
-    if work.generation is not None:
-        raise Unsupported(FOLLOWED)
 
 
 # TensorFlow itself
@@ -226,46 +180,3 @@ def _too_late(error: str) -> str:
 def tensorflow_name(device: str) -> str:
     """``cuda:0`` as TensorFlow calls it."""
     return device.replace("cuda", "gpu")
-
-
-# Peaks of the machine
-
-
-def peaks(settings: PeakSettings) -> Peaks:
-    """The highest rates of short benchmarks, with the threads and the numerics that are set."""
-    device = tensorflow_name(settings.device)
-    products, copies = partial(_product_seconds, device, settings.dtype), partial(_copy_rate, device, settings.threads)
-    with tf.device(device):
-        return measured_peaks(settings, products, copies)
-
-
-def _product_seconds(device: str, dtype: str, size: int) -> float:
-    # Zeros or ones would let a GPU clock higher than numbers do. No generator of the caller's is drawn from.
-    left, right = (tf.cast(tf.random.stateless_normal((size, size), seed=(seed, size)), dtype) for seed in (0, 1))
-    return _best(lambda: tf.matmul(left, right), device)
-
-
-def _copy_rate(device: str, threads: int) -> float:
-    if device == "cpu":
-        return _host_copy_rate(threads)
-    source = tf.ones(COPIED_BYTES, tf.uint8)
-    return 2 * COPIED_BYTES / _best(lambda: tf.raw_ops.DeepCopy(x=source), device)  # an identity shares its memory
-
-
-def _host_copy_rate(threads: int) -> float:
-    """Bytes per second of a copy into memory that exists; TensorFlow's takes new pages for each, which takes several times as long.
-
-    Args:
-        threads: each copies its own part; 0: one for each processor.
-    """
-    threads = threads or len(os.sched_getaffinity(0))
-    size = copied_bytes_on_host()
-    source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
-    parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
-    with ThreadPoolExecutor(threads) as pool:
-        return 2 * size / _best(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), "cpu")
-
-
-def _best(call: Callable[[], object], device: str) -> float:
-    """Seconds of one call."""
-    return min(sampled(synchronised(call, device), SHORT, clock_of(device)))

@@ -70,16 +70,15 @@ class TorchBackend:
         "fp32": ("convert",),
         "fp16": ("convert", "autocast"),
         "bf16": ("convert", "autocast"),
-        "int8": ("torchao", "torch_ao"),
+        "int8": ("torchao",),
     }
     precision_gaps: ClassVar[Mapping[str, str]] = {}
     threads: int = 1
     """Threads within an operator."""
     precision: Precision | None = None
-    """Of parameters and inputs, or of the weights of linear and recurrent layers; None: as the model is."""
+    """Of parameters and inputs, or of the weights of linear layers; None: as the model is."""
     precision_method: PrecisionMethod | None = None
-    """``autocast`` keeps parameters in 32 bits; ``torchao`` and ``torch_ao`` quantize; None: parameters are converted, and
-    quantized by torchao where it is installed."""
+    """``autocast`` keeps parameters in 32 bits; ``torchao`` quantizes; None: parameters are converted, or quantized."""
     channels_last: bool = False
     """True: images are stored with their channels last."""
     compile: bool | Compiler = False
@@ -144,8 +143,6 @@ class TorchBackend:
 
     def _variant(self) -> TorchVariant:
         method = checked_method(type(self), self.precision, self.precision_method)
-        if self.precision_method is None and self.precision == "int8":
-            method = None  # the model decides
         compiler: Compiler | None = "inductor" if self.compile is True else self.compile or None
         return TorchVariant(self.precision, self.channels_last, compiler, method)
 

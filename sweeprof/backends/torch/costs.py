@@ -200,11 +200,6 @@ def _stored(tensor: torch.Tensor) -> int:
     return int(tensor._nnz()) if tensor.layout == torch.sparse_coo else tensor.values().numel()
 
 
-def _sampled(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """A product of which only the elements that the result stores are computed."""
-    return operators.matmul(_stored(output), args[1].shape[-1], numbers_of(args[1]), bias=_is_added(kwargs))
-
-
 def _addbmm(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """A sum of a batch of products: each output element is a sum over the batch and the inner axis."""
     inner = args[1].shape[-1] * args[1].shape[0]
@@ -301,16 +296,6 @@ def _native_attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCos
     return operators.attention_with_projections(batch, length, args[1].shape[1], args[3], args[4])
 
 
-def _distances(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    return operators.distances(output.numel(), args[0].shape[-1])
-
-
-def _distance(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """``(input, other, p)``: the norm of the difference of two tensors."""
-    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)  # type: ignore[no-untyped-call]
-    return operators.distances(1, prod(shape))
-
-
 def _embedding_bag(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
     """``(weight, indices, offsets, scale_grad, mode, sparse, per_sample_weights, ...)``; mode 1 is a mean."""
     weight, indices = args[0], args[1]
@@ -346,7 +331,6 @@ _PRODUCTS: dict[str, TorchRule] = {
     "affine_grid_generator": _by_inner_axis,
     "_grouped_mm _scaled_grouped_mm": _grouped,
     "addmm baddbmm addmv _addmm_activation _sparse_addmm": _added_matmul,
-    "sparse_sampled_addmm": _sampled,
     "linalg_vecdot": _vecdot,
     "linalg_solve_triangular": _triangular,
     "addbmm": _addbmm,
@@ -363,42 +347,8 @@ _PRODUCTS: dict[str, TorchRule] = {
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
     "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable": _attention,
     "_native_multi_head_attention": _native_attention,
-    "cdist _cdist_forward _euclidean_dist _pdist_forward": _distances,
-    "dist": _distance,
     "embedding_bag _embedding_bag _embedding_bag_forward_only": _embedding_bag,
 }
-
-
-# Quantised operators, which keep their weights packed. An integer multiply-accumulate is one; it is no FLOP.
-
-
-def _unpacked(packed: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the weight and the bias of packed parameters."""
-    if hasattr(packed, "weight"):
-        return packed.weight(), packed.bias()
-    weight, bias = packed.unpack()[:2]
-    return weight, bias
-
-
-def _quantized_linear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """``(input, packed weight, ...)``."""
-    _, bias = _unpacked(args[1])
-    return operators.matmul(output.numel(), args[0].shape[-1], INTEGER, bias=bias is not None)
-
-
-def _quantized_conv(args: Args, kwargs: Kwargs, output: torch.Tensor, *, transposed: bool = False) -> OperatorCost:
-    """``(input, packed weight, ...)``."""
-    weight, bias = _unpacked(args[1])
-    return _convolution_of(weight, args[0], output, INTEGER, transposed=transposed, bias=bias is not None)
-
-
-def _quantized_embedding_bag(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    """``(packed weight, indices, ...)``: the rows are made floating-point, and added up."""
-    return operators.embedding_bag(args[1].numel() * output.shape[-1], output.numel(), REAL, weighted=False, mean=False)
-
-
-def _quantized_elementwise(ops: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    return 0, 0, ops * output.numel()
 
 
 # Recurrent networks
@@ -453,32 +403,6 @@ def _thnn_lstm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     return 0, units * (LSTM.flops + biases), units * (LSTM.ops + biases)
 
 
-def _width(state: torch.Tensor | Sequence[torch.Tensor]) -> int:
-    """Return the hidden units of a state, which of an LSTM is a pair."""
-    return first_tensor(state).shape[-1]
-
-
-def _quantized_network(kind: RecurrentCell, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(input, hx, params, has_biases, layers, dropout, train, bidirectional, ...)``.
-
-    A packed sequence has one argument more before ``hx``.
-    """
-    first = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
-    hidden, biases = _width(args[first]), 2 if args[first + 2] else 0
-    layers, directions = args[first + 3], 2 if args[first + 6] else 1
-    total = NOTHING
-    for given in (args[0].shape[-1], *(hidden * directions,) * (layers - 1)):
-        steps = directions * _steps(args[0])
-        total = added(total, operators.recurrent(kind, steps, given, hidden, hidden, biases, is_quantized=True))
-    return total
-
-
-def _quantized_cell(kind: RecurrentCell, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(input, hx, w_ih, w_hh, b_ih, b_hh)``, where the weights are packed."""
-    hidden = _width(args[1])
-    return operators.recurrent(kind, _steps(args[0]), args[0].shape[-1], hidden, hidden, 2, is_quantized=True)
-
-
 _CELLS = {"rnn_tanh": TANH, "rnn_relu": RELU, "gru": GRU, "lstm": LSTM}
 _RECURRENT: dict[str, TorchRule] = {
     **{name: partial(_network, cell) for name, cell in _CELLS.items()},
@@ -486,24 +410,7 @@ _RECURRENT: dict[str, TorchRule] = {
     "mkldnn_rnn_layer": _mkldnn,
     "mkldnn_rnn_layer_backward": _mkldnn_backward,
     "_thnn_fused_lstm_cell": _thnn_lstm,
-    "quantized_lstm": partial(_quantized_network, LSTM),
-    "quantized_gru": partial(_quantized_network, GRU),
 }
-
-_QUANTIZED: dict[str, TorchRule] = {
-    "linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16": _quantized_linear,
-    "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu conv1d_dynamic conv2d_dynamic conv3d_dynamic": _quantized_conv,
-    "conv_transpose1d conv_transpose2d conv_transpose3d conv_transpose1d_dynamic conv_transpose2d_dynamic "
-    "conv_transpose3d_dynamic": partial(_quantized_conv, transposed=True),
-    "embedding_bag_byte embedding_bag_4bit": _quantized_embedding_bag,
-    "embedding_byte embedding_4bit cat": partial(_quantized_elementwise, 0),
-    "add mul add_scalar mul_scalar": partial(_quantized_elementwise, 1),
-    "add_relu mul_relu add_scalar_relu mul_scalar_relu relu6": partial(_quantized_elementwise, 2),
-    "batch_norm batch_norm1d batch_norm2d batch_norm3d leaky_relu": partial(_quantized_elementwise, 4),
-    "hardswish batch_norm2d_relu batch_norm3d_relu": partial(_quantized_elementwise, 5),
-    **{f"quantized_{name}_cell_dynamic": partial(_quantized_cell, cell) for name, cell in _CELLS.items()},
-}
-
 
 # Norms, softmax and pooling
 
@@ -625,15 +532,6 @@ def _scan(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
     return NOTHING if numbers_of(tensor) is INTEGER else operators.scan(tensor.numel() * _parts(tensor))
 
 
-def _renorm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    return operators.renormalised(args[0].numel())
-
-
-def _embedding_renorm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(weight, indices, ...)``: the rows that are looked up, as if each were another one."""
-    return operators.renormalised(args[1].numel() * args[0].shape[-1])
-
-
 def _scattered(position: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """Each element of the argument at ``position`` is added to its place, or combined with it otherwise."""
     return NOTHING if numbers_of(output) is INTEGER else operators.scan(args[position].numel() * _parts(output))
@@ -691,8 +589,6 @@ _REDUCTIONS: dict[str, TorchRule] = {
     "_fft_r2c _fft_c2r _fft_c2c": _fourier,
     "trace": _trace,
     "_weight_norm_interface": _weight_norm,
-    "renorm": _renorm,
-    "embedding_renorm_": _embedding_renorm,
     "col2im segment_reduce": partial(_scattered, 0),
     "scatter_add scatter_reduce index_add index_reduce": partial(_scattered, 3),
     "scatter": partial(_combining, "reduce", 4),
@@ -740,34 +636,15 @@ def _cross_entropy(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     )
 
 
-def _multi_margin(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(input, target, p, margin, weight, reduction)``; a power takes one more."""
-    each = operators.LOSSES["margin"] + (argument(args, 2, 1) != 1) + is_given(args, 4)
-    reduced_by = _REDUCED_BY[argument(args, 5, _MEAN)]
-    return added(operators.loss(each, args[0].numel(), None), operators.loss(1, args[1].numel(), reduced_by))
-
-
-def _multilabel_margin(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(input, target, reduction)``: every class is compared with each place of the target, as if each named a class."""
-    given = args[0]
-    classes = given.shape[-1] if given.dim() else 1
-    pairs = operators.loss(operators.LOSSES["margin"], given.numel() * classes, None)
-    rows = given.numel() // classes if classes else 0
-    return added(pairs, operators.loss(1, rows, _REDUCED_BY[argument(args, 2, _MEAN)]))
-
-
 _LOSSES: dict[str, TorchRule] = {
     "mse_loss": _loss("squared_error"),
     "l1_loss": _loss("absolute_error"),
     "smooth_l1_loss huber_loss": _loss("huber"),
-    "soft_margin_loss": _loss("soft_margin"),
     "binary_cross_entropy": _loss("binary_cross_entropy", 3, {2: 1}),
     # A weight of the positive ones, ``((p - 1)·t + 1)·log(...)``, takes 4.
     "binary_cross_entropy_with_logits": _loss("binary_cross_entropy_with_logits", 4, {2: 1, 3: 4}),
     "nll_loss_forward nll_loss2d_forward": _loss("negative_log_likelihood", 3, {2: 1}, counted=1),
     "cross_entropy_loss": _cross_entropy,
-    "multi_margin_loss": _multi_margin,
-    "multilabel_margin_loss_forward": _multilabel_margin,
 }
 
 
@@ -792,11 +669,6 @@ def _attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorC
 def _embedding_bag_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(grad, indices, ...)``: the gradient of a bag is added to each of its rows."""
     return gradients.gradient("rows", args[1].numel() * args[0].shape[-1])
-
-
-def _distances_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
-    """``(grad, points, ...)``."""
-    return gradients.distance_gradients(args[0].numel(), args[1].shape[-1])
 
 
 def _of_given(definition: str, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -833,17 +705,14 @@ _BACKWARD: dict[str, TorchRule] = {
     "fractional_max_pool2d_backward fractional_max_pool3d_backward": _of_pooled,
     "_softmax_backward_data _log_softmax_backward_data": partial(_of_given, "softmax"),
     "_embedding_bag_backward": _embedding_bag_backward,
-    "_cdist_backward _pdist_backward": _distances_backward,
     "_weight_norm_interface_backward": partial(_of_result, "weight_norm"),
     "embedding_dense_backward embedding_backward _embedding_bag_dense_backward": partial(_of_given, "rows"),
     "threshold_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward elu_backward "
     "nll_loss_backward nll_loss2d_backward mse_loss_backward native_dropout_backward hardshrink_backward "
     "softshrink_backward rrelu_with_noise_backward smooth_l1_loss_backward huber_loss_backward "
-    "multi_margin_loss_backward multilabel_margin_loss_backward _prelu_kernel_backward glu_backward log_sigmoid_backward": partial(
-        _of_result, "activation"
-    ),
+    "_prelu_kernel_backward glu_backward log_sigmoid_backward": partial(_of_result, "activation"),
     "gelu_backward silu_backward hardswish_backward hardsigmoid_backward softplus_backward mish_backward "
-    "binary_cross_entropy_backward soft_margin_loss_backward logit_backward": partial(_of_result, "smooth_activation"),
+    "binary_cross_entropy_backward logit_backward": partial(_of_result, "smooth_activation"),
 }
 
 
@@ -870,14 +739,9 @@ HIGHER_ORDER_COSTS: dict[str, TorchRule] = {
 """What an operator costs beside its functions, by qualified name."""
 
 
-def _rules(namespace: str, table: Mapping[str, TorchRule]) -> dict[str, TorchRule]:
-    """Return the rules by qualified name."""
-    return {f"{namespace}::{name}": rule for name, rule in by_name(table).items()}
-
-
 COSTS: dict[str, TorchRule] = {
-    **_rules("aten", _elementwise_rules() | _PRODUCTS | _RECURRENT | _REDUCTIONS | _LOSSES | _BACKWARD),
-    **_rules("quantized", _QUANTIZED),
+    f"aten::{name}": rule
+    for name, rule in by_name(_elementwise_rules() | _PRODUCTS | _RECURRENT | _REDUCTIONS | _LOSSES | _BACKWARD).items()
 }
 """Rule by qualified name, e.g. ``aten::linear``."""
 

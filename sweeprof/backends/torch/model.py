@@ -1,6 +1,6 @@
 """Modules: built, on the meta device (shapes without memory) or on a device, in a precision and a memory layout, compiled.
 
-Quantized modules have 8-bit weights, and quantize their inputs as they come: by torchao, or by torch's ``torch.ao.quantization``.
+Quantized modules have 8-bit weights, and quantize their inputs as they come, by torchao.
 A function is wrapped in a module, so that it is counted and measured like any model.
 """
 
@@ -114,8 +114,7 @@ class TorchVariant:
     compiler: Compiler | None = None
     """What ``torch.compile`` generates kernels with; None: it is not compiled."""
     method: str | None = None
-    """``autocast``: parameters stay in 32 bits; ``torchao`` or ``torch_ao``: what quantizes; None: parameters are converted, and
-    quantized by torchao where it is installed."""
+    """``autocast``: parameters stay in 32 bits; ``torchao``: they are quantized; None: they are converted."""
 
     @property
     def is_quantized(self) -> bool:
@@ -149,7 +148,7 @@ class TorchVariant:
                 if not isinstance(parameter, UninitializedParameter) and parameter.dim() == 4:
                     parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         if self.is_quantized:
-            module = quantized(module, self.method, is_compiled=self.compiler == "inductor")
+            module = quantized(module, is_compiled=self.compiler == "inductor")
         if self.method == "autocast" and self.precision is not None:
             _autocast(module, PRECISIONS[self.precision])
         return compiled(module, self.compiler, self.peak_dtype) if self.compiler is not None else module
@@ -300,9 +299,7 @@ class TorchModel:
     @property
     def precision_method(self) -> str:
         """By which method the module has its precision."""
-        if not self.variant.is_quantized:
-            return self.variant.method or "convert"
-        return self.variant.method or method_of(self.module)
+        return self.variant.method or "convert"
 
     def clock(self) -> Clock:
         return clock_of(self.device)
@@ -552,38 +549,34 @@ def _found(variables: Mapping[str, object]) -> Iterator[tuple[str, torch.nn.Modu
             yield from _found({f"{name}_{key}": item for key, item in value.items()})
 
 
-_RECURRENT = (torch.nn.LSTM, torch.nn.GRU)
-
-
-def quantized(module: torch.nn.Module, method: str | None, is_compiled: bool = False) -> torch.nn.Module:
-    """A copy of a module with 8-bit weights in its linear layers, and with ``torch_ao`` in its recurrent layers, too.
+def quantized(module: torch.nn.Module, is_compiled: bool = False) -> torch.nn.Module:
+    """A copy of a module with 8-bit weights in its linear layers.
 
     Args:
         module: in 32 bits.
-        method: ``torchao`` or ``torch_ao``; None: torchao if it is installed and there are linear layers.
         is_compiled: inductor will compile it, which torchao gives the settings that it recommends.
 
     Raises:
-        Unsupported: there is no layer that can be quantized, or no kernel or package for it here.
+        Unsupported: there is no layer that can be quantized, or torchao is not installed.
     """
-    has_linear = any(_is_linear(inner) for inner in module.modules())
-    has_recurrent = any(isinstance(inner, _RECURRENT) for inner in module.modules())
-    if not has_linear and not has_recurrent:
-        raise Unsupported("the model has no linear or recurrent layer, and torch quantizes no other dynamically")
-    if method is None:
-        method = "torchao" if has_linear and find_spec("torchao") is not None else "torch_ao"
-    if method == "torch_ao":
-        return _by_torch(module)
-    if not has_linear:
-        raise Unsupported(
-            "the model has no linear layer, and torchao quantizes no other; precision_method=torch_ao does"
-        )
-    return _by_torchao(module, is_compiled)
+    if not any(_is_linear(inner) for inner in module.modules()):
+        raise Unsupported("the model has no linear layer, and torchao quantizes no other")
+    if find_spec("torchao") is None:
+        raise Unsupported("precision=int8 needs the package torchao: pip install torchao")
+    made = copy.deepcopy(module)
+    logged = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # it tells which of its extensions were built for other platforms
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-
-def method_of(module: torch.nn.Module) -> str:
-    """Return by which method a module was quantized."""
-    return "torchao" if any(hasattr(p, "__tensor_flatten__") for p in module.parameters()) else "torch_ao"
+            config = Int8DynamicActivationInt8WeightConfig(set_inductor_config=is_compiled)
+            quantize_(made, config, filter_fn=lambda inner, _: _is_linear(inner))
+    finally:
+        logging.disable(logged)
+    # torch.compile advises the authors of tensor classes.
+    warnings.filterwarnings("ignore", message="Int8Tensor does not implement")
+    return made
 
 
 def with_quantized_weights(table: LayerTable, weights: LayerTable) -> LayerTable:
@@ -609,39 +602,6 @@ def with_quantized_weights(table: LayerTable, weights: LayerTable) -> LayerTable
 def _is_linear(module: torch.nn.Module) -> bool:
     """True for a linear layer that is called; attention reads the weight of its last one itself."""
     return isinstance(module, torch.nn.Linear) and not isinstance(module, NonDynamicallyQuantizableLinear)
-
-
-def _by_torchao(module: torch.nn.Module, is_compiled: bool) -> torch.nn.Module:
-    if find_spec("torchao") is None:
-        raise Unsupported("precision_method=torchao needs the package torchao: pip install torchao")
-    made = copy.deepcopy(module)
-    logged = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # it tells which of its extensions were built for other platforms
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
-
-            config = Int8DynamicActivationInt8WeightConfig(set_inductor_config=is_compiled)
-            quantize_(made, config, filter_fn=lambda inner, _: _is_linear(inner))
-    finally:
-        logging.disable(logged)
-    # torch.compile advises the authors of tensor classes.
-    warnings.filterwarnings("ignore", message="Int8Tensor does not implement")
-    return made
-
-
-def _by_torch(module: torch.nn.Module) -> torch.nn.Module:
-    device = _device_type(module)
-    if device not in ("cpu", "meta"):
-        raise Unsupported(f"torch quantizes dynamically on the host only, and the model is on {device}")
-    if torch.backends.quantized.engine == "none":
-        raise Unsupported("this build of torch has no kernels for quantized layers")
-    quantization: Any = getattr(torch.ao, "quantization", None)
-    if quantization is None:
-        raise Unsupported("this release of torch has no dynamic quantization: pip install torchao")
-    with warnings.catch_warnings(action="ignore"):  # every call recommends torchao, its successor
-        made: torch.nn.Module = quantization.quantize_dynamic(module, {torch.nn.Linear, *_RECURRENT}, dtype=torch.qint8)
-    return made
 
 
 _PACKAGES = {

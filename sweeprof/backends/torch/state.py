@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
@@ -308,70 +307,30 @@ def _seeded_accelerators() -> tuple[str, list[int]]:
 
 
 class Attributes:
-    """The attributes of modules, and what those that are plain containers hold, as they were when it was made.
-
-    All modules are compared at once: a model has thousands of attributes, and a forward changes few or none of them.
-    """
+    """The attributes of modules, and what those that are plain containers hold, as they were when it was made."""
 
     def __init__(self, modules: list[torch.nn.Module]) -> None:
         self.modules = modules
-        self._current: list[dict[str, Any]] = list(map(vars, self.modules))
-        known: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._names = [known.setdefault(names, names) for names in map(tuple, self._current)]
-        """Those of the same class share them."""
-        self._values = list(chain.from_iterable(map(dict.values, self._current)))
-        self._containers = [value for value in self._values if type(value) in _CONTAINERS]
-        self._filled = list(filter(None, self._containers))
-        """Those that are not empty, which are few: most are for hooks that a module does not have."""
-        self._sizes = list(map(len, self._filled))
-        self._mappings = [container for container in self._filled if isinstance(container, dict)]
-        self._contents = list(self._contents_now())
-
-    def _contents_now(self) -> Iterator[Any]:
-        """Return what the containers hold that were not empty: of a mapping the keys, and in another place the values."""
-        return chain(chain.from_iterable(self._filled), chain.from_iterable(map(dict.values, self._mappings)))
+        self._before: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        """Of every module its attributes, and a copy of them."""
+        self._held: list[tuple[Any, Any]] = []
+        """Every container, and a copy of it."""
+        for module in modules:
+            attributes = vars(module)
+            self._before.append((attributes, attributes.copy()))
+            for value in attributes.values():
+                if type(value) in _CONTAINERS:
+                    self._held.append((value, value.copy()))
 
     def restore(self) -> None:
         """Put every one back that was exchanged, added or removed."""
-        if (
-            list(map(len, self._current)) == list(map(len, self._names))
-            and all(map(is_, chain.from_iterable(map(dict.values, self._current)), self._values))
-            and self._same_are_filled()
-            and list(map(len, self._filled)) == self._sizes
-            and all(map(is_, self._contents_now(), self._contents))
-        ):
-            return
-        self._restore_containers()
-        end = 0
-        for current, names in zip(self._current, self._names, strict=True):
-            begin, end = end, end + len(names)
-            values = self._values[begin:end]
-            if len(current) != len(names) or not all(map(is_, current.values(), values)):
-                current.clear()
-                current.update(zip(names, values, strict=True))
-
-    def _same_are_filled(self) -> bool:
-        filled = list(filter(None, self._containers))
-        return len(filled) == len(self._filled) and all(map(is_, filled, self._filled))
-
-    def _restore_containers(self) -> None:
-        """Put back what the containers held."""
-        end, mapped = 0, sum(self._sizes)
-        sizes = dict(zip(map(id, self._filled), self._sizes, strict=True))
-        for container in self._containers:
-            size = sizes.get(id(container), 0)
-            if not size and not container:
-                continue
-            begin, end = end, end + size
-            content: Any = self._contents[begin:end]
-            if isinstance(container, dict):
-                content = dict(zip(content, self._contents[mapped : mapped + size], strict=True))
-                mapped += size
-            if isinstance(container, set):
-                content = set(content)
+        for container, content in (*self._held, *self._before):
             if not _same(container, content):
                 container.clear()
-                container.extend(content) if isinstance(container, list) else container.update(content)
+                if isinstance(container, list):
+                    container.extend(content)
+                else:
+                    container.update(content)
 
 
 def _same(value: Any, content: Any) -> bool:

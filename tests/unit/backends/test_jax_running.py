@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.backends.torch.training import count_built_training
 from sweeprof.datasets.digits import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.zoo import lenet5, mlp
@@ -153,9 +152,9 @@ def test_a_model_in_a_callers_hands_is_told_by_its_keras_and_keeps_its_weights(s
 
 def test_layers_are_counted_as_in_torch(seen: Any) -> None:
     found, images = seen["counting"], Inputs((TensorSpec((2, 1, 32, 32)),))
-    twin, step = count_built(lenet5.torch_model, images), count_built_training(lenet5.torch_model, images)
+    twin = count_built(lenet5.torch_model, images)
     assert found["layers"] == {"macs": twin.macs, "flops": twin.flops, "ops": twin.ops, "params": 61_706}
-    assert found["trained"] == {"backward": step.backward_macs, "estimated": None}
+    assert found["trained"] == {"backward": 2 * twin.macs, "estimated": "the backward of Keras models is not counted"}
     assert found["uncovered"] == {}
 
 

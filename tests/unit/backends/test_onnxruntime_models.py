@@ -35,7 +35,6 @@ from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.operators import Operators
-from sweeprof.results.peaks import PeakSettings
 from sweeprof.results.protocol import Protocol
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, min_samples=5, min_s=0, max_s=20)
@@ -353,16 +352,6 @@ def test_running_out_of_memory() -> None:
     assert backend.is_out_of_memory(MemoryError())
     assert backend.is_out_of_memory(RuntimeError("Failed to allocate memory for requested buffer of size 1"))
     assert not backend.is_out_of_memory(RuntimeError("no luck"))
-
-
-@pytest.mark.slow
-def test_the_machines_peak() -> None:
-    backend = OnnxruntimeBackend()
-    settings = backend.peak_settings("cpu")
-    assert settings == PeakSettings("float32", "cpu", 1, ("provider None",))
-    found = backend.peaks(settings)
-    assert 1e8 < found.flops_per_s < 1e14
-    assert 1e8 < found.bytes_per_s < 1e13
 
 
 def test_the_threads_of_a_session_are_what_is_told(tmp_path: Path) -> None:

@@ -79,20 +79,20 @@ def test_what_a_reduction_of_no_axes_computes(op: str, each: int, tmp_path: Path
 
 # What the installed ONNX Runtime has no kernel for.
 T = B * L
+needs_version_27 = pytest.mark.skipif(
+    onnx.defs.onnx_opset_version() < 27, reason="ONNX has this operator from version 27 on"
+)
 RULES = [("linear", 2, 0), ("gated", 2, 4 * 17), ("delta", 3, 0), ("gated_delta", 3, 4 * 17)]
 
 
-@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+@needs_version_27
 @pytest.mark.parametrize(("rule", "products", "decay"), RULES)
-def test_linear_attention(rule: str, products: int, decay: int, domain: str, tmp_path: Path) -> None:
+def test_linear_attention(rule: str, products: int, decay: int, tmp_path: Path) -> None:
     """4 heads of 4 numbers: per token and head the state of 16 is added to, is read, and is corrected by the delta rule."""
     gates = [floats(B, L, 4) if part in rule else None for part in ("gated", "delta")]
     operands = [*[floats(B, L, 16)] * 3, None, *gates]
     settings: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 4, "update_rule": rule}
-    version = 27 if not domain else 21
-    if not domain and onnx.defs.onnx_opset_version() < version:
-        pytest.skip("ONNX has this operator from version 27 on")
-    path = call(tmp_path, "LinearAttention", operands, 2, domain=domain, version=version, **settings)
+    path = call(tmp_path, "LinearAttention", operands, 2, domain="", version=27, **settings)
     (node,) = graph_of(path, {f"x{i}": value for i, value in enumerate(operands) if value is not None}).operators
     macs = T * 4 * 16 * products
     correction = 4 * 2 * 4 if "delta" in rule else 0
@@ -102,13 +102,10 @@ def test_linear_attention(rule: str, products: int, decay: int, domain: str, tmp
     assert cost[:2] == (macs, 2 * macs + T * (16 + decay + correction))
 
 
-@pytest.mark.parametrize("domain", ["", "com.microsoft"])
-def test_a_causal_convolution(domain: str, tmp_path: Path) -> None:
-    version = 27 if not domain else 21
-    if not domain and onnx.defs.onnx_opset_version() < version:
-        pytest.skip("ONNX has this operator from version 27 on")
+@needs_version_27
+def test_a_causal_convolution(tmp_path: Path) -> None:
     operands = [floats(B, 6, L), floats(6, 1, 4), floats(6)]
-    path = call(tmp_path, "CausalConvWithState", operands, 2, domain=domain, version=version, activation="silu")
+    path = call(tmp_path, "CausalConvWithState", operands, 2, domain="", version=27, activation="silu")
     (node,) = graph_of(path, {f"x{i}": value for i, value in enumerate(operands)}).operators
     assert [value.shape for value in node.outputs] == [(B, 6, L), (B, 6, 3)]
     outputs = B * 6 * L

@@ -162,13 +162,13 @@ def test_a_model_that_has_another_precision_of_its_own() -> None:
     [
         ({"mode": "jit"}, "backend.mode: 'jit' is not a mode. Known: eager, function, xla."),
         (
-            {"precision": "int8-dynamic"},
-            "backend.precision: 'int8-dynamic' is not a precision. Known: bf16, fp16, fp32, int8.",
+            {"precision": "f64"},
+            "backend.precision: 'f64' is not a precision. Known: bf16, fp16, fp32, int8.",
         ),
         (
             {"precision": "bf16", "precision_method": "autocats"},
             "backend.precision_method: 'autocats' is not a method of a precision. Did you mean 'autocast'? "
-            "Known: autocast, convert, dynamic, static, torch_ao, torchao.",
+            "Known: autocast, convert, dynamic, static, torchao.",
         ),
     ],
 )
@@ -320,3 +320,11 @@ def test_a_model_that_changes_settings_is_noticed() -> None:
     assert {"dtype policy was mixed_bfloat16"} < found
     assert any(text.startswith("XLA was ") for text in found)
     assert not any(text.startswith("threads") for text in found)
+
+
+def test_a_generation_is_a_gap() -> None:
+    names = ["generation/time_per_token", "generation/kv_cache_bytes", "compute/macs_decode", "layers/slowest_self_s"]
+    found = sweeprof.profile(convolving(), X, names, mode="generation", backend=TensorflowBackend(), protocol=SHORT)
+    for name in names:
+        assert found[name].value is None
+        assert "not measured: choose backend=torch" in str(found[name].reason)

@@ -597,8 +597,8 @@ def quantizing() -> Iterator[None]:
 def test_linear_layers_of_eight_bits() -> None:
     with quantizing():
         module = quantization.quantize_dynamic(mlp(), {nn.Linear}, dtype=torch.qint8)
-        layers = table(module, (3, 4))
-    assert macs_by_path(layers) == MLP_MACS
+        layers = sweeprof.profile(module, (3, 4), WEIGHTS).layers
+    assert layers.uncovered == {"quantized::linear_dynamic": 2}
     assert layers.method.startswith("real forward: ")
     assert (layers.params, layers.params_bytes) == (58, 48 + 4 * 10)  # weights of one byte, biases of four
 
@@ -606,9 +606,9 @@ def test_linear_layers_of_eight_bits() -> None:
 def test_recurrent_networks_of_eight_bits() -> None:
     with quantizing():
         module = quantization.quantize_dynamic(nn.Sequential(nn.LSTM(8, 16)).eval(), {nn.LSTM}, dtype=torch.qint8)
-        layers = table(module, (5, 4, 8))
+        layers = sweeprof.profile(module, (5, 4, 8), WEIGHTS).layers
     weights, biases = 64 * (8 + 16), 2 * 64
-    assert layers.macs == 5 * 4 * weights
+    assert layers.uncovered == {"quantized_lstm": 1}
     assert (layers.params, layers.params_bytes) == (weights + biases, weights + 4 * biases)
 
 
@@ -618,8 +618,8 @@ def test_convolutions_of_eight_bits() -> None:
         module.eval().qconfig = quantization.get_default_qconfig("onednn")
         prepared = quantization.prepare(module)
         prepared(torch.ones(1, 3, 8, 8))
-        layers = table(quantization.convert(prepared), (2, 3, 8, 8))
-    assert macs_by_path(layers) == {"1": 2 * 8 * 36 * 27}
+        layers = sweeprof.profile(quantization.convert(prepared), (2, 3, 8, 8), WEIGHTS).layers
+    assert layers.uncovered == {"quantized::conv2d": 1}
     assert (layers.params, layers.params_bytes) == (216 + 8, 216 + 4 * 8)
 
 

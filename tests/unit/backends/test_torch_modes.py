@@ -34,7 +34,7 @@ relu relu6 selu celu elu gelu silu mish hardswish hardsigmoid hardtanh leaky_rel
 hardshrink softshrink glu normalize
 """
 LOSSES = """
-mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss kl_div poisson_nll_loss hinge_embedding_loss multilabel_soft_margin_loss
+mse_loss l1_loss smooth_l1_loss huber_loss kl_div poisson_nll_loss hinge_embedding_loss multilabel_soft_margin_loss
 binary_cross_entropy_with_logits
 """
 DISTANCES = "cosine_similarity pairwise_distance"
@@ -108,8 +108,6 @@ FUNCTIONS: dict[str, Case] = {
     **{equation: (partial(torch.einsum, equation), shapes) for equation, shapes in EINSUMS.items()},
     "vecdot": (torch.linalg.vecdot, [(3, 4), (3, 4)]),
     "tensordot": (torch.tensordot, [(2, 3, 4), (3, 4, 5)]),
-    "cdist of few": (torch.cdist, [(4, 6), (5, 6)]),
-    "cdist of many": (torch.cdist, [(40, 6), (50, 6)]),
     "selu in place": (lambda x: functional.selu(x * 1, inplace=True), [MATRIX]),
     "celu": (lambda x: functional.celu(x, alpha=2.0), [MATRIX]),
     "gelu by tanh": (lambda x: functional.gelu(x, approximate="tanh"), [MATRIX]),
@@ -140,7 +138,6 @@ FUNCTIONS: dict[str, Case] = {
     "addcmul": (torch.addcmul, [MATRIX] * 3),
     "lerp": (torch.lerp, [MATRIX] * 3),
     "index_add": (lambda x, y: x.index_add(0, torch.tensor([0, 1, 0, 1]), y), [MATRIX] * 2),
-    "renorm": (lambda x: torch.renorm(x, 2, 0, 1.0), [MATRIX]),
 }  # fmt: skip
 NETWORKS: dict[str, Case] = {
     **{

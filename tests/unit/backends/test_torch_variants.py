@@ -6,7 +6,7 @@ import copy
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 from sweeprof.backends import Compiler
-from sweeprof.backends.precision import Precision, PrecisionMethod
+from sweeprof.backends.precision import Precision
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
 from sweeprof.backends.torch.model import PRECISIONS, TorchVariant
@@ -77,15 +77,6 @@ def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: Precision)
     assert loaded.module(batch.args[0]).dtype == dtype
 
 
-def test_layers_that_torch_quantizes_have_8_bit_weights() -> None:
-    module, batch, _ = run(TorchBackend(precision="int8", precision_method="torch_ao"))
-    kinds = {type(layer).__module__ for layer in module.modules() if type(layer).__name__ == "Linear"}
-    assert kinds == {"torch.ao.nn.quantized.dynamic.modules.linear"}
-    assert {layer.weight().dtype for layer in module.modules() if "quantized" in type(layer).__module__
-            and hasattr(layer, "weight")} == {torch.qint8}  # fmt: skip
-    assert batch.args[0].dtype == torch.float32
-
-
 def linear() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(16, 8))
@@ -129,49 +120,47 @@ def test_autocast_is_torchs_own(precision: Precision) -> None:
     assert TorchBackend().settings_in_effect(loaded)["precision method"] == "autocast"
 
 
-@pytest.mark.parametrize("method", ["torchao", "torch_ao"])
-def test_each_of_many_equal_quantized_layers_has_its_bytes(method: PrecisionMethod) -> None:
-    backend = TorchBackend(precision="int8", precision_method=method)
+def test_each_of_many_equal_quantized_layers_has_its_bytes() -> None:
+    backend = TorchBackend(precision="int8")
     many = partial(nn.Sequential, *(nn.Linear(64, 64) for _ in range(20)))
     table = backend.analyze(many, Inputs((TensorSpec((1, 64)),)), None, DEFAULTS)
-    per_layer = 64 * 64 + 4 * 64 + (5 * 64 if method == "torchao" else 0)
+    per_layer = 64 * 64 + 4 * 64 + 5 * 64
     assert [row.params_bytes for row in table.rows] == [0] + [per_layer] * 20
     assert table.rows[0].subtree is not None
     assert table.rows[0].subtree.params_bytes == 20 * per_layer
 
 
-@pytest.mark.parametrize("method", ["torchao", "torch_ao"])
-def test_bytes_of_quantized_parameters(method: PrecisionMethod) -> None:
-    """A byte per weight of a linear layer; torchao has 4 bytes of scale and a zero point per row, torch.ao one scale per weight."""
+def test_bytes_of_quantized_parameters() -> None:
+    """A byte per weight of a linear layer; 4 bytes of scale and a zero point per row."""
 
     def build() -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10), nn.ReLU(), nn.Linear(10, 3, bias=False)
         )
 
-    backend = TorchBackend(precision="int8", precision_method=method)
+    backend = TorchBackend(precision="int8")
     inputs = Inputs((TensorSpec((2, 1, 8, 8)),))
     table, plain = (b.analyze(build, inputs, 1, DEFAULTS) for b in (backend, TorchBackend()))
-    of_rows = 5 if method == "torchao" else 0
-    assert table.params_bytes == 4 * (4 * 9 + 4) + (144 * 10 + of_rows * 10 + 4 * 10) + (10 * 3 + of_rows * 3)
+    assert table.params_bytes == 4 * (4 * 9 + 4) + (144 * 10 + 5 * 10 + 4 * 10) + (10 * 3 + 5 * 3)
     assert table.rows[0].subtree is not None
     assert table.rows[0].subtree.params_bytes == table.params_bytes
     assert (table.params, table.macs, table.flops) == (plain.params, plain.macs, plain.flops)
     assert plain.params_bytes == 4 * plain.params
     module: Any = backend.load(build, "cpu", 1).module
-    stored = [getattr(module[2].weight, part) for part in ("qdata", "scale", "zero_point")] if of_rows else []
-    assert sum(tensor.nbytes for tensor in stored) == (144 + of_rows) * 10 * bool(of_rows)
+    stored = [getattr(module[2].weight, part) for part in ("qdata", "scale", "zero_point")]
+    assert sum(tensor.nbytes for tensor in stored) == (144 + 5) * 10
 
 
-def test_what_has_no_layer_to_quantize_is_unsupported() -> None:
-    for method, build, reason in (
-        (None, lambda: nn.Conv2d(1, 1, 1), "the model has no linear or recurrent layer"),
-        ("torchao", lambda: nn.LSTM(2, 2), "precision_method=torch_ao does"),
-    ):
-        with pytest.raises(Unsupported, match=reason):
-            TorchBackend(precision="int8", precision_method=method).load(build, "cpu", None)  # type: ignore[arg-type]
-    recurrent = TorchBackend(precision="int8").load(lambda: nn.LSTM(2, 2), "cpu", None)
-    assert recurrent.precision_method == "torch_ao"
+@pytest.mark.parametrize("build", [lambda: nn.Conv2d(1, 1, 1), lambda: nn.LSTM(2, 2)])
+def test_what_has_no_layer_to_quantize_is_unsupported(build: Callable[[], nn.Module]) -> None:
+    with pytest.raises(Unsupported, match="the model has no linear layer, and torchao quantizes no other"):
+        TorchBackend(precision="int8").load(build, "cpu", None)
+
+
+def test_quantizing_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeprof.backends.torch.model.find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match="precision=int8 needs the package torchao: pip install torchao"):
+        TorchBackend(precision="int8").load(lenet5, "cpu", 1)
 
 
 @pytest.mark.slow
@@ -260,17 +249,14 @@ def test_what_is_prepared() -> None:
     assert wanting.is_leaf
 
 
-@pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2), ("int8", None)])
-def test_a_variant_is_counted_like_the_plain_one(precision: str, bytes_each: int | None) -> None:
+@pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2)])
+def test_a_variant_is_counted_like_the_plain_one(precision: str, bytes_each: int) -> None:
     inputs = Inputs((TensorSpec((2, 1, 32, 32)),))
-    variant = TorchVariant(precision, channels_last=True, method="torch_ao" if precision == "int8" else None)
+    variant = TorchVariant(precision, channels_last=True)
     plain = count_built(lenet5, inputs)
     found = count_built(lambda: variant.of(lenet5().eval()), inputs.map(variant.prepared))
     assert (found.macs, found.params, found.uncovered) == (plain.macs, plain.params, {})
-    if bytes_each is None:
-        assert plain.params < found.params_bytes < plain.params_bytes
-    else:
-        assert found.params_bytes == bytes_each * plain.params
+    assert found.params_bytes == bytes_each * plain.params
 
 
 @pytest.mark.slow  # importing what compiles takes seconds
@@ -334,12 +320,6 @@ def test_an_error_in_a_compiled_forward_has_the_line_of_the_users_code() -> None
     assert location_of(caught.value) == place
 
 
-def test_quantizing_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.backends.quantized", type("None_", (), {"engine": "none"}))
-    with pytest.raises(Unsupported, match="no kernels for quantized layers"):
-        TorchBackend(precision="int8", precision_method="torch_ao").load(lenet5, "cpu", 1)
-
-
 def test_a_precision_that_there_is_not() -> None:
     with pytest.raises(UserError, match="'bf61' is not a precision") as raised:
         TorchBackend(precision="bf61").load(lenet5, "cpu", 1)  # type: ignore[arg-type]
@@ -385,7 +365,6 @@ def state(model: Net) -> list[Any]:
         {"precision": "bf16"},
         {"precision": "fp16"},
         {"precision": "int8"},
-        {"precision": "int8", "precision_method": "torch_ao"},
         {"precision": "bf16", "precision_method": "autocast"},
         {"channels_last": True},
         {"precision": "bf16", "channels_last": True},

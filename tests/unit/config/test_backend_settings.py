@@ -121,11 +121,11 @@ def test_methods_of_a_precision() -> None:
         (
             "int8",
             "convert",
-        ): "torch does not support precision_method=convert for precision=int8 (only torchao, torch_ao)",
+        ): "torch does not support precision_method=convert for precision=int8 (only torchao)",
         (
             "int8",
             "autocast",
-        ): "torch does not support precision_method=autocast for precision=int8 (only torchao, torch_ao)",
+        ): "torch does not support precision_method=autocast for precision=int8 (only torchao)",
     }
     (repeat,) = plan.excluded
     assert repeat.axes["backend.precision_method"] == "autocast"

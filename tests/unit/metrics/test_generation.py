@@ -43,25 +43,6 @@ def test_times_of_tokens() -> None:
     assert number(generation.latency, GENERATED) == pytest.approx(10.0)
 
 
-def test_a_generation_as_one_program() -> None:
-    """Only the first token has a time of its own: there is a mean of the gaps, and none of them alone."""
-    seconds = ((4.0, 6.0), (5.0, 7.5), (6.0, 9.0))
-    timing = replace(GENERATED, generation=TokenTimes(8, 4, seconds, 640, is_fused=True))
-    assert number(generation.time_to_first_token, timing) == pytest.approx(5.0)
-    assert number(generation.time_per_token, timing) == pytest.approx(7.5 / 3)
-    assert number(generation.decode_throughput, timing) == pytest.approx(2 * 3 / 7.5)
-    assert number(generation.mbu_decode, timing) == pytest.approx((500 + 100) / 2.5 / 100)
-    for metric in (generation.first_gap, generation.time_per_token_p90):
-        assert value(metric, timing) == generation.FUSED
-    unseen = replace(timing, generation=TokenTimes(8, 4, ((4.0, 0.0),) * 3, is_fused=True))
-    one = replace(timing, generation=TokenTimes(8, 1, ((4.0, 0.0),) * 3, is_fused=True))
-    for metric in (generation.time_per_token, generation.decode_throughput, generation.mbu_decode):
-        for missing, reason in ((unseen, "less than its time varies"), (one, "new_tokens=1: this needs at least 2")):
-            found = value(metric, missing)
-            assert isinstance(found, Missing)
-            assert reason in found.reason
-
-
 def test_rates() -> None:
     assert number(generation.prefill_throughput, GENERATED) == pytest.approx(2 * 8 / 5.0)
     # Three tokens of two sequences in 4.5, 3.75 and 5.5 s.

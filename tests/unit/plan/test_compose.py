@@ -43,6 +43,7 @@ PRECISIONS, LAYOUTS = "backend.precision=bf16,fp32", "backend.channels_last=true
         (["backend=jax,tensorflow", PRECISIONS], {"backend": "jax", "backend.precision": "fp32"}),
         (["backend=torch,torch_compile"], {"backend": "torch"}),
         ([PRECISIONS], {"backend.precision": "fp32"}),
+        (["backend.precision=bf16,int8"], {"backend": "torch"}),
         ([LAYOUTS], {"backend.channels_last": False}),
         ([PRECISIONS, LAYOUTS], {"backend.precision": "fp32", "backend.channels_last": False}),
         (["backend=torch_compile,torch", PRECISIONS], {"backend": "torch", "backend.precision": "fp32"}),

@@ -460,24 +460,6 @@ def test_a_sample_may_have_several_generations() -> None:
     assert timing.samples == (3.5, 7.5)
 
 
-class FusedScript(ScriptedGeneration):
-    """A generation as one program; the program for its first token takes a second."""
-
-    def first_token(self) -> None:
-        self.clock.advance(1.0)
-
-
-def test_a_generation_as_one_program_is_divided_by_the_share_of_its_first_token() -> None:
-    step = FusedScript([9.0], [9.0], [8.0], [16.0], [3.5])  # of the last, which is repeated, the share is 1/4
-    timing = generated(step, min_samples=2)
-    assert timing.generation is not None
-    assert timing.samples == (8.5, 16.5)
-    assert timing.generation.is_fused
-    # What precedes the last token is told; the rest, of 0.5 s, is in the samples only.
-    assert timing.generation.seconds == ((2.0, 6.0), (4.0, 12.0))
-    assert Timing.from_dict(json.loads(json.dumps(timing.to_dict()))) == replace(timing, warnings=())
-
-
 def test_a_generation_that_tells_of_no_token_is_unsupported() -> None:
     with pytest.raises(Unsupported, match=r"it never called on_token\(\)"):
         generated(ScriptedGeneration([]))
