@@ -1962,7 +1962,8 @@ def test_a_keras_model_on_data(keras_lenet5: Any) -> None:
     assert found["compute/macs"].value == 3 * 416_520
     assert found["latency/forward"].value
     assert found["quality/accuracy"].value == 0.5  # all alike: class 0
-    assert found["compute/macs_backward"].value == 3 * (2 * 416_520 - 28 * 28 * 6 * 25)
+    assert found["compute/macs_backward"].value == 3 * 2 * 416_520
+    assert "estimated" in found["compute/macs_backward"].to_text()
 
 
 def test_formulas_that_a_backend_does_not_know_are_not_ignored(keras_lenet5: Any) -> None:
