@@ -135,7 +135,7 @@ def test_the_commands_can_be_planned(tmp_path: Path) -> None:
         plan = planned([*line, "tracking=none"])
         assert all("inputs" in c.config["dataset"]["inputs"] for c in plan.combinations)
         made += 1
-    assert made == 8
+    assert made == 7
 
 
 @pytest.mark.slow
