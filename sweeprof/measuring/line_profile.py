@@ -336,9 +336,8 @@ class _Running:
 class _MeteredLines:
     def __init__(self, meter: AllocationMeter, functions: Sequence[FunctionType]) -> None:
         self._meter = meter
-        self._codes = WatchedFunctions(functions).codes
-        if isinstance(functions, WatchedFunctions):
-            self._codes = functions.codes
+        watched = functions if isinstance(functions, WatchedFunctions) else WatchedFunctions(functions)
+        self._codes = watched.codes
         self._running: list[_Running] = []
         self.allocated: dict[CodeType, Counter[int]] = defaultdict(Counter)
         self.peak: dict[CodeType, Counter[int]] = defaultdict(Counter)

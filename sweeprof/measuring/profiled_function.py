@@ -71,8 +71,9 @@ class ProfiledFunction(Displayed):
         self.calls += 1
         if self._measure is None:
             return self._probed(*args, **kwargs)
-        for running in _running:
-            # The process has one meter, which this call joins; what other threads call meanwhile is timed alone.
+        if _running:
+            (running,) = _running
+            # The process has one meter, which this call joins; calls in other threads are only timed meanwhile.
             if running.thread != threading.get_ident() or running.device != self._device:
                 return self._probed(*args, **kwargs)
             running.join(self)

@@ -35,10 +35,8 @@ def with_host(frame: pandas.DataFrame, host: Host, is_wanted: bool) -> pandas.Da
     if not is_wanted:
         return frame
     if not host:
-        told = (
-            "needs a known host: this result was made by no profiler of this process, as when it was read from a file."
-        )
-        raise UserError([Problem("host", True, told)])
+        message = "needs a known host: a result that was read from a file has none."
+        raise UserError([Problem("host", True, message)])
     return frame.assign(**host)
 
 

@@ -32,10 +32,11 @@ from sweeprof.run.comparison import comparison_of
 from sweeprof.run.devices import warn_of_oversubscription
 from sweeprof.run.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.run.launchers import Launch, error_line, launch_shards
+from sweeprof.run.live_reports import ClusterReports, sent_to
 from sweeprof.run.locks import driver_lock, report_lock
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.references import keep_baseline
-from sweeprof.run.reports import ClusterReports, sent_to, write_reports
+from sweeprof.run.reports import write_reports
 from sweeprof.run.tracker_process import TrackerProcess
 from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, shown_at
 from sweeprof.storage.folder import Folder, stamp_of

@@ -57,7 +57,8 @@ def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], rounds: Callabl
     trials, seconds = 0.0, 0.0
     able = [c for c in plan.combinations if c.unsupported is None]
     chosen = able
-    if plan.search is not None:  # it goes on with those that it has begun; which others it chooses is not known
+    # A search that is resumed keeps the combinations that it has begun; which others it will choose is unknown.
+    if plan.search is not None:
         chosen = [c for c in able if not all(is_left(Trial(c.id, name)) for name in plan.passes)]
     share = max(0, plan.size - len(chosen)) / max(1, len(able) - len(chosen))
     begun = {c.id for c in chosen}

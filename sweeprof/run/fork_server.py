@@ -51,8 +51,8 @@ from sweeprof.processes import (
 from sweeprof.results.environment import look
 from sweeprof.results.record import Record
 from sweeprof.results.validation import validated
-from sweeprof.run.interleave import ProcessExit, Request
 from sweeprof.run.locks import work_lock
+from sweeprof.run.request import ProcessExit, Request
 from sweeprof.run.trial_watch import TrialWatch
 from sweeprof.run.worker import redirect_output, run_trial
 from sweeprof.tracebacks import described, formatted

@@ -18,7 +18,7 @@ from sweeprof.plan.process_environment import environment, preload
 from sweeprof.results.environment import usable_processors
 from sweeprof.results.record import Json, PassName
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.interleave import Isolation, ProcessExit, Request
+from sweeprof.run.request import Isolation, ProcessExit, Request
 from sweeprof.run.worker import run_trial
 
 LOOK_S = 5.0

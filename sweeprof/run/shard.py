@@ -7,8 +7,6 @@ more.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import signal
 import statistics
@@ -16,7 +14,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -24,21 +22,22 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.config.units import parse_size
-from sweeprof.datasets.source import run_name
 from sweeprof.errors import Damaged, WorkerError
-from sweeprof.measuring.instantiate import instantiate
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial, TrialGroup
-from sweeprof.processes import Child, NoAnswer, ProcessLost, child_environment, inherited_connection, signal_name
+from sweeprof.processes import NoAnswer, ProcessLost, signal_name
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import check_room, tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
 from sweeprof.run.budget import Budget
 from sweeprof.run.devices import HostSlot, HostSlots, host_slots
-from sweeprof.run.interleave import Coordinator, Isolation, ProcessExit, Request
+from sweeprof.run.interleave import Coordinator
 from sweeprof.run.isolation import WorkerPool, server_key
+from sweeprof.run.live_reports import LiveReports
 from sweeprof.run.locks import Holder, OnWait, exclusive_lock, host_lock, work_lock
-from sweeprof.run.reports import LiveReports, prepare_reports
+from sweeprof.run.prepare_data import prepare_data
+from sweeprof.run.reports import prepare_reports
+from sweeprof.run.request import Isolation, ProcessExit, Request
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
 from sweeprof.run.sequential import SequentialRounds
 from sweeprof.run.trial_watch import excess_reason
@@ -444,64 +443,3 @@ def _failure(
         return "crashed", f"killed by {signal_name(-end.code)} (signal {-end.code})"
     last_line = f": {output}" if output else ""
     return "crashed", f"exited with code {end.code} without leaving a record{last_line}"
-
-
-# Samples of the trials of a shard, decoded in a process of their own before the first trial of the host runs.
-
-
-DECODING_S = 3600.0
-"""How long a split may take to be decoded before the trials; of one that takes longer, each trial decodes within its own limit."""
-log = logging.getLogger(__name__)
-
-
-def prepare_data(configs: Sequence[Json], logs: Path) -> None:
-    """Decode what is not yet in this host's cache; errors are left to the trials, which decode again and report them.
-
-    Args:
-        configs: of the combinations that will be measured.
-        logs: folder for the log.
-    """
-    wanted = [(config["dataset"], split) for config in configs for split in _splits(config)]
-    questions = list({json.dumps(one, sort_keys=True, default=str): one for one in wanted}.values())
-    run_name()  # so that all trials have it
-    if not questions:
-        return
-    output = logs / "data.log"
-    child: Child | None = None
-    try:
-        for dataset, split in questions:
-            if child is None:
-                child = Child("sweeprof.run.shard", [], child_environment({}), output)
-            try:
-                child.ask({"dataset": dataset, "split": split}, DECODING_S)
-            except WorkerError as error:
-                log.warning("decoding the %s split of %s before its trials: %s", split, dataset.get("_target_"), error)
-                child.kill()
-                child.close()
-                child = None  # the next dataset has a new process
-    finally:
-        if child is not None:
-            child.close()
-        with suppress(FileNotFoundError):  # another shard of the sweep was faster
-            if not output.stat().st_size:
-                output.unlink()
-
-
-def _splits(config: Json) -> tuple[str, ...]:
-    """Return the splits that are measured, of a dataset that is decoded before."""
-    if not config["dataset"].get("prepare"):
-        return ()
-    is_calibrated = config["backend"].get("precision") == "int8"  # on the training split
-    return ("test", "train") if is_calibrated else ("test",)
-
-
-def _serve() -> None:
-    connection = inherited_connection()
-    for question in connection.messages():
-        with suppress(Exception):  # of the user's code, which the trials report
-            instantiate(question["dataset"]).prepare(question["split"])
-        connection.send({})
-
-
-if __name__ == "__main__":
-    _serve()

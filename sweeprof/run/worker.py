@@ -23,7 +23,8 @@ from sweeprof.results.compare import warnings_of
 from sweeprof.results.environment import gpu_processes, gpu_warnings, load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
-from sweeprof.run.interleave import Participant, Request, joined
+from sweeprof.run.interleave import Participant, joined
+from sweeprof.run.request import Request
 from sweeprof.run.trial_watch import excess_reason, shared_bytes
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import open_closed_descriptors

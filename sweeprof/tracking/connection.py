@@ -37,9 +37,9 @@ LOGINS = (
     *("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_AUTH"),
     *("MLFLOW_TRACKING_AWS_SIGV4", "MLFLOW_TRACKING_CLIENT_CERT_PATH"),
 )
-"""Environment variables by which MLflow's client logs in to whatever server it is told of."""
+"""Environment variables with which MLflow's client logs in to any server."""
 LOGIN_FILE = "~/.mlflow/credentials"
-"""A file that it reads likewise."""
+"""A file with logins that it also reads."""
 CLOUD = ("AWS_", "AZURE_", "GOOGLE_", "DATABRICKS_", "PG", "MYSQL_")
 """Beginnings of the names of variables by which other libraries log in."""
 
@@ -255,7 +255,7 @@ class ServerUnreachable(SweeprofError):
 
 
 def is_healthy(address: str) -> bool:
-    """True if a server answers at ``address``; it gets no password, as whoever listens there may be anyone."""
+    """Return whether a server answers at ``address``. No password is sent, because anyone may be listening there."""
     try:
         _answer(urllib.request.Request(f"{_split(address)[0]}/health"), HEALTH_S)
         return True
@@ -504,7 +504,9 @@ _GONE = 404
 
 
 def retrying(client: MlflowClient, on_progress: Callable[[], object] = lambda: None) -> MlflowClient:
-    """``client`` with patience, but for what makes something: whoever does that has to look first whether it is there.
+    """Return a client that repeats failed calls, except calls that create something.
+
+    Before a caller repeats such a call, it must check whether the first attempt succeeded.
 
     Args:
         on_progress: is called after each call that succeeded.

@@ -321,7 +321,7 @@ def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo, kept: str
     if not found:
         content = opened(sweep)
         return client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
-    # An answer was lost and the run was made twice: whoever looks keeps the same one.
+    # A lost answer led to two runs; every process that finds them keeps the same one.
     first, *others = sorted(found, key=lambda run: (run.info.run_id != kept, *_rank(run)))
     for run in others:
         client.delete_run(run.info.run_id)

@@ -31,7 +31,7 @@ from sweeprof.results.protocol import Protocol
 from sweeprof.results.record import Record
 from sweeprof.results.statistics import median_interval
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.interleave import Request
+from sweeprof.run.request import Request
 
 PAIRS = 100
 RUNS = 3

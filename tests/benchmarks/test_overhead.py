@@ -16,7 +16,7 @@ from support.configs import composed
 from sweeprof.plan.process_environment import environment, preload
 from sweeprof.results.record import Record, read_records
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.interleave import Request
+from sweeprof.run.request import Request
 
 REPEATS = 10
 CHEAPER = 20

@@ -141,14 +141,18 @@ CHANGED = {
 }
 
 
-@pytest.mark.slow
-def test_what_the_code_of_one_model_does_hurts_no_other(
-    sweeprof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def harmful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module with the harmful models, and a folder of its own for temporary files, which one of them removes."""
     (tmp_path / "harmful.py").write_text(HARMFUL)
-    own = tmp_path.with_name(f"{tmp_path.name}-tmp")
-    own.mkdir()
-    monkeypatch.setenv("TMPDIR", str(own))
+    temporary = tmp_path.with_name(f"{tmp_path.name}-tmp")
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("harmful")
+def test_what_the_code_of_one_model_does_hurts_no_other(sweeprof: Command) -> None:
     ran = sweeprof(
         *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol=quick", "metrics=latency"),
         *("model.fake._target_=harmful.model", "~model.fake.step_s", f"+model.fake.harm={','.join(HARMS)}"),
@@ -172,13 +176,8 @@ def test_what_the_code_of_one_model_does_hurts_no_other(
 
 
 @pytest.mark.slow
-def test_an_interleaved_trial_that_removes_temporary_files_or_its_connection_hurts_no_other(
-    sweeprof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "harmful.py").write_text(HARMFUL)
-    own = tmp_path.with_name(f"{tmp_path.name}-tmp")
-    own.mkdir()
-    monkeypatch.setenv("TMPDIR", str(own))
+@pytest.mark.usefixtures("harmful")
+def test_an_interleaved_trial_that_removes_temporary_files_or_its_connection_hurts_no_other(sweeprof: Command) -> None:
     harms = ["temporary files", "descriptors", "nothing", "directory"]
     ran = sweeprof(
         *("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol=interleaved"),

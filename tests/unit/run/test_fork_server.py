@@ -26,8 +26,8 @@ from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
 from sweeprof.run import fork_server, isolation
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.interleave import ProcessExit, Request
 from sweeprof.run.isolation import Fork, Inline, Spawn, WorkerPool
+from sweeprof.run.request import ProcessExit, Request
 
 PRELOAD = ["sweeprof.backends.fake"]
 
@@ -371,7 +371,7 @@ SHARD = """
 import json, pathlib, sys, time
 from sweeprof.run.isolation import Fork, Inline
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.interleave import Request
+from sweeprof.run.request import Request
 further = [["sweeprof.zoo.loading"]] if sys.argv[2] == "True" else []
 server = ForkServer(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "fork-server.log"), further)
 server = server.further[0] if further else server

@@ -19,8 +19,9 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import Record, read_records
 from sweeprof.run import fork_server, locks
-from sweeprof.run.interleave import Coordinator, Isolation, Participant, ProcessExit, Request, joined
+from sweeprof.run.interleave import Coordinator, Participant, joined
 from sweeprof.run.isolation import Fork
+from sweeprof.run.request import Isolation, ProcessExit, Request
 from sweeprof.run.shard import run_shard
 from sweeprof.storage.folder import Folder
 

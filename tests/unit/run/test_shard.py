@@ -20,7 +20,7 @@ from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record, read_records
 from sweeprof.run import fork_server, locks, shard, trial_watch
-from sweeprof.run.interleave import ProcessExit
+from sweeprof.run.request import ProcessExit
 from sweeprof.run.shard import run_shard
 
 MODELS: dict[str, dict[str, Any]] = {

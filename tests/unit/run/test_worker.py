@@ -21,7 +21,7 @@ from sweeprof.passes.registry import checked_record
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.interleave import Request
+from sweeprof.run.request import Request
 from sweeprof.run.shard import run_shard
 from sweeprof.run.worker import run_trial
 

@@ -22,7 +22,7 @@ from sweeprof.report.markdown import markdown
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record, read_records
-from sweeprof.run import locks, reports
+from sweeprof.run import live_reports, locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.reports import write_reports
 from sweeprof.run.shard import run_shard
@@ -620,9 +620,9 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
 ) -> None:
     """Two fake models in two rounds; the shard writes the reports and sends the state after every trial."""
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
-    monkeypatch.setattr(reports, "SHARE", 1e9)
-    monkeypatch.setattr(reports, "ENDS_SOON_S", 0.0)
-    monkeypatch.setattr(reports, "EVERY_S", 0.0)
+    monkeypatch.setattr(live_reports, "SHARE", 1e9)
+    monkeypatch.setattr(live_reports, "ENDS_SOON_S", 0.0)
+    monkeypatch.setattr(live_reports, "EVERY_S", 0.0)
     plan = fake_plan({name: {} for name in "ab"}, rounds=2)
     folder = sweep_folder(output / plan.name / "sweep", plan)
     tracker = MlflowTracker(None, output)
@@ -637,7 +637,7 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
         table = [line for line in (folder.path / "comparison.md").read_text().splitlines() if line.startswith("| ")]
         states.append((sent.running.done, table, parent, children))
 
-    with reports.sent_to(show):
+    with live_reports.sent_to(show):
         run_shard(folder, 0)
     assert len(states) > 2
     for done, table, parent, children in states:
