@@ -67,6 +67,7 @@ from sweeprof.backends.torch.state import (
     tensors_among,
     unchanged,
 )
+from sweeprof.backends.torch.threads import UnseenOperators, seen_whole
 from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs, ParamSize
 from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, declared_size, summed
 from sweeprof.counting.selection import outermost
@@ -544,9 +545,31 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
 ) -> LayerTable:
     """The layers as one forward is counted, in the first of ``modes`` in which it runs as it does for its users.
 
+    Of a forward that runs operators where they are not seen, the weights.
+
     Raises:
         Exception: whatever the forward raised.
     """
+
+    def count() -> LayerTable:
+        return _counted_forward(module, inputs, formulas, method, modes, constants, skips_branches, recorders)
+
+    try:
+        return seen_whole("counting", count)
+    except UnseenOperators as unseen:
+        return _weights_of(module, str(unseen), formulas)
+
+
+def _counted_forward(  # noqa: PLR0913, PLR0917  # as count_forward
+    module: torch.nn.Module,
+    inputs: Inputs,
+    formulas: Formulas,
+    method: str,
+    modes: Sequence[GradientMode],
+    constants: int,
+    skips_branches: bool,
+    recorders: list[GraphRecorder] | None,
+) -> LayerTable:
     on_shapes = not method.startswith(FOR_REAL)
     modes = modes or (MODES if on_shapes else UNTIED_MODES)
     had_compiler = has_compiler()
@@ -575,16 +598,8 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
             raise
     if further or has_compiler() != had_compiler:
         del outputs
-        return count_forward(
-            module,
-            inputs,
-            formulas,
-            method,
-            further or modes,
-            constants=constants,
-            skips_branches=skips_branches,
-            recorders=recorders,
-        )
+        modes = further or modes
+        return _counted_forward(module, inputs, formulas, method, modes, constants, skips_branches, recorders)
     if recorder is not None and recorders is not None:
         recorder.returned(outputs)
         recorders.append(recorder)

@@ -35,12 +35,13 @@ from sweeprof.backends.torch.private import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
+    RecordFunction,
     current_dispatch_modes,
     disable_current_modes,
     rule_in_mode,
 )
 from sweeprof.backends.torch.shapes import RECURRENT, SHORTCUTS, UNKNOWN_TO_TORCH, Shortcut
-from sweeprof.backends.torch.threads import DispatchMode, InThread, tasks_wrapped
+from sweeprof.backends.torch.threads import FOLLOWED, DispatchMode, InThread, tasks_wrapped
 from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
 from sweeprof.counting.operators import added
 from sweeprof.errors import Unsupported
@@ -169,7 +170,7 @@ class CountingMode(DispatchMode):
                         return function(*args, **kwargs)
                 sites.thread.is_followed = True
                 try:
-                    with gradients(), InThread(self._in_turn), sites.running(call):
+                    with RecordFunction(FOLLOWED), gradients(), InThread(self._in_turn), sites.running(call):
                         return function(*args, **kwargs)
                 finally:
                     sites.thread.is_followed = False

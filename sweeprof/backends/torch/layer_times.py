@@ -337,7 +337,7 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
         raise Unsupported("a compiled model has no layers when it runs; backend=torch has the same model with them")
     is_training, clock = work.training is not None, model.clock()
     probes = ModuleProbes(model.module, clock, is_training, work.selection)
-    with stepping(model, work) as steps, in_one_thread("probes"), without_collection():
+    with stepping(model, work) as steps, in_one_thread("probes", steps.whole), without_collection():
 
         def probed() -> Turn:
             with probes.attached():

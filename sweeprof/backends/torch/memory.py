@@ -134,8 +134,12 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
     """
     check_no_profiler()
     meter = meter_of(model.device)
-    one_thread = in_one_thread("torch's profiler")
-    with annotated(model.module), stepping(model, work) as steps, one_thread, without_collection():
+    with (
+        annotated(model.module),
+        stepping(model, work) as steps,
+        in_one_thread("torch's profiler", steps.whole),
+        without_collection(),
+    ):
         gc.collect()
         before = storages()
         meter.begin()

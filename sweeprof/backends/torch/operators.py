@@ -70,7 +70,7 @@ def operators(model: TorchModel, work: Work) -> Operators:
         Unsupported: a profiler of torch is running, or the training config does not fit the model.
         Exception: whatever the model raised.
     """
-    with stepping(model, work) as steps, in_one_thread("torch's profiler"):
+    with stepping(model, work) as steps, in_one_thread("torch's profiler", steps.whole):
         for _ in range(WARMUP_STEPS):
             steps.whole()
         counted, reason = _counted(model.module, steps)

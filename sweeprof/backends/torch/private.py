@@ -38,6 +38,7 @@ execution_engine = interface("torch.autograd:Variable._execution_engine")
 # The profiler.
 EventType = interface("torch._C._profiler:_EventType")
 RecordFunction = interface("torch._C._profiler:_RecordFunctionFast")
+ProfilerSettings = interface("torch._C._profiler:_ExperimentalConfig")
 is_profiler_enabled = interface("torch._C._autograd:_profiler_enabled")
 
 

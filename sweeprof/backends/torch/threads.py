@@ -1,20 +1,35 @@
-"""Operators that a forward runs in other threads: torch's modes, and its profiler, belong to a thread."""
+"""Operators that a forward runs in other threads: torch's modes, and its profiler, belong to a thread.
+
+Threads that are started, and functions that pools of threads get, are wrapped. What a thread that is older does on its own is seen
+by its processor time only, and then looked up in a profile of all threads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.dummy import DummyProcess
 from multiprocessing.pool import ThreadPool
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
-from sweeprof.backends.torch.private import OpOverload, TorchDispatchMode
+import torch
+
+from sweeprof.backends.torch.private import (
+    OpOverload,
+    ProfilerSettings,
+    TorchDispatchMode,
+    is_profiler_enabled,
+)
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 
 Function = Callable[..., Any]
+T = TypeVar("T")
 
 IN_OTHER_THREADS = "the model runs operators in other threads, which {} cannot follow"
 _POOLS = ("concurrent.futures.thread", "multiprocessing.pool")
@@ -27,6 +42,13 @@ _TASKS: tuple[tuple[type, str], ...] = (
     (ThreadPool, "imap_unordered"),
 )
 """Methods whose first argument runs in the threads of a pool."""
+FOLLOWED = "sweeprof: followed"
+"""The name of the part of a profile in which a thread's operators are seen."""
+_OWN_THREADS = "sweeprof-"
+
+
+class UnseenOperators(Unsupported):
+    """A model runs operators where they are not seen."""
 
 
 @contextmanager
@@ -81,17 +103,87 @@ class InThread(DispatchMode):
         return self._dispatch(func, args, kwargs or {})
 
 
+def seen_whole(what: str, run: Callable[[], T]) -> T:
+    """Return what ``run`` returns, if no operator ran where it is not seen: in a thread from before, in no call that is followed.
+
+    Where such a thread has done anything, ``run`` is called again, in a profile of all threads.
+
+    Args:
+        what: cannot see such operators.
+
+    Raises:
+        UnseenOperators: some ran there, or the installed torch cannot tell.
+    """
+    before = _processor_times()
+    result = run()
+    woken = _woken(before)
+    if not woken:
+        return result
+    if is_profiler_enabled():
+        raise UnseenOperators(
+            f"{IN_OTHER_THREADS.format(what)}, or may do so: only torch's profiler tells, which is in use"
+        )
+    try:
+        settings = ProfilerSettings(profile_all_threads=True)
+    except TypeError:
+        reason = f"{IN_OTHER_THREADS.format(what)}, or may do so: torch {torch.__version__} cannot profile all threads"
+        raise UnseenOperators(reason) from None
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], experimental_config=settings
+    ) as profiler:
+        result = run()
+    unseen = _unseen(profiler.profiler.kineto_results.events(), {thread.native_id for thread in woken})
+    if unseen:
+        names = ", ".join(f"{name} ×{calls}" for name, calls in sorted(unseen.items()))
+        raise UnseenOperators(f"{IN_OTHER_THREADS.format(what)}: {names} in a thread that was started before")
+    return result
+
+
+def _processor_times() -> dict[threading.Thread, int]:
+    """The processor time of every other thread that Python started, in nanoseconds; 0 where the system does not tell."""
+    clock_of = getattr(time, "pthread_getcpuclockid", None)
+    times = {}
+    for thread in threading.enumerate():
+        is_pythons = not isinstance(thread, threading._DummyThread)  # such a one may have ended
+        if thread is threading.current_thread() or not is_pythons or thread.name.startswith(_OWN_THREADS):
+            continue
+        times[thread] = 0 if clock_of is None else time.clock_gettime_ns(clock_of(thread.ident))
+    return times
+
+
+def _woken(before: dict[threading.Thread, int]) -> set[threading.Thread]:
+    """The threads of ``before`` that have used the processor since."""
+    now = _processor_times()
+    return {thread for thread, used in before.items() if now.get(thread) != used or now[thread] == 0}
+
+
+def _unseen(events: Collection[Any], threads: Collection[int | None]) -> Counter[str]:
+    """The outermost operators that some threads ran outside of the parts in which they are followed."""
+    unseen: Counter[str] = Counter()
+    ends: dict[int, int] = {}
+    for event in sorted(events, key=lambda event: (event.start_ns(), -event.duration_ns())):
+        thread = event.device_resource_id()
+        if thread not in threads or event.start_ns() < ends.get(thread, 0):
+            continue
+        ends[thread] = event.start_ns() + event.duration_ns()
+        if event.name() != FOLLOWED:
+            unseen[event.name()] += 1
+    return unseen
+
+
 @contextmanager
-def in_one_thread(what: str) -> Iterator[None]:
+def in_one_thread(what: str, step: Callable[[], object]) -> Iterator[None]:
     """Within it, a model is to run its operators in the thread that calls it.
 
     Args:
         what: cannot see operators of other threads.
+        step: is called once more at the end, if a thread from before has done anything.
 
     Raises:
-        Unsupported: at the end, if it ran some in others.
+        UnseenOperators: at the end, if it ran some in others.
     """
     ran_in_others = False
+    before = _processor_times()
 
     def note(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         nonlocal ran_in_others
@@ -108,4 +200,6 @@ def in_one_thread(what: str) -> Iterator[None]:
     with tasks_wrapped(noted):
         yield
     if ran_in_others:
-        raise Unsupported(IN_OTHER_THREADS.format(what))
+        raise UnseenOperators(IN_OTHER_THREADS.format(what))
+    if _woken(before):
+        seen_whole(what, step)

@@ -46,6 +46,7 @@ from sweeprof.backends.torch.model import (
     with_own_state,
 )
 from sweeprof.backends.torch.state import in_mode, modules_of
+from sweeprof.backends.torch.threads import seen_whole
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.gradients import estimated_training
 from sweeprof.counting.operators import added
@@ -103,7 +104,7 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
                 copied = copied_to_meta(module).train()
                 forward = _forward(copied, given, formulas, constants)
                 had_compiler = has_compiler()
-                counted = _counted(copied, given, formulas, constants, masks)
+                counted = seen_whole("counting", partial(_counted, copied, given, formulas, constants, masks))
                 if has_compiler() != had_compiler:
                     counted = _counted(copied_to_meta(module).train(), given, formulas, constants, masks)
                 if forward is None:
@@ -134,6 +135,8 @@ def _forward(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
             table = count_forward(module, inputs, formulas, ON_SHAPES, UNTIED_MODES, constants=constants)
         except Exception:  # a forward may raise anything
             return None
+    if table.uncounted is not None:
+        raise Unsupported(table.uncounted)
     return table.macs, table.flops or 0
 
 

@@ -6,11 +6,12 @@ import asyncio
 import copy
 import inspect
 import queue
+import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
 from itertools import count
 from multiprocessing.pool import ThreadPool
@@ -112,8 +113,11 @@ def earlier_pools() -> Iterator[None]:
     with ThreadPoolExecutor(2) as executor, ThreadPool(2) as pool:
         for starts in (executor.map, pool.map):
             list(starts(abs, range(8)))
-        EARLIER.update(executor=executor, pool=pool)
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        EARLIER.update(executor=executor, pool=pool, loop=loop)
         yield
+        loop.call_soon_threadsafe(loop.stop)
 
 
 class Worker(threading.Thread):
@@ -152,6 +156,34 @@ async def gathered(layers: Any, x: torch.Tensor) -> Any:
     return await asyncio.gather(*(asyncio.to_thread(layer, x) for layer in layers))
 
 
+def asked(function: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """What a function returns in a thread that was started when this file was imported."""
+    answer = Future[torch.Tensor]()
+
+    def run() -> None:
+        try:
+            answer.set_result(function())
+        except Exception as error:
+            answer.set_exception(error)
+
+    ASKED.put(run)
+    return answer.result()
+
+
+def by_an_earlier_loop(layers: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    async def product(layer: Any) -> torch.Tensor:
+        return torch.mm(x, layer.weight.t())
+
+    return [asyncio.run_coroutine_threadsafe(product(layer), EARLIER["loop"]).result() for layer in layers]
+
+
+UNSEEN: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "functions in an earlier thread": lambda layers, x: [asked(partial(torch.mm, x, m.weight.t())) for m in layers],
+    "a function of a layer's output": lambda layers, x: [asked(lambda: m(x) @ m.weight) for m in layers],  # noqa: B023
+    "an earlier event loop": by_an_earlier_loop,
+}
+"""Forwards that run operators in a thread from before, in no call of a module."""
+
 IN_THREADS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "threads of a class": by_threads_of_a_class,
     "an earlier executor": lambda layers, x: list(EARLIER["executor"].map(lambda layer: layer(x), layers)),
@@ -176,10 +208,32 @@ def test_operators_in_other_threads_are_counted(how: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["layer_times", "operators", "allocations"])
-@pytest.mark.parametrize("how", ["threads of a class", "functions in an earlier executor", "a queue"])
+@pytest.mark.parametrize("how", ["threads of a class", "functions in an earlier executor", "a queue", *UNSEEN])
 def test_what_cannot_see_other_threads_says_so(how: str, name: str) -> None:
     with pytest.raises(Unsupported, match="the model runs operators in other threads"):
-        seen(name, Members(IN_THREADS[how]), torch.randn(3, 16))
+        seen(name, Members((IN_THREADS | UNSEEN)[how]), torch.randn(3, 16))
+
+
+@pytest.mark.parametrize("how", UNSEEN)
+@pytest.mark.parametrize("name", ["compute/macs", "compute/coverage", "compute/flops_train"])
+def test_operators_that_are_not_seen_leave_no_count(how: str, name: str) -> None:
+    profile = sweeprof.profile(Members(UNSEEN[how]), torch.randn(3, 16), [name, "params/total"], progress=False)
+    figure = profile[name]
+    assert figure.value is None
+    assert re.search(
+        r"in other threads, which counting cannot follow: aten::\w+ ×\d.* in a thread", figure.reason or ""
+    )
+    assert profile["params/total"].value == 4 * 16 * 8
+
+
+def test_a_thread_that_works_on_something_else_changes_no_count() -> None:
+    def busy(layers: Any, x: torch.Tensor) -> Any:
+        ASKED.put(partial(sum, range(100_000)))
+        return [layer(x) for layer in layers]
+
+    x = torch.randn(3, 16)
+    profile = sweeprof.profile(Members(busy), x, ["compute/macs", "compute/coverage"], progress=False)
+    assert (profile["compute/macs"].value, profile["compute/coverage"].value) == (4 * 3 * 16 * 8, 1.0)
 
 
 def test_threads_are_left_as_they_were() -> None:
