@@ -5,11 +5,15 @@ Computed from the source below ``sweeprof/``:
 * *code lines*: lines with a token, without comments, blank lines, docstrings and other strings that stand alone;
 * *branches per code line*: ``if``, ``for``, ``while``, conditional expressions, ``except`` handlers, ``case`` blocks, the ``for``
   and ``if`` clauses of comprehensions, and every ``and`` and ``or``;
-* *Any per 1,000 lines*: uses of the name ``Any``, per 1,000 code lines;
+* *comprehensions*, *conditional expressions* and *Any* per 1,000 lines: per 1,000 code lines, generator expressions included;
+* *lines of imports, percent*: of the code lines;
+* *private functions*: functions at the top of a file whose name begins with an underscore, and those whose name the file uses once;
+* *protocols with one implementation*: classes that derive from ``Protocol`` and have all their methods in at most one other class;
 * *import cycles*: groups of two or more packages (or modules) that import each other, directly or through others, by imports at
   the top of a file and within functions, but not below ``if TYPE_CHECKING``. A package is what lies directly in ``sweeprof/``;
 * *pairs of packages*: two packages that import each other directly;
 * *type names defined twice*: names of classes, and of aliases such as ``Shape = tuple[int, ...]``, that several files define;
+* *files of the largest import cycle*: of the modules;
 * *docstrings that begin with What or Whether*: of modules, classes and functions whose own name does not begin with an underscore.
 
 Counted while the program runs, by ``sys.setprofile`` in every process:
@@ -17,6 +21,8 @@ Counted while the program runs, by ``sys.setprofile`` in every process:
 * *files entered*: files of the package of which a function or a class body runs; the code at the top of a module does not count;
 * *switches*: distinct pairs of a file and another file that one of its functions calls, directly or through other libraries; a pair
   counts once for every process that is the first to show it (a forked process knows the pairs of its parent).
+
+The last figures are those of ``tests/``.
 
 The sweep measures two batch sizes with the fake backend, and sends nothing to a tracker. The call is the second
 ``sweeprof.profile(torch.nn.Linear(8, 8), torch.zeros(1, 8))`` of a process.
@@ -36,6 +42,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import UnionType
 
 PACKAGE = "sweeprof"
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,6 +50,8 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 BRANCHES = (
     ast.If | ast.For | ast.AsyncFor | ast.While | ast.IfExp | ast.ExceptHandler | ast.match_case | ast.comprehension
 )
+
+COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 @dataclass(frozen=True)
@@ -52,16 +61,26 @@ class Figures:
     python_files: int
     code_lines: int
     branches_per_code_line: float
+    comprehensions_per_1000_lines: float
+    conditional_expressions_per_1000_lines: float
     any_per_1000_lines: float
+    lines_of_imports_percent: float
+    private_functions: int
+    private_functions_used_once: int
+    protocols: int
+    protocols_with_one_implementation: int
     import_cycles_of_packages: int
     pairs_of_packages_in_both_directions: int
     import_cycles_of_modules: int
+    files_of_the_largest_import_cycle: int
     type_names_defined_twice: int
     docstrings_what_or_whether: int
     files_entered_by_sweep: int
     switches_of_sweep: int
     files_entered_by_second_profile: int
     switches_of_second_profile: int
+    test_files: int
+    test_code_lines: int
 
 
 @dataclass(frozen=True)
@@ -74,10 +93,10 @@ class Source:
     tree: ast.Module
 
 
-def read_sources(checkout: Path) -> list[Source]:
-    """Return every Python file of the package."""
+def read_sources(checkout: Path, folder: str = PACKAGE) -> list[Source]:
+    """Return every Python file of a folder: of the package, say."""
     sources = []
-    for path in sorted((checkout / PACKAGE).rglob("*.py")):
+    for path in sorted((checkout / folder).rglob("*.py")):
         parts = path.relative_to(checkout).with_suffix("").parts
         if parts[-1] == "__init__":
             parts = parts[:-1]
@@ -111,9 +130,52 @@ def branches(source: Source) -> int:
     return count
 
 
+def uses(source: Source, kinds: type[ast.AST] | UnionType) -> int:
+    """Return how many nodes of some kinds a file has."""
+    return sum(isinstance(node, kinds) for node in ast.walk(source.tree))
+
+
 def uses_of_any(source: Source) -> int:
     """Return how often the name ``Any`` is used; its import does not count."""
     return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(source.tree))
+
+
+def lines_of_imports(source: Source) -> int:
+    """Return the number of lines that import statements take."""
+    lines: set[int] = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def private_functions(source: Source) -> dict[str, int]:
+    """Return the private functions at the top of a file, and how often the file uses each."""
+    names = {}
+    for statement in source.tree.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name.startswith("_"):
+            names[statement.name] = 0
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and node.id in names:
+            names[node.id] += 1
+    return names
+
+
+def protocols(sources: list[Source]) -> dict[str, int]:
+    """Return the protocols of the package, and how many other classes have all the methods that each asks for."""
+    methods: dict[str, set[str]] = {}
+    asked: dict[str, set[str]] = {}
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            own = {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+            bases = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+            if "Protocol" in bases:
+                asked[node.name] = own
+            else:
+                methods[f"{source.module}.{node.name}"] = own
+    return {name: sum(own >= wanted for own in methods.values()) for name, wanted in asked.items() if wanted}
 
 
 def docstrings_what_or_whether(source: Source) -> list[str]:
@@ -291,20 +353,33 @@ def measure(checkout: Path) -> Figures:
     sources = read_sources(checkout)
     lines = sum(map(code_lines, sources))
     graph = import_graph(sources)
+    functions = [private_functions(source) for source in sources]
+    implementations = protocols(sources)
+    tests = read_sources(checkout, "tests")
     sweep = files_and_switches(checkout, ["-m", PACKAGE, *SWEEP], from_the_start=True)
     call = files_and_switches(checkout, ["-c", SECOND_PROFILE], from_the_start=False)
     return Figures(
         len(sources),
         lines,
         round(sum(map(branches, sources)) / lines, 3),
+        round(1000 * sum(uses(source, COMPREHENSIONS) for source in sources) / lines, 1),
+        round(1000 * sum(uses(source, ast.IfExp) for source in sources) / lines, 1),
         round(1000 * sum(map(uses_of_any, sources)) / lines, 1),
+        round(100 * sum(map(lines_of_imports, sources)) / lines, 1),
+        sum(map(len, functions)),
+        sum(count == 1 for names in functions for count in names.values()),
+        len(implementations),
+        sum(count <= 1 for count in implementations.values()),
         len(cycles(package_graph(graph))),
         len(mutual_pairs(package_graph(graph))),
         len(cycles(graph)),
+        max(map(len, cycles(graph)), default=0),
         len(names_defined_twice(sources)),
         sum(len(docstrings_what_or_whether(source)) for source in sources),
         *sweep,
         *call,
+        len(tests),
+        sum(map(code_lines, tests)),
     )
 
 
