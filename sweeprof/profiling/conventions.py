@@ -67,8 +67,8 @@ class ConventionFigures(Displayed):
         return pandas.DataFrame(lines, columns=columns, dtype=object)
 
     def __view__(self) -> View:
+        from sweeprof.numbers import percent, scaled
         from sweeprof.report.display.view import View, table
-        from sweeprof.report.scaled import percent, scaled
 
         lines = [
             [row.path, row.type, scaled(value, self.unit), percent(value / self.total if self.total else None)]

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from sweeprof.report.cells import axis_text, is_training, one_line, value_of
+from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
 from sweeprof.report.search import search_sentences
-from sweeprof.report.selection import uncertain_selection
 from sweeprof.report.summary import headline, same_environment
-from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
-from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
+from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row, is_training, value_of
+from sweeprof.results.constraints import uncertain_selection
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 from sweeprof.results.verdicts import Verdict
+from sweeprof.text import axis_text, one_line
 
 Confidence = Literal["high", "medium", "low"]
 CaseDirection = Literal["better", "worse", "equal"]
@@ -391,7 +391,7 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
             )
     for row, cell in without_ratio[:MOST_EXCEPTIONS]:
         unit = text_unit(metric.name, metric.unit)
-        before, now = (scaled(value, unit) for value in (cell.base, cell.measurement.value) if value is not None)
+        before, now = (rounded(value, unit) for value in (cell.base, cell.measurement.value) if value is not None)
         parts.append(f"{tell(row.axes)} is {cell.verdict} ({before} → {now})")
     if len(without_ratio) > MOST_EXCEPTIONS:
         parts.append(f"{len(without_ratio) - MOST_EXCEPTIONS} more differ so from a value that is zero or negative")
@@ -549,7 +549,7 @@ def _best_of(rows: Sequence[Row], metric: MetricInfo) -> tuple[Row, str] | None:
     choose = min if metric.better == "lower" else max
     value, row = choose(values, key=lambda pair: pair[0])
     measurement = row.cells[metric_of(row, metric)].measurement
-    return row, scaled(value, text_unit(measurement.name, measurement.unit))
+    return row, rounded(value, text_unit(measurement.name, measurement.unit))
 
 
 def _name(comparison: Comparison, row: Row) -> str:

@@ -11,16 +11,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.answer import Answer, answer
-from sweeprof.report.cells import one_line, ratio_text, reason_of
+from sweeprof.report.cells import ratio_text
 from sweeprof.report.columns import metric_title
 from sweeprof.report.markdown import Comment, sanitised
 from sweeprof.report.table import sorted_rows
-from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import against_lines, combination_namer, protocol_text, tests_text
-from sweeprof.results.compare import Cell, Comparison, Row
+from sweeprof.results.compare import Cell, Comparison, Row, reason_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS
+from sweeprof.text import one_line
 
 ChangeKind = Literal["worse", "better", "unclear", "not_comparable", "missing", "new"]
 KINDS: tuple[ChangeKind, ...] = ("worse", "missing", "not_comparable", "unclear", "better", "new")
@@ -117,12 +118,12 @@ def _metric_changes(
         if cell is None or cell.base is None or _is_alike(cell, new.threshold_of(info.name)):
             continue
         title, unit = titles[info.name], text_unit(info.name, info.unit)
-        before = scaled(cell.base, unit)
+        before = rounded(cell.base, unit)
         if cell.measurement.value is None:
             yield SweepChange("worse", name, info.name, title, before, f"no value: {reason_of(row, info.name)}")
         elif cell.verdict not in (None, "same"):
             assert cell.verdict is not None
-            now, ratio = scaled(cell.measurement.value, unit), ratio_text(cell)
+            now, ratio = rounded(cell.measurement.value, unit), ratio_text(cell)
             yield SweepChange(cell.verdict, name, info.name, title, before, now, ratio, cell.verdict_reason)  # type: ignore[arg-type]
 
 

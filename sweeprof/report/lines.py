@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sweeprof.report.units import scaled
+from sweeprof.numbers import rounded
 from sweeprof.results.lines import FunctionLines, Line, Lines
 
 LineRow = tuple[str, ...]
@@ -102,8 +102,8 @@ def spans(lines: Lines) -> str:
 
 
 def _spent(function: FunctionLines, lines: Lines) -> list[str]:
-    each = "" if lines.span == "run" else f", {scaled(function.seconds / max(1, lines.steps), 's')} per {lines.span}"
-    return [f"{scaled(function.seconds, 's')} in total{each}"]
+    each = "" if lines.span == "run" else f", {rounded(function.seconds / max(1, lines.steps), 's')} per {lines.span}"
+    return [f"{rounded(function.seconds, 's')} in total{each}"]
 
 
 def times_of(function: FunctionLines, line: Line) -> LineRow:
@@ -114,8 +114,8 @@ def times_of(function: FunctionLines, line: Line) -> LineRow:
     return (
         str(line.number),
         f"{line.hits:,}",
-        scaled(line.seconds, "s"),
-        scaled(line.seconds / line.hits, "s"),
+        rounded(line.seconds, "s"),
+        rounded(line.seconds / line.hits, "s"),
         f"{share:.1%}",
     )
 
@@ -135,7 +135,7 @@ def memory_of(lines: Lines, line: Line) -> list[int | None]:
 
 def bytes_of(lines: Lines, _: FunctionLines, line: Line) -> LineRow:
     """Return the texts of the number of a line and of its memory."""
-    texts = ["" if size is None else scaled(size, "B") for size in memory_of(lines, line)]
+    texts = ["" if size is None else rounded(size, "B") for size in memory_of(lines, line)]
     return (str(line.number), *texts)
 
 

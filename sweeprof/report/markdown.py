@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from urllib.parse import quote
 
+from sweeprof.numbers import MISSING
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import MISSING, axes_text, one_line, shortened
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.selection import sections
 from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes
 from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.report.verdict_summary import ReportSection, protocol_text
 from sweeprof.results.compare import Comparison, Excluded
-from sweeprof.text import printable
+from sweeprof.text import axes_text, one_line, printable, shortened
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
 # Within a word GitHub reads an underscore as itself: escaping it would only spoil `batch_size` in the source.

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sweeprof.report.cells import one_line
+from sweeprof.numbers import rounded, significant
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.markdown import escaped
-from sweeprof.report.units import scaled, significant
 from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
+from sweeprof.text import one_line
 
 _ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
 _ON_DEVICE = "path operator phase calls device share self total flops allocated shapes".split()
@@ -66,12 +66,12 @@ def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
         "operator": one_line(row.operator),
         "phase": row.phase,
         "calls": calls_text(row.calls),
-        "device": "" if row.device_self_s is None else scaled(row.device_self_s, "s"),
+        "device": "" if row.device_self_s is None else rounded(row.device_self_s, "s"),
         "share": "" if share is None else f"{share:.1%}",
-        "self": scaled(row.self_s, "s"),
-        "total": scaled(row.total_s, "s"),
-        "flops": "" if row.flops is None else scaled(row.flops, "FLOP"),
-        "allocated": "" if row.allocated_bytes is None else scaled(row.allocated_bytes, "B"),
+        "self": rounded(row.self_s, "s"),
+        "total": rounded(row.total_s, "s"),
+        "flops": "" if row.flops is None else rounded(row.flops, "FLOP"),
+        "allocated": "" if row.allocated_bytes is None else rounded(row.allocated_bytes, "B"),
         "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
     }
 

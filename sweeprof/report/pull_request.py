@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sweeprof.numbers import MISSING, rounded, text_unit
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import MISSING, ratio_text, reason_of, value_of, verdict_note
+from sweeprof.report.cells import ratio_text, verdict_note
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title
 from sweeprof.report.markdown import Comment, code_block, sanitised
 from sweeprof.report.summary import environment_items, footnotes, headline
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
-from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import (
     against_lines,
     combination_namer,
@@ -21,7 +21,7 @@ from sweeprof.report.verdict_summary import (
     tests_text,
     verdict_counts,
 )
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.compare import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import WITHOUT_ROUNDS, Cell, Verdict
 
@@ -127,7 +127,7 @@ def _call(
     if cell is None or cell.base is None or _is_alike(cell, comparison.threshold_of(info.name)):
         return None
     unit, title = text_unit(info.name, info.unit), titles[info.name]
-    before, value = scaled(cell.base, unit), value_of(row, info.name)
+    before, value = rounded(cell.base, unit), value_of(row, info.name)
     if value is None:
         # Within a sweep, what one backend tells and another does not is no change.
         lost = comparison.against is not None
@@ -144,7 +144,7 @@ def _call(
         name,
         title,
         before,
-        scaled(value, unit),
+        rounded(value, unit),
         ratio_text(cell),
         verdict_note(cell),
         size,

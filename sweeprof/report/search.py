@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import one_line, value_of
+from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.columns import metric_title
-from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import combination_namer, percent
-from sweeprof.results.compare import Comparison, Row, SearchGoal, SearchSummary, compared_row
+from sweeprof.results.compare import Comparison, Row, SearchGoal, SearchSummary, compared_row, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS, Cell
+from sweeprof.text import one_line
 
 NOTICEABLE = 0.1
 """Where nothing can be decided, values within this relative difference may be equal."""
@@ -67,7 +67,7 @@ def _value_text(comparison: Comparison, goal: _Goal, row: Row) -> str:
     measurement = row.cells[goal.info.name].measurement
     assert measurement.value is not None
     title = metric_title(goal.info, comparison.rows)
-    return f"{title} {scaled(measurement.value, text_unit(goal.info.name, measurement.unit))}"
+    return f"{title} {rounded(measurement.value, text_unit(goal.info.name, measurement.unit))}"
 
 
 def best_row(rows: list[Row], metric: str, is_largest: bool) -> Row:

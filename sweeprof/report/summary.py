@@ -6,14 +6,25 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import UNCLEAR, axis_text, is_training, measured_of, one_line, reason_of, value_of
+from sweeprof.numbers import rounded
+from sweeprof.report.cells import UNCLEAR, measured_of
 from sweeprof.report.columns import MODEL_AXIS, is_optional, shown_metrics
 from sweeprof.report.table import rows_by_table
-from sweeprof.report.units import scaled
 from sweeprof.report.verdict_summary import percent, settling_text
-from sweeprof.results.compare import DEVIATION, MIN_ROUNDS, Cell, Comparison, Row, spelled
+from sweeprof.results.compare import (
+    DEVIATION,
+    MIN_ROUNDS,
+    Cell,
+    Comparison,
+    Row,
+    is_training,
+    reason_of,
+    spelled,
+    value_of,
+)
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS
+from sweeprof.text import axis_text, one_line
 
 MOST_DAMAGED = 20
 _STEP = "latency/iteration"
@@ -90,7 +101,7 @@ def best_rows(comparison: Comparison) -> list[Best]:
             unmeasured = [other for other in rows if not other.has_values and other.axes.get("mode") in modes]
             label = measured_of([*comparable, *unmeasured], [metric])
             place = ", ".join(part for part in (where(row, varying), label) if part)
-            found.append(Best(title, what, scaled(value, row.cells[metric].measurement.unit), place))
+            found.append(Best(title, what, rounded(value, row.cells[metric].measurement.unit), place))
     return found
 
 
@@ -265,7 +276,7 @@ def environment_items(comparison: Comparison) -> list[tuple[str, str]]:
     items.append(("cpu", " ".join(part for part in (cpu.get("model"), f"({cores} cores)" if cores else "") if part)))
     items += [(f"cpu {name}", cpu.get(name)) for name in ("governor", "quota")]
     if env.get("memory_bytes"):
-        items.append(("memory", scaled(env["memory_bytes"], "B")))
+        items.append(("memory", rounded(env["memory_bytes"], "B")))
     items += [
         ("gpu", axis_text(gpu.get("name", gpu) if isinstance(gpu, dict) else gpu)) for gpu in env.get("gpus") or ()
     ]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from sweeprof.report.cells import one_line
+from sweeprof.numbers import scaled
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.markdown import escaped
-from sweeprof.report.scaled import scaled
 from sweeprof.results.memory import TensorRow, bytes_by_kind
+from sweeprof.text import one_line
 
 COLUMNS = ("names", "kind", "shape", "dtype", "device", "bytes")
 _RIGHT = {"bytes"}

@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from sweeprof.report.cells import MISSING, one_line, shortened
+from sweeprof.numbers import MISSING, rounded, significant
 from sweeprof.report.display.view import Cells, ViewCell, ViewTable, table
-from sweeprof.report.units import scaled, significant
 from sweeprof.results.measurement import Number
+from sweeprof.text import one_line, shortened
 
 _ENDINGS = (
     ("flops_per_s", "FLOP/s"),
@@ -36,7 +36,7 @@ def number_text(value: Number, unit: str) -> str:
     """Return a number with its unit, e.g. ``1.23 ms``, ``417 kMAC``."""
     if not math.isfinite(value):
         return f"{MISSING} (not a finite number: {value})"
-    return scaled(value, unit) if unit else significant(value)
+    return rounded(value, unit) if unit else significant(value)
 
 
 def cell_of(name: str, value: object) -> ViewCell:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from sweeprof.report.cells import one_line, shortened
 from sweeprof.report.pages import render
 from sweeprof.results.measurement import Number
-from sweeprof.text import printable
+from sweeprof.text import one_line, printable, shortened
 
 MOST_ROWS = 200
 """Rows of a table that are printed."""

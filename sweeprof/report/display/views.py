@@ -14,10 +14,11 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.display import Displayed, Rows
+from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
 from sweeprof.report import lines as line_reports
 from sweeprof.report import operators as operator_reports
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import MISSING, detail_text, named_text, one_line, ratio_number, rounds_text, value_text
+from sweeprof.report.cells import detail_text, named_text, rounds_text, value_text
 from sweeprof.report.columns import MODEL_AXIS
 from sweeprof.report.display.fields import cell_of, fields_table, number_text, rows_table, value_line
 from sweeprof.report.display.view import (
@@ -42,7 +43,6 @@ from sweeprof.report.table import tables as report_tables
 from sweeprof.report.tensors import sums_text, tensor_cells
 from sweeprof.report.terminal import text as terminal_text
 from sweeprof.report.tidy import measurements
-from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison, Row, compare_rows
 from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor, ModuleCost
@@ -55,6 +55,7 @@ from sweeprof.results.operators import OperatorRow, Operators, OperatorTotal
 from sweeprof.results.record import Record, Warning
 from sweeprof.results.statistics import spread
 from sweeprof.results.verdicts import Difference, Differences
+from sweeprof.text import one_line
 
 if TYPE_CHECKING:
     import pandas
@@ -223,7 +224,7 @@ def _differences_table(found: Sequence[Difference], titles: Sequence[str]) -> Vi
             if value is None or not math.isfinite(value):
                 sides.append(MISSING)
             else:
-                sides.append(ViewCell(scaled(value, unit), value))
+                sides.append(ViewCell(rounded(value, unit), value))
         ratio = ViewCell(MISSING if one.ratio is None else f"×{ratio_number(one.ratio)}", one.ratio)
         verdict = ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED)
         better = f"{one.better} is better" if one.better else ""
@@ -365,10 +366,10 @@ def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
 def _(graph: Graph) -> View:
     operators = [node for node in graph.nodes if node.kind == "operator"]
     peak = graph.peak
-    found = [f"MACs {scaled(graph.macs, 'MAC')}", f"FLOPs {scaled(graph.flops, 'FLOP')}"]
+    found = [f"MACs {rounded(graph.macs, 'MAC')}", f"FLOPs {rounded(graph.flops, 'FLOP')}"]
     if peak is not None:
         found.append(
-            f"peak live {scaled(peak.live_bytes or 0, 'B')} at {one_line(peak.name)} in {one_line(peak.scope)}"
+            f"peak live {rounded(peak.live_bytes or 0, 'B')} at {one_line(peak.name)} in {one_line(peak.scope)}"
         )
     for cost in graph.formulas:
         counts = ", ".join(f"{cost_name} {value:,}" for cost_name, value in _known_costs(cost))
@@ -388,8 +389,8 @@ def _nodes_table(nodes: Sequence[GraphNode]) -> ViewTable:
     rows: list[Cells] = []
     for node in nodes:
         weights = [f"{one_line(tensor.weight or '')} {_tensor_text(tensor)}" for tensor in node.weights]
-        macs = MISSING if node.macs is None else ViewCell(scaled(node.macs, "MAC"), node.macs)
-        live = ViewCell("" if node.live_bytes is None else scaled(node.live_bytes, "B"), node.live_bytes)
+        macs = MISSING if node.macs is None else ViewCell(rounded(node.macs, "MAC"), node.macs)
+        live = ViewCell("" if node.live_bytes is None else rounded(node.live_bytes, "B"), node.live_bytes)
         row: Cells = [
             ViewCell(one_line(node.name), note=node.reason or ""),
             one_line(node.scope),
@@ -401,7 +402,7 @@ def _nodes_table(nodes: Sequence[GraphNode]) -> ViewTable:
             live,
         ]
         if is_timed:
-            seconds = MISSING if node.seconds is None else ViewCell(scaled(node.seconds, "s"), node.seconds)
+            seconds = MISSING if node.seconds is None else ViewCell(rounded(node.seconds, "s"), node.seconds)
             row.append(seconds if node.kind == "operator" else "")
         rows.append(row)
     return table(names, rows, ["MACs", "active", "live", "time"])
@@ -437,14 +438,14 @@ def _layer_rows(rows: Sequence[LayerRow]) -> ViewTable:
 def _(times: LayerTimes) -> View:
     rows: list[Cells] = []
     for call, seconds in zip(times.calls, times.seconds, strict=True):
-        backward = MISSING if seconds.backward is None else ViewCell(scaled(seconds.backward, "s"), seconds.backward)
+        backward = MISSING if seconds.backward is None else ViewCell(rounded(seconds.backward, "s"), seconds.backward)
         rows.append(
             [
                 one_line(call.path),
                 one_line(call.type),
                 str(call.call),
-                ViewCell(scaled(seconds.forward, "s"), seconds.forward),
-                ViewCell(scaled(seconds.forward_self, "s"), seconds.forward_self),
+                ViewCell(rounded(seconds.forward, "s"), seconds.forward),
+                ViewCell(rounded(seconds.forward_self, "s"), seconds.forward_self),
                 backward,
                 "" if seconds.backward is not None or times.backward is None else seconds.reason or "",
             ]
@@ -469,7 +470,7 @@ def _(times: LayerTimes) -> View:
 def _(operators: Operators) -> View:
     title = (
         f"{counted(len(operators.rows), 'row')} of operators, one step of {operators.mode}: "
-        f"{scaled(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
+        f"{rounded(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
     )
     column = operator_reports.time_column(operators.rows)
     shown = dataclasses.replace(
@@ -494,12 +495,12 @@ def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
             [
                 one_line(total.operator),
                 _share_cell(total.self_share),
-                ViewCell(scaled(total.self_s, "s"), total.self_s),
+                ViewCell(rounded(total.self_s, "s"), total.self_s),
                 _share_cell(total.total_share),
-                ViewCell(scaled(total.total_s, "s"), total.total_s),
-                ViewCell(scaled(total.average_s, "s"), total.average_s),
+                ViewCell(rounded(total.total_s, "s"), total.total_s),
+                ViewCell(rounded(total.average_s, "s"), total.average_s),
                 *(
-                    MISSING if seconds is None else ViewCell(scaled(seconds, "s"), seconds)
+                    MISSING if seconds is None else ViewCell(rounded(seconds, "s"), seconds)
                     for seconds in device[: len(device_names)]
                 ),
                 ViewCell(operator_reports.calls_text(total.calls), total.calls),
@@ -516,7 +517,7 @@ def _share_cell(share: float | None) -> ViewCell:
 def _self_total(totals: Sequence[OperatorTotal]) -> str:
     """Return the own seconds of all operators of the step together."""
     host = totals[0].step_self_s if totals else 0.0
-    return f"self time of all operators: {scaled(host, 's')}"
+    return f"self time of all operators: {rounded(host, 's')}"
 
 
 def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> ViewTable:
@@ -563,7 +564,7 @@ def _(function: FunctionLines) -> View:
     rows: list[Cells] = []
     for line in function.lines:
         source = ViewCell(line.source, is_code=True)
-        rows.append([str(line.number), str(line.hits), ViewCell(scaled(line.seconds, "s"), line.seconds), source])
+        rows.append([str(line.number), str(line.hits), ViewCell(rounded(line.seconds, "s"), line.seconds), source])
     title = f"{function.name} ({function.file}:{function.first_line})"
     return View(title, (table(["line", "hits", "time", "source"], rows, ["line", "hits", "time"]),))
 
@@ -579,7 +580,7 @@ def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
         numbers = [line.number, line.hits, line.seconds, line.seconds / line.hits if line.hits else None, None]
         cells = [ViewCell(text, number if text else None) for text, number in zip(texts, numbers, strict=True)]
         sizes = line_reports.memory_of(lines, line)
-        cells += [ViewCell("" if size is None else scaled(size, "B"), size) for size in sizes]
+        cells += [ViewCell("" if size is None else rounded(size, "B"), size) for size in sizes]
         rows.append([*cells, ViewCell(line.source, is_code=True)])
     return table(names, rows, names[:-1], title)
 
@@ -587,12 +588,12 @@ def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
 @view_of.register
 def _(allocations: Allocations) -> View:
     title = (
-        f"Peak {scaled(allocations.peak_bytes, 'B')} at {allocations.peak_at}, "
+        f"Peak {rounded(allocations.peak_bytes, 'B')} at {allocations.peak_at}, "
         f"above what was alive before {counted(allocations.steps, 'step')} of {allocations.mode}"
     )
     parts: list[str | ViewTable] = []
     if allocations.allocated_per_step_bytes is not None:
-        parts.append(f"Allocated in the last step: {scaled(allocations.allocated_per_step_bytes, 'B')}.")
+        parts.append(f"Allocated in the last step: {rounded(allocations.allocated_per_step_bytes, 'B')}.")
     if allocations.device:
         parts.append(value_line("bytes", allocations.device))
     if allocations.by_layer:
@@ -616,7 +617,7 @@ def memory_table(rows: Sequence[LayerMemory], title: str = "") -> ViewTable:
     found: list[Cells] = []
     for row in rows:
         sizes = (row.peak_bytes, row.at_peak_bytes, row.allocated_bytes, row.kept_bytes)
-        found.append([place_text(row.path), *(ViewCell(scaled(size, "B"), size) for size in sizes)])
+        found.append([place_text(row.path), *(ViewCell(rounded(size, "B"), size) for size in sizes)])
     names = ["module", "most alive", "at the peak", "allocated", "kept"]
     return table(names, found, names[1:], title)
 
@@ -648,7 +649,7 @@ def _(found: TensorDifference) -> View:
     grown = sum(row.bytes for row in found.added) - sum(row.bytes for row in found.removed)
     sign = "−" if grown < 0 else "+"
     return View(
-        f"{counted(len(found.added), 'tensor')} added, {len(found.removed)} removed: {sign}{scaled(abs(grown), 'B')}",
+        f"{counted(len(found.added), 'tensor')} added, {len(found.removed)} removed: {sign}{rounded(abs(grown), 'B')}",
         tuple(parts),
     )
 

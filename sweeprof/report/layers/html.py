@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sweeprof.report.cells import one_line
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
 from sweeprof.report.layers.nesting import TreeNode, nodes
@@ -17,6 +16,7 @@ from sweeprof.report.layers.notes import timing_lines
 from sweeprof.report.pages import StringTable, render
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Number
+from sweeprof.text import one_line
 
 COLUMNS = (
     "input_shapes output_shapes params params_share trainable macs macs_share flops ops act_bytes params_bytes buffers dtypes"

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import one_line
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.text import one_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.report.cells import MISSING, one_line
+from sweeprof.numbers import MISSING, scaled
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.aggregate import level, summary_lines
 from sweeprof.report.layers.cells import Figures
 from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.layers.notes import remarks_on, timing_lines
-from sweeprof.report.scaled import scaled
 from sweeprof.results.layers import FUNCTIONAL, LayerTable
-from sweeprof.text import listed
+from sweeprof.text import listed, one_line
 
 STYLES = ("table", "repr")
 ROWS = ("type", "name", "path", "depth", "call", "arguments")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeprof.report.cells import one_line, shortened
 from sweeprof.report.display.view import ViewCell, ViewTable
 from sweeprof.report.display.views import MEMORY_NOTE, memory_table, operators_table, tensors_table
 from sweeprof.report.figure import Picture
@@ -21,6 +20,7 @@ from sweeprof.results.measurement import Number
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks
+from sweeprof.text import one_line, shortened
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeprof.report.cells import one_line
+from sweeprof.numbers import rounded
 from sweeprof.report.figure import OTHER_COLOUR, BarDirection, Block, BlockKind, Blocks, backend_colour
 from sweeprof.report.layers.nesting import TreeNode, nodes
-from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.text import one_line
 
 SMALLEST = 0.002
 """Share of the whole below which the layers within one parent are drawn as one block: two pixels of a picture."""
@@ -166,11 +166,11 @@ def time_by_depth(
     whole = _whole(table, own)
     if not whole:
         return None
-    found = carried(blocks(table, own, lambda seconds: scaled(seconds, "s")))
+    found = carried(blocks(table, own, lambda seconds: rounded(seconds, "s")))
     noun = " and ".join(channels)
     return Blocks(
         key=f"stacked_{'_'.join(channels)}",
-        title=f"Time by depth: {noun}, {scaled(whole, 's')} in total",
+        title=f"Time by depth: {noun}, {rounded(whole, 's')} in total",
         axis=noun,
         blocks=tuple(found),
         direction=direction,
@@ -185,8 +185,8 @@ def time_icicle(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -
     whole, noun = _whole(table, own), " and ".join(channels)
     if not whole:
         return None
-    found = blocks(table, own, lambda seconds: scaled(seconds, "s"))
-    title = f"Self time of the layers: {noun}, {scaled(whole, 's')} in total"
+    found = blocks(table, own, lambda seconds: rounded(seconds, "s"))
+    title = f"Self time of the layers: {noun}, {rounded(whole, 's')} in total"
     names, caption = legend(table, found), _caption(found, table, channels)
     return Blocks("icicle_time", title, noun, tuple(found), "horizontal", names, True, caption)
 
@@ -201,8 +201,8 @@ def macs_icicle(table: LayerTable) -> Blocks | None:
         raise ValueError("an icicle needs each row's own MACs: give it the table that is not inclusive")
     if table.uncounted is not None or not table.macs:
         return None
-    found = blocks(table, _macs, lambda macs: scaled(macs, "MAC"))
-    title = f"Multiply-accumulates of the layers: {scaled(table.macs, 'MAC')} in total"
+    found = blocks(table, _macs, lambda macs: rounded(macs, "MAC"))
+    title = f"Multiply-accumulates of the layers: {rounded(table.macs, 'MAC')} in total"
     names, caption = legend(table, found), _caption(found, table, ())
     return Blocks("icicle_macs", title, "MACs", tuple(found), "horizontal", names, True, caption)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sweeprof.report.cells import one_line, shortened
+from sweeprof.numbers import rounded
 from sweeprof.report.figure import OTHER_COLOUR, Annotation, Axis, Plot, Series, backend_colour
-from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.memory import Allocations, Moment
+from sweeprof.text import one_line, shortened
 
 MOST_MOMENTS = 800
 _MIB = 2.0**20
@@ -26,12 +26,12 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
         return None
     moments = thinned_moments(allocations.timeline, MOST_MOMENTS)
     peak = max(moments, key=lambda moment: moment.bytes)
-    text = f"peak {scaled(allocations.peak_bytes, 'B')} in {shortened(place_text(allocations.peak_at), 48)}"
+    text = f"peak {rounded(allocations.peak_bytes, 'B')} in {shortened(place_text(allocations.peak_at), 48)}"
     x, y = 1e3 * peak.s, allocations.peak_bytes / _MIB
     first, last = 1e3 * moments[0].s, 1e3 * moments[-1].s
     series = [_line(moments), Series("peak", _COLOURS[1], (x,), (y,), (text,), marker="diamond", lines=False)]
     if estimate_bytes is not None:
-        name = f"estimate from shapes, {scaled(estimate_bytes, 'B')}"
+        name = f"estimate from shapes, {rounded(estimate_bytes, 'B')}"
         height = estimate_bytes / _MIB
         series.append(
             Series(name, OTHER_COLOUR, (first, last), (height, height), (name, name), dash="dash", points=False)
@@ -70,5 +70,5 @@ def place_text(path: str) -> str:
 
 def _line(moments: Sequence[Moment]) -> Series:
     x, y = tuple(1e3 * moment.s for moment in moments), tuple(moment.bytes / _MIB for moment in moments)
-    labels = tuple(f"{scaled(m.bytes, 'B')}, {1e3 * m.s:.4g} ms, {place_text(m.path)}" for m in moments)
+    labels = tuple(f"{rounded(m.bytes, 'B')}, {1e3 * m.s:.4g} ms, {place_text(m.path)}" for m in moments)
     return Series("allocated", _COLOURS[0], x, y, labels, points=False, steps=True, filled=True)

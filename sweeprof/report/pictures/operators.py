@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from sweeprof.report.cells import one_line
+from sweeprof.numbers import rounded
 from sweeprof.report.figure import Axis, Bars, BarSeries, backend_colour
-from sweeprof.report.units import scaled
 from sweeprof.results.operators import OperatorRow, Operators, Phase
+from sweeprof.text import one_line
 
 MOST_OPERATORS = 15
 _PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
@@ -36,7 +36,7 @@ def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Bars | No
     left_out = f"{len(rest)} further operators take {sum(sums[name] for name in rest) / whole:.1%}. " if rest else ""
     return Bars(
         key="operators",
-        title=f"Operators by self time{where}: {operators.mode}, {scaled(whole, 's')} in total",
+        title=f"Operators by self time{where}: {operators.mode}, {rounded(whole, 's')} in total",
         x=Axis("self time of one step (ms)"),
         names=tuple(one_line(name) for name in shown),
         series=tuple(series),

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import one_line, shortened
+from sweeprof.numbers import rounded
 from sweeprof.report.figure import OTHER_COLOUR, Annotation, Axis, Plot, Series, backend_colour
 from sweeprof.report.layers.nesting import nodes
-from sweeprof.report.units import scaled
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.peaks import Peaks
+from sweeprof.text import one_line, shortened
 
 MOST_POINTS = 400
 MOST_NAMES = 8
@@ -70,7 +70,7 @@ def roofline(table: LayerTable, peaks: Peaks) -> Plot | None:
     return Plot(
         key="roofline",
         title=f"Roofline of the forward, {peaks.dtype} on {peaks.device}: peaks measured at "
-        f"{scaled(peaks.flops_per_s, 'FLOP/s')} and {scaled(peaks.bytes_per_s, 'B/s')}",
+        f"{rounded(peaks.flops_per_s, 'FLOP/s')} and {rounded(peaks.bytes_per_s, 'B/s')}",
         x=Axis("arithmetic intensity (FLOPs per byte of inputs, outputs and parameters)", log=True),
         y=Axis("achieved GFLOP/s", log=True),
         series=(_roof(peaks, ends), *clouds),
@@ -144,9 +144,9 @@ def _roof(peaks: Peaks, ends: tuple[float, float]) -> Series:
     x = (ends[0], peaks.ridge, ends[1])
     y = tuple(min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in x)
     labels = (
-        f"memory: {scaled(peaks.bytes_per_s, 'B/s')}",
+        f"memory: {rounded(peaks.bytes_per_s, 'B/s')}",
         f"ridge: {peaks.ridge:.3g} FLOPs per byte",
-        f"arithmetic: {scaled(peaks.flops_per_s, 'FLOP/s')}",
+        f"arithmetic: {rounded(peaks.flops_per_s, 'FLOP/s')}",
     )
     name = f"measured peaks, ridge at {peaks.ridge:.3g}"
     return Series(name, OTHER_COLOUR, x, y, labels, marker="diamond")
@@ -161,6 +161,6 @@ def _cloud(name: str, colour: str, points: Sequence[LayerPoint], longest: LayerP
 
 def _label(point: LayerPoint, peaks: Peaks) -> str:
     roof = min(peaks.flops_per_s, point.intensity * peaks.bytes_per_s)
-    time = scaled(point.seconds, "s")
-    rate = f"{scaled(point.flops_per_s, 'FLOP/s')}, {point.flops_per_s / roof:.0%} of the roof"
+    time = rounded(point.seconds, "s")
+    rate = f"{rounded(point.flops_per_s, 'FLOP/s')}, {point.flops_per_s / roof:.0%} of the roof"
     return f"{point.name}: {time}, {rate}, {point.intensity:.3g} FLOPs per byte"

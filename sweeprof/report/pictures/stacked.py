@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.report.cells import shortened
 from sweeprof.report.figure import BarDirection, Block, Blocks, ink_on
 from sweeprof.report.pictures.layers import CHANNELS, Channel, time_by_depth
 from sweeprof.results.layers import LayerTable
-from sweeprof.text import listed
+from sweeprof.text import listed, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
