@@ -18,7 +18,7 @@ from sweeprof.results.measurement import Number
 if TYPE_CHECKING:
     import pandas
 
-    from sweeprof.report.display.view import View
+    from sweeprof.report.view import View
 
 PREFIX = "compat/"
 
@@ -68,7 +68,7 @@ class ConventionFigures(Displayed):
 
     def __view__(self) -> View:
         from sweeprof.numbers import percent, scaled
-        from sweeprof.report.display.view import View, table
+        from sweeprof.report.view import View, table
 
         lines = [
             [row.path, row.type, scaled(value, self.unit), percent(value / self.total if self.total else None)]

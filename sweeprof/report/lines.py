@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sweeprof.numbers import rounded
+from sweeprof.report.view import aligned
 from sweeprof.results.lines import FunctionLines, Line, Lines
 
 LineRow = tuple[str, ...]
@@ -92,7 +93,8 @@ def _text(
             parts += ["It was not called."]
             continue
         parts += [*summary(function), ""]
-        parts += _aligned(header, [(figures(function, line), line.source) for line in function.lines])
+        rows = [(*figures(function, line), line.source) for line in function.lines]
+        parts += aligned([(*header, "source"), *rows], [True] * len(header) + [False])
     return "\n".join(parts) + "\n"
 
 
@@ -137,13 +139,3 @@ def bytes_of(lines: Lines, _: FunctionLines, line: Line) -> LineRow:
     """Return the texts of the number of a line and of its memory."""
     texts = ["" if size is None else rounded(size, "B") for size in memory_of(lines, line)]
     return (str(line.number), *texts)
-
-
-def _aligned(header: LineRow, rows: Sequence[tuple[LineRow, str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(header, *(figures for figures, _ in rows), strict=True)]
-
-    def row(figures: LineRow, source: str) -> str:
-        cells = [figure.rjust(width) for figure, width in zip(figures, widths, strict=True)]
-        return "  ".join([*cells, source]).rstrip()
-
-    return [row(header, "source"), *(row(figures, source) for figures, source in rows)]

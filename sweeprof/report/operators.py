@@ -1,4 +1,4 @@
-"""Operators as text: CSV with exact values, and a Markdown table of those that take longest."""
+"""Operators as text: CSV with exact values, and the cells of a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 
 from sweeprof.numbers import rounded, significant
 from sweeprof.report.csv import csv_lines
-from sweeprof.report.markdown import escaped
 from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
 from sweeprof.text import one_line
 
 _ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
 _ON_DEVICE = "path operator phase calls device share self total flops allocated shapes".split()
-_TEXTS = {"path", "operator", "phase", "shapes"}
 TITLES = {
     "path": "module",
     "device": "accelerator time",
@@ -34,19 +32,6 @@ def to_csv(operators: Operators) -> str:
     return csv_lines(
         [FRAME_COLUMNS, *([_field(getattr(row, name)) for name in FRAME_COLUMNS] for row in operators.rows)]
     )
-
-
-def to_markdown(operators: Operators, top: int = 20) -> str:
-    """The rows with the most seconds of their own, on the accelerator where there is one, and their share of all rows' seconds."""
-    column = time_column(operators.rows)
-    whole = sum(getattr(row, column) or 0.0 for row in operators.rows)
-    columns = _ON_DEVICE if column == "device_self_s" else _ON_HOST
-    marks = [":--" if name in _TEXTS else "--:" for name in columns]
-    body = []
-    for row in operators.top(top, column):
-        cells = cells_of(row, getattr(row, column) / whole if whole else None)
-        body.append([escaped(cells[name]) for name in columns])
-    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, marks, *body)) + "\n"
 
 
 def time_column(rows: Sequence[OperatorRow]) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError
 from sweeprof.numbers import MISSING, percent
-from sweeprof.report.display.view import Cells, View, ViewCell
-from sweeprof.report.display.view import table as view_table
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
+from sweeprof.report.view import Cells, View, ViewCell
+from sweeprof.report.view import table as view_table
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Number
 from sweeprof.text import one_line

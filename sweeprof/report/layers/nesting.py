@@ -59,6 +59,11 @@ def nodes(table: LayerTable) -> list[TreeNode]:
     return found
 
 
+def place_text(path: str) -> str:
+    """The path of a module as a reader knows it."""
+    return {ROOT: "the model", OUTSIDE: "no module"}.get(path, one_line(path))
+
+
 def _parents(rows: Sequence[LayerRow]) -> list[int | None]:
     tells = any(row.parent is not None for row in rows)
     # Rows that tell nothing may stand before the one that owns them; among calls that would be a mistake.

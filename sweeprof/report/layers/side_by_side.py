@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sweeprof.display import Displayed
 from sweeprof.numbers import MISSING, ratio_number
-from sweeprof.report.display.view import View, ViewCell, table
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
+from sweeprof.report.view import View, ViewCell, table
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeprof.report.display.view import ViewCell, ViewTable
-from sweeprof.report.display.views import MEMORY_NOTE, memory_table, operators_table, tensors_table
+from sweeprof.report.display import MEMORY_NOTE, memory_table, operators_table, tensors_table
 from sweeprof.report.figure import Picture
 from sweeprof.report.pages import script_json
 from sweeprof.report.pictures.interactive import interactive
@@ -15,6 +14,7 @@ from sweeprof.report.pictures.layers import macs_icicle, time_by_depth, time_ici
 from sweeprof.report.pictures.memory import memory_over_time
 from sweeprof.report.pictures.operators import is_on_device, own_seconds, top_operators
 from sweeprof.report.pictures.roofline import roofline
+from sweeprof.report.view import ViewCell, ViewTable
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Number
 from sweeprof.results.memory import Allocations

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sweeprof.numbers import rounded
 from sweeprof.report.figure import OTHER_COLOUR, Annotation, Axis, Plot, Series, backend_colour
-from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.report.layers.nesting import place_text
 from sweeprof.results.memory import Allocations, Moment
-from sweeprof.text import one_line, shortened
+from sweeprof.text import shortened
 
 MOST_MOMENTS = 800
 _MIB = 2.0**20
@@ -61,11 +61,6 @@ def thinned_moments(moments: Sequence[Moment], most: int) -> list[Moment]:
         stretch = range(place * len(moments) // stretches, (place + 1) * len(moments) // stretches)
         kept |= {min(stretch, key=lambda i: moments[i].bytes), max(stretch, key=lambda i: moments[i].bytes)}
     return [moments[index] for index in sorted(kept)]
-
-
-def place_text(path: str) -> str:
-    """The path of a module as a reader knows it."""
-    return {ROOT: "the model", OUTSIDE: "no module"}.get(path, one_line(path))
 
 
 def _line(moments: Sequence[Moment]) -> Series:
