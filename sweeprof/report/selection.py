@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.cells import measured_of, rounds_text, value_text
@@ -51,24 +51,24 @@ def _qualifying(comparison: Comparison) -> ReportSection:
     missing = [row for row in rows if row.misses]
     verb = "qualifies" if len(fitting) == 1 else "qualify"
     title = f"{len(fitting)} of {len(rows)} combinations {verb}: {' and '.join(comparison.constraints)}"
-    infos = named_metrics(comparison)
+    titles = {info: metric_title(info, comparison.rows) for info in named_metrics(comparison)}
     tell = combination_namer(comparison)
     notes = dict.fromkeys((row.combination_id for row in rows), "")
     for id, (name, measurement) in uncertain_selection(comparison).items():
         notes[id] = f" (not certain: {name} {value_text(measurement)})"
     lines = []
-    for info in infos:
+    for info, name in titles.items():
         differing = {value_of(row, info.name) for row in fitting} - {None}
         best = None if info.better is None else best_row(fitting, info.name, info.better)
         if best is not None and len(differing) > 1:
-            heading = f"best {metric_title(info, comparison.rows)} {measured_of(_qualified(comparison), [info.name])}"
-            lines.append(f"{heading.rstrip()}: {_with_figures(comparison, infos, best)}")
+            heading = f"best {name} {measured_of(_qualified(comparison), [info.name])}".rstrip()
+            lines.append(f"{heading}: {_with_figures(titles, best, tell)}")
     if missing:
-        texts = [f"qualifies: {_with_figures(comparison, infos, row)}{notes[row.combination_id]}" for row in fitting]
-        lines += _listed(texts)
-    lines += _listed(
-        [f"misses: {tell(row.axes)} – {'; '.join(row.misses)}{notes[row.combination_id]}" for row in missing]
-    )
+        shown = [f"{_with_figures(titles, row, tell)}{notes[row.combination_id]}" for row in fitting[:_MOST]]
+        lines += [*(f"qualifies: {text}" for text in shown), *_more(fitting)]
+    for row in missing[:_MOST]:
+        lines.append(f"misses: {tell(row.axes)} – {'; '.join(row.misses)}{notes[row.combination_id]}")
+    lines += _more(missing)
     return ReportSection(one_line(title), tuple(map(one_line, lines)))
 
 
@@ -82,28 +82,27 @@ def _front(comparison: Comparison) -> ReportSection:
     if len(rows) == len(comparison.rows):  # a front that every row is on says nothing
         return ReportSection("", ())
     known = {info.name: info for info in comparison.metrics}
-    infos = [known[name] for name in comparison.pareto]
-    title = ", ".join(f"{metric_title(info, comparison.rows)} {_ARROWS[info.better]}" for info in infos)
+    titles = {known[name]: metric_title(known[name], comparison.rows) for name in comparison.pareto}
+    title = ", ".join(f"{name} {_ARROWS[info.better]}" for info, name in titles.items())
     heading = f"Pareto front {measured_of(_qualified(comparison), comparison.pareto)}".rstrip()
-    return ReportSection(f"{heading}: {title}", tuple(_listed([_with_figures(comparison, infos, row) for row in rows])))
+    tell = combination_namer(comparison)
+    lines = [_with_figures(titles, row, tell) for row in rows[:_MOST]]
+    return ReportSection(f"{heading}: {title}", (*lines, *_more(rows)))
 
 
-def _with_figures(comparison: Comparison, infos: Sequence[MetricInfo], row: Row) -> str:
+def _with_figures(titles: Mapping[MetricInfo, str], row: Row, tell: Callable[[Mapping[str, object]], str]) -> str:
     """Return a row with its figures, e.g. ``model=mlp – latency 1.00 ms, accuracy 0.9000``."""
     figures = []
-    for info in infos:
+    for info, title in titles.items():
         value = value_of(row, info.name)
         if value is not None:
-            figures.append(f"{metric_title(info, comparison.rows)} {rounded(value, text_unit(info.name, info.unit))}")
-    name = combination_namer(comparison)(row.axes)
-    if row.is_incomplete:
-        name += f" ({rounds_text(row)})"
+            figures.append(f"{title} {rounded(value, text_unit(info.name, info.unit))}")
+    name = f"{tell(row.axes)} ({rounds_text(row)})" if row.is_incomplete else tell(row.axes)
     return f"{name} – {', '.join(figures)}" if figures else name
 
 
-def _listed(lines: Sequence[str]) -> list[str]:
-    more = [f"and {len(lines) - _MOST} more, in comparison.csv"] if len(lines) > _MOST else []
-    return [*lines[:_MOST], *more]
+def _more(rows: Sequence[Row]) -> list[str]:
+    return [f"and {len(rows) - _MOST} more, in comparison.csv"] if len(rows) > _MOST else []
 
 
 def batch_lines(comparison: Comparison) -> list[str]:
