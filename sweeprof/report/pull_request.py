@@ -9,7 +9,7 @@ from sweeprof.report.answer import answer
 from sweeprof.report.cells import verdict_note
 from sweeprof.report.changes import SweepChange, figure_changes
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title
-from sweeprof.report.markdown import Comment, code_block, sanitised
+from sweeprof.report.markdown import Comment, code_block, row_cells, sanitised
 from sweeprof.report.summary import environment_items, footnotes, headline
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
 from sweeprof.report.verdict_summary import (
@@ -137,8 +137,5 @@ def _all(comment: Comment, found: Sequence[ReportTable]) -> None:
 
 
 def _row(line: TableRow, table: ReportTable, is_whole: bool) -> list[str]:
-    cells = [
-        sanitised(entry.text) if column.kind == "axis" else entry.text if line.failure is None else MISSING
-        for column, entry in zip(table.columns, line.entries, strict=True)
-    ]
+    cells = row_cells(line, table, sanitised)
     return cells if is_whole else [*cells, "incomplete" if line.row.is_incomplete else line.status]
