@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sweeprof.measuring.training_config import TrainingConfig
     from sweeprof.metrics.evaluation import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
+    from sweeprof.numbers import scaled
     from sweeprof.profiling.layers import Layers
     from sweeprof.profiling.profile_lines import profile_lines
     from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from sweeprof.profiling.session import Data
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
     from sweeprof.report.layers.side_by_side import side_by_side
-    from sweeprof.report.scaled import scaled
     from sweeprof.results.compare import Comparison
     from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor
     from sweeprof.results.iteration import Iteration
@@ -120,7 +120,7 @@ _HOMES = {
     "pattern_of": "sweeprof.measuring.inputs",
     "profile": "sweeprof.profiling.profiler",
     "profile_lines": "sweeprof.profiling.profile_lines",
-    "scaled": "sweeprof.report.scaled",
+    "scaled": "sweeprof.numbers",
     "session": "sweeprof.profiling.training_loop",
     "set_logger": "sweeprof.profiling.progress",
     "side_by_side": "sweeprof.report.layers.side_by_side",

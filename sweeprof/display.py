@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 if TYPE_CHECKING:
-    from sweeprof.report.display.view import View
+    from sweeprof.report.view import View
 
 T = TypeVar("T")
 Content = TypeVar("Content", str, bytes)
@@ -33,7 +33,7 @@ class Displayed:
             cls.__repr__ = Displayed.__repr__  # type: ignore[method-assign]
 
     def __str__(self) -> str:
-        from sweeprof.report.display.views import text_of
+        from sweeprof.report.display import text_of
 
         return text_of(self)
 
@@ -52,27 +52,27 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show."""
-        from sweeprof.report.display.view import as_html
+        from sweeprof.report.view import as_html
 
         return as_html(self.__view__())
 
     def __view__(self) -> View:
         """Return the content of both."""
-        from sweeprof.report.display.views import view_of
+        from sweeprof.report.display import view_of
 
         return view_of(self)
 
 
 def listing_of(lines: Any) -> str:
     """Return the source lines of functions with their times, then with their memory, as text."""
-    from sweeprof.report.display.views import listing
+    from sweeprof.report.display import listing
 
     return listing(lines)
 
 
 def frame_of(comparison: Any) -> Any:
     """Return the measurements of a sweep's comparison as a pandas data frame."""
-    from sweeprof.report.display.views import measurements_frame
+    from sweeprof.report.display import measurements_frame
 
     return measurements_frame(comparison)
 

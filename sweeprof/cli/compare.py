@@ -13,8 +13,8 @@ from sweeprof.paths import expanded_address
 from sweeprof.report.changes import KINDS, Changes, changes_of, headline, markdown, print_changes
 from sweeprof.report.columns import independent_metrics, shown_metrics
 from sweeprof.report.junit import junit
-from sweeprof.report.selection import metric_names
 from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.constraints import metric_names
 from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo

@@ -14,7 +14,7 @@ from pathlib import Path
 from sweeprof.cli.common import add_output, print_error
 from sweeprof.cluster.launcher import may_be_at_work
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
-from sweeprof.report.units import scaled
+from sweeprof.numbers import rounded
 from sweeprof.results.files import read_json
 from sweeprof.run.locks import all_locks
 from sweeprof.run.references import Place, tagged
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     gone = [result for result in results if result.kept is None and result.error is None]
     removed, freed = ("would be removed", "to be freed") if options.dry_run else ("removed", "freed")
     kept = sum(result.kept is not None for result in results)
-    print(f"{len(gone)} {removed}, {scaled(sum(result.freed for result in gone), 'B')} {freed}; {kept} kept")
+    print(f"{len(gone)} {removed}, {rounded(sum(result.freed for result in gone), 'B')} {freed}; {kept} kept")
     return ExitCode.INCOMPLETE if any(result.error for result in results) else ExitCode.OK
 
 
@@ -196,5 +196,5 @@ def _print(result: Pruned, dry_run: bool) -> None:
         print(f"kept     {result.path}  {result.kept}")
     else:
         begun = "  begun by an earlier run" if result.path.name.startswith(GOING) else ""
-        print(f"{'would go' if dry_run else 'removed '} {result.path}  {scaled(result.freed, 'B')}{begun}")
+        print(f"{'would go' if dry_run else 'removed '} {result.path}  {rounded(result.freed, 'B')}{begun}")
     sys.stdout.flush()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends.lookup import backend_named
 from sweeprof.errors import SweeprofError, Unsupported
+from sweeprof.numbers import rounded
 from sweeprof.processes import end_process
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.report.units import scaled
 from sweeprof.results.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _bfloat16(device: str) -> str:
 
 def _forward(device: str) -> str:
     profiler = _profiler(MODELS[-1], device)
-    return f"{scaled(_positive(profiler, 'latency/forward'), 's')} for {BATCH} samples of {MODELS[-1]}"
+    return f"{rounded(_positive(profiler, 'latency/forward'), 's')} for {BATCH} samples of {MODELS[-1]}"
 
 
 def _training(device: str) -> str:
@@ -115,8 +115,8 @@ def _training(device: str) -> str:
     times = {name: _positive(profiler, name) for name in phases}
     whole = _positive(profiler, "latency/iteration")
     if sum(times.values()) > 1.5 * whole:
-        raise Failed(f"the phases take {scaled(sum(times.values()), 's')}, the whole iteration {scaled(whole, 's')}")
-    return ", ".join(f"{name.removeprefix('latency/')} {scaled(value, 's')}" for name, value in times.items())
+        raise Failed(f"the phases take {rounded(sum(times.values()), 's')}, the whole iteration {rounded(whole, 's')}")
+    return ", ".join(f"{name.removeprefix('latency/')} {rounded(value, 's')}" for name, value in times.items())
 
 
 def _layers(device: str) -> str:
@@ -136,15 +136,15 @@ def _operators(device: str) -> str:
         raise Unsupported("PyTorch's profiler records no times of this device")
     if not sum(times) > 0:
         raise Failed("every operator takes no time on the device")
-    return f"{len(times)} operators take {scaled(sum(times), 's')} on the device"
+    return f"{len(times)} operators take {rounded(sum(times), 's')} on the device"
 
 
 def _memory(device: str) -> str:
     profiler = _profiler(MODELS[-1], device)
     peak, size = _value(profiler, "memory/cuda_allocated_peak_bytes"), _value(profiler, "size/params_bytes")
     if peak < size:
-        raise Failed(f"the peak is {scaled(peak, 'B')}, less than the parameters' {scaled(size, 'B')}")
-    return f"a peak of {scaled(peak, 'B')}, with {scaled(size, 'B')} of parameters"
+        raise Failed(f"the peak is {rounded(peak, 'B')}, less than the parameters' {rounded(size, 'B')}")
+    return f"a peak of {rounded(peak, 'B')}, with {rounded(size, 'B')} of parameters"
 
 
 def _positive(profiler: Profiler, metric: str) -> float:

@@ -27,7 +27,6 @@ from sweeprof.results.validation import damaged, validated
 if TYPE_CHECKING:
     import pandas
 
-    from sweeprof.report.display.view import View
 
 SPREAD_WARNING = 0.10
 SPREAD_SEVERE = 0.25
@@ -235,21 +234,6 @@ class Timing(Stored):
         """
         seconds = {"step": self.samples, **self.phases, **self.transfers}
         return with_host(repeat_frame(repeat_lines(0, {}, seconds, aggr)), self.host, host)
-
-    def __view__(self) -> View:
-        from sweeprof.report.display.view import Cells, View, ViewCell, table
-        from sweeprof.report.display.views import counted, samples_text, warning_lines
-
-        steps = f"{counted(self.loops, 'step')} per sample after {counted(self.warmup_steps, 'warm-up step')}"
-        rows: list[Cells] = [["first step", ViewCell(samples_text((self.first_step_s,)), self.first_step_s)]]
-        if self.samples:
-            rows.append(["step", ViewCell(samples_text(self.samples), statistics.median(self.samples))])
-        rows += [[name, samples_text(samples)] for name, samples in {**self.phases, **self.transfers}.items()]
-        if self.generation is not None:
-            first = [tokens[0] for tokens in self.generation.seconds]
-            later = [seconds for tokens in self.generation.seconds for seconds in tokens[1:]]
-            rows += [["to the first token", samples_text(first)], ["between tokens", samples_text(later)]]
-        return View(f"Round {self.round}: {steps}", (table(["time", "median"], rows), *warning_lines(self.warnings)))
 
     @property
     def is_training(self) -> bool:

@@ -25,14 +25,13 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.display import Displayed
 from sweeprof.passes.registry import parameters
 from sweeprof.results.measurement import Better, MetricInfo, Number
 from sweeprof.results.record import Failure, PassName, Warning
 from sweeprof.text import stored
 
 if TYPE_CHECKING:
-    from sweeprof.report.display.view import View
+    pass
 
 FAMILIES = ("compute", "latency", "generation", "memory", "quality", "compat", "loading", "energy")
 """Modules of this package with the metrics that sweeprof ships."""
@@ -58,7 +57,7 @@ def is_metric(parameter: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing(Displayed):
+class Missing:
     """The reason why a metric has no value."""
 
     reason: str
@@ -68,14 +67,9 @@ class Missing(Displayed):
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", stored(self.reason))
 
-    def __view__(self) -> View:
-        from sweeprof.report.display.view import View
-
-        return View(f"no value: {self.reason}")
-
 
 @dataclass(frozen=True, slots=True)
-class Estimate(Displayed):
+class Estimate:
     """A value computed from samples, with its estimator, and its interval if there is one."""
 
     value: Number
@@ -93,21 +87,13 @@ class Estimate(Displayed):
     better: Better = None
     """The direction of improvement, where the metric itself does not tell."""
 
-    def __view__(self) -> View:
-        from sweeprof.report.display.view import View
-        from sweeprof.report.display.views import warning_lines
-
-        unit = "" if self.unit is None else f" {self.unit}"
-        interval = f" [{self.interval[0]:g}–{self.interval[1]:g}]" if self.interval else ""
-        return View(f"{self.value:g}{unit}{interval} ({self.estimator})", tuple(warning_lines(self.warnings)))
-
 
 Result = Number | Estimate | Missing
 Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Metric(Displayed):
+class Metric:
     """A registered metric function."""
 
     info: MetricInfo
@@ -120,14 +106,6 @@ class Metric(Displayed):
     """Key of this metric in what the function returns, where it returns several."""
     once: bool = False
     """True if the value is measured in a single process, although the results that it reads are otherwise exact."""
-
-    def __view__(self) -> View:
-        from sweeprof.report.display.view import View
-        from sweeprof.report.display.views import metrics_table
-
-        names = {"reads": self.reads, "options": self.options}
-        lines = [f"{name}: {', '.join(values)}" for name, values in names.items() if values]
-        return View("", (metrics_table([self.info]), *lines))
 
     @property
     def passes(self) -> frozenset[PassName]:

@@ -12,8 +12,8 @@ from sweeprof.config.samplers import default_sampler
 from sweeprof.errors import Problem, choice_problem
 from sweeprof.plan.comparing import compare_problems
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
-from sweeprof.report.selection import metric_names
 from sweeprof.results.compare import SearchGoal
+from sweeprof.results.constraints import metric_names
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json
 

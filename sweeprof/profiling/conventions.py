@@ -18,7 +18,7 @@ from sweeprof.results.measurement import Number
 if TYPE_CHECKING:
     import pandas
 
-    from sweeprof.report.display.view import View
+    from sweeprof.report.view import View
 
 PREFIX = "compat/"
 
@@ -67,8 +67,8 @@ class ConventionFigures(Displayed):
         return pandas.DataFrame(lines, columns=columns, dtype=object)
 
     def __view__(self) -> View:
-        from sweeprof.report.display.view import View, table
-        from sweeprof.report.scaled import percent, scaled
+        from sweeprof.numbers import percent, scaled
+        from sweeprof.report.view import View, table
 
         lines = [
             [row.path, row.type, scaled(value, self.unit), percent(value / self.total if self.total else None)]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sweeprof.display import Displayed
 from sweeprof.metrics.metric import Metric
-from sweeprof.results.measurement import Measurement
 
 if TYPE_CHECKING:
-    from sweeprof.report.display.view import View
+    from sweeprof.report.view import View
 
 T = TypeVar("T")
 
 
-class ReadOnly(Displayed, Mapping[str, T], Generic[T]):
+class ReadOnly(Displayed, Mapping[str, T]):
     """The current content of a mapping, which a caller cannot change."""
 
     def __init__(self, known: Mapping[str, T]) -> None:
@@ -30,22 +29,16 @@ class ReadOnly(Displayed, Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self._known)
 
-
-class ComputedMetrics(ReadOnly[Measurement]):
-    """Measurements by metric name."""
-
     def __view__(self) -> View:
-        from sweeprof.report.display.view import View
-        from sweeprof.report.display.views import counted, measurements_table
+        from sweeprof.report.display import view_of
 
-        return View(f"{counted(len(self), 'metric')} computed", (measurements_table(self),) if self else ())
+        return view_of(self._known)
 
 
 class KnownMetrics(ReadOnly[Metric]):
     """Metrics by name."""
 
     def __view__(self) -> View:
-        from sweeprof.report.display.view import View
-        from sweeprof.report.display.views import counted, metrics_table
+        from sweeprof.report.view import View, counted, rows_table
 
-        return View(counted(len(self), "metric"), (metrics_table(metric.info for metric in self.values()),))
+        return View(counted(len(self), "metric"), (rows_table([metric.info for metric in self.values()]),))

@@ -38,7 +38,7 @@ from sweeprof.metrics.output_scores import check_named, output_scores, score_met
 from sweeprof.metrics.select import Entry, metric_set, mode_of, named_passes, select, unknown_metric
 from sweeprof.passes.registry import Pass, PassResult, parameters
 from sweeprof.passes.session import Session, Strict
-from sweeprof.profiling.mappings import ComputedMetrics, KnownMetrics
+from sweeprof.profiling.mappings import KnownMetrics, ReadOnly
 from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
 from sweeprof.results.environment import host_columns
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     import pandas
 
     from sweeprof.profiling.layers import Layers
-    from sweeprof.report.display.view import View
+    from sweeprof.report.view import View
 
 Options = Mapping[str, object]
 
@@ -274,9 +274,9 @@ class Profiler(Displayed):
         return graph.with_times(operators) if isinstance(operators, Operators) else graph
 
     @property
-    def status(self) -> ComputedMetrics:
+    def status(self) -> ReadOnly[Measurement]:
         """The computed metrics, by name; the newest if a metric was computed with several options."""
-        return ComputedMetrics(self._newest)
+        return ReadOnly(self._newest)
 
     @property
     def metrics(self) -> KnownMetrics:
@@ -442,8 +442,8 @@ class Profiler(Displayed):
         return clone
 
     def __view__(self) -> View:
-        from sweeprof.report.display.view import View
-        from sweeprof.report.display.views import measurements_table
+        from sweeprof.report.display import measurements_table
+        from sweeprof.report.view import View
 
         session = self.session
         model = session.caller_model()
@@ -726,8 +726,8 @@ class Profile(Displayed, Mapping[str, Measurement]):
         return len(self.measurements)
 
     def __view__(self) -> View:
-        from sweeprof.report.display.view import View, ViewTable
-        from sweeprof.report.display.views import counted, definition_lines, measurements_table, view_of
+        from sweeprof.report.display import definition_lines, measurements_table, view_of
+        from sweeprof.report.view import View, ViewTable, counted
 
         notes = definition_lines(self, self.definitions) if self._has_notes else []
         model = self.setup.model if self.setup.name is None else f"{self.setup.name} ({self.setup.model})"

@@ -17,11 +17,9 @@ from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
-from sweeprof.report.display.fields import fields_table
-from sweeprof.report.display.view import View
-from sweeprof.report.display.views import counted
-from sweeprof.report.scaled import scaled
-from sweeprof.report.units import scaled as measured
+from sweeprof.numbers import rounded as measured
+from sweeprof.numbers import scaled
+from sweeprof.report.view import View, counted, fields_table
 from sweeprof.results.environment import host_columns
 from sweeprof.results.frames import Host
 from sweeprof.results.iteration import Iteration

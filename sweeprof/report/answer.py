@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from sweeprof.report.cells import axis_text, is_training, one_line, value_of
+from sweeprof.numbers import rounded, text_unit
+from sweeprof.report.cells import value_text
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
 from sweeprof.report.search import search_sentences
-from sweeprof.report.selection import uncertain_selection
-from sweeprof.report.summary import headline, same_environment
-from sweeprof.report.units import scaled, text_unit
+from sweeprof.report.summary import headline, same_environment, where
 from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
-from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row
+from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row, is_training, value_of
+from sweeprof.results.constraints import uncertain_selection
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 from sweeprof.results.verdicts import Verdict
+from sweeprof.text import axis_text, one_line
 
 Confidence = Literal["high", "medium", "low"]
 CaseDirection = Literal["better", "worse", "equal"]
@@ -352,16 +353,8 @@ def _many_sides(comparison: Comparison, metric: MetricInfo, base: str, sides: di
 
 def _place(comparison: Comparison, row: Row) -> str:
     """Return the axes of a row that vary and that the baseline does not name: ``digits_resnet, batch_size 64``."""
-    named = [axis for axis in comparison.varying_axes() if axis not in comparison.baseline and axis in row.axes]
-    return _values(row, named) or _values(row, [axis for axis in comparison.varying_axes() if axis in row.axes])
-
-
-def _values(row: Row, axes: Sequence[str]) -> str:
-    parts = []
-    for axis in axes:
-        text = axis_text(row.axes[axis])
-        parts.append(text if isinstance(row.axes[axis], str) else f"{one_line(axis)} {text}")
-    return ", ".join(parts)
+    varying = comparison.varying_axes()
+    return where(row, [axis for axis in varying if axis not in comparison.baseline]) or where(row, varying)
 
 
 def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | None) -> Iterator[str]:
@@ -391,7 +384,7 @@ def _since(comparison: Comparison, cases: Sequence[_Case], metric: MetricInfo | 
             )
     for row, cell in without_ratio[:MOST_EXCEPTIONS]:
         unit = text_unit(metric.name, metric.unit)
-        before, now = (scaled(value, unit) for value in (cell.base, cell.measurement.value) if value is not None)
+        before, now = (rounded(value, unit) for value in (cell.base, cell.measurement.value) if value is not None)
         parts.append(f"{tell(row.axes)} is {cell.verdict} ({before} → {now})")
     if len(without_ratio) > MOST_EXCEPTIONS:
         parts.append(f"{len(without_ratio) - MOST_EXCEPTIONS} more differ so from a value that is zero or negative")
@@ -543,20 +536,18 @@ def _best(comparison: Comparison, metric: MetricInfo | None) -> str:
 
 def _best_of(rows: Sequence[Row], metric: MetricInfo) -> tuple[Row, str] | None:
     """Return the best of some rows with its value as text; None if no row has a value."""
-    values = [(value, row) for row in rows if (value := _value(row, metric)) is not None]
-    if not values:
+    values = {row.combination_id: value for row in rows if (value := _value(row, metric)) is not None}
+    measured = [row for row in rows if row.combination_id in values]
+    if not measured:
         return None
     choose = min if metric.better == "lower" else max
-    value, row = choose(values, key=lambda pair: pair[0])
-    measurement = row.cells[metric_of(row, metric)].measurement
-    return row, scaled(value, text_unit(measurement.name, measurement.unit))
+    best = choose(measured, key=lambda row: values[row.combination_id])
+    return best, value_text(best.cells[metric_of(best, metric)].measurement, with_interval=False)
 
 
 def _name(comparison: Comparison, row: Row) -> str:
     """Return the varying axes of a row, or its model where nothing varies."""
-    return _values(row, [axis for axis in comparison.varying_axes() if axis in row.axes]) or axis_text(
-        row.axes.get(MODEL_AXIS, "the model")
-    )
+    return where(row, comparison.varying_axes()) or axis_text(row.axes.get(MODEL_AXIS, "the model"))
 
 
 def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confidence, tuple[str, ...]]:

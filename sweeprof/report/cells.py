@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from sweeprof.report.units import scaled, significant, text_unit
-from sweeprof.results.compare import Cell, Row
-from sweeprof.results.measurement import Measurement, Number
+from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
+from sweeprof.results.compare import Cell, Row, value_of
+from sweeprof.results.measurement import Measurement
 from sweeprof.results.statistics import MOST_ROUNDS
 from sweeprof.results.verdicts import REASONS
-from sweeprof.text import CONTROL
-
-MISSING = "–"
-"""Stands where there is no value: never a zero, never NaN."""
+from sweeprof.text import one_line
 
 UNCLEAR = "~"
 """Marks a ratio whose verdict is undecided; the footnotes give the reason."""
 
-_CONTROL = re.compile(f"[{CONTROL}]+")
 _NAMES = ("layer", "operator", "line")
 """Details that name what a value is of."""
 _COUNTS = ("n", "steps", "steps per sample")
 _HAS_PREFIX = frozenset({"s", "B", "MAC", "FLOP", "params", "samples/s", "ratio", "abs", ""})
 """Units whose values read right without naming the unit in the header."""
-
-
-def one_line(text: str) -> str:
-    """``text`` without line breaks, terminal escapes and direction overrides; runs of spaces become one."""
-    return " ".join(_CONTROL.sub(" ", text).split())
-
-
-def shortened(text: str, limit: int) -> str:
-    """``text`` with its middle left out where it is longer than ``limit``: both ends tell names apart."""
-    if len(text) <= limit:
-        return text
-    head = (limit - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
-
-
-def axis_text(value: object) -> str:
-    """The value of an axis as it would be written on the command line."""
-    if isinstance(value, str):
-        return one_line(value)
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return one_line(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def axes_text(axes: Mapping[str, object]) -> str:
-    """Several axes with their values, e.g. ``model=mlp, batch_size=512``."""
-    return ", ".join(f"{one_line(axis)}={axis_text(value)}" for axis, value in axes.items())
-
-
-def axis_number(value: object) -> Number | None:
-    """The value of an axis where it is a finite number; booleans are not."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
-
-
-def value_of(row: Row, metric: str) -> Number | None:
-    """The value of a metric in base units; None where the row has none, or one that is not a finite number."""
-    cell = row.cells.get(metric)
-    value = cell.measurement.value if cell else None
-    return value if value is not None and math.isfinite(value) else None
 
 
 def measured_of(candidates: Sequence[Row], metrics: Sequence[str]) -> str:
@@ -95,21 +48,6 @@ def named_text(measurement: Measurement) -> str:
     return ", ".join(f"{name} {one_line(str(of))}" for name, of in measurement.detail.items() if name in _NAMES)
 
 
-def is_training(row: Row) -> bool:
-    """True if the timed step is a training step, as far as the row tells."""
-    return row.axes.get("mode") == "training" or value_of(row, "latency/iteration") is not None
-
-
-def reason_of(row: Row, metric: str) -> str:
-    """Return the reason why :func:`value_of` is None."""
-    cell = row.cells.get(metric)
-    if cell is None:
-        return "not requested for this combination"
-    if cell.measurement.value is not None:
-        return f"not a finite number: {cell.measurement.value}"
-    return one_line(cell.measurement.reason or row.reason or "no reason was given")
-
-
 def unit_suffix(unit: str) -> str:
     """``" (furlongs)"``: what a header adds for a unit that the values themselves do not show."""
     return "" if unit in _HAS_PREFIX else f" ({one_line(unit)})"
@@ -120,21 +58,14 @@ def value_text(measurement: Measurement, with_interval: bool = True) -> str:
     if measurement.value is None or not math.isfinite(measurement.value):
         return MISSING
     unit = text_unit(measurement.name, measurement.unit)
-    text = scaled(measurement.value, unit)
+    text = rounded(measurement.value, unit)
     if measurement.interval is None or not with_interval:
         return text
-    ends = [scaled(end, unit) for end in measurement.interval]
+    ends = [rounded(end, unit) for end in measurement.interval]
     units = {end.partition(" ")[2] for end in (text, *ends)}
     if len(units) == 1:
         ends = [end.partition(" ")[0] for end in ends]
     return f"{text} [{ends[0]}–{ends[1]}]"
-
-
-def ratio_number(value: float) -> str:
-    """A ratio as a factor: two decimals, or two significant digits below 0.1 and three from 100 on."""
-    if 0.095 <= value < 99.995:
-        return f"{value:.2f}"
-    return significant(value, 2 if value < 1 else 3)
 
 
 def ratio_text(cell: Cell) -> str:
@@ -176,5 +107,5 @@ def detail_text(measurement: Measurement) -> str:
         elif name == "spread":
             parts.append(f"spread {100 * figure:.0f} %")
         else:
-            parts.append(f"{name} {scaled(figure, unit)}")
+            parts.append(f"{name} {rounded(figure, unit)}")
     return ", ".join(parts)

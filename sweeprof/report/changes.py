@@ -11,25 +11,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.answer import Answer, answer
-from sweeprof.report.cells import one_line, ratio_text, reason_of
+from sweeprof.report.cells import ratio_text
 from sweeprof.report.columns import metric_title
 from sweeprof.report.markdown import Comment, sanitised
 from sweeprof.report.table import sorted_rows
-from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import against_lines, combination_namer, protocol_text, tests_text
-from sweeprof.results.compare import Cell, Comparison, Row
+from sweeprof.results.compare import Cell, Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS
+from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS, Verdict
+from sweeprof.text import one_line
 
-ChangeKind = Literal["worse", "better", "unclear", "not_comparable", "missing", "new"]
+ChangeKind = Verdict | Literal["missing", "new"]
 KINDS: tuple[ChangeKind, ...] = ("worse", "missing", "not_comparable", "unclear", "better", "new")
 """In the order of the report; ``same`` is counted, not listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepChange:
-    """One figure, or one combination, that is not called the same."""
+    """One figure, or one combination, beside the other sweep's or the baseline's."""
 
     kind: ChangeKind
     axes: str
@@ -78,7 +79,7 @@ def changes_of(new: Comparison, metrics: Sequence[MetricInfo]) -> Changes:
 
 def _changes(new: Comparison, metrics: Sequence[MetricInfo]) -> Iterator[SweepChange]:
     tell = combination_namer(new)
-    titles = {info.name: metric_title(info, new.rows) for info in metrics}
+    titles = {info: metric_title(info, new.rows) for info in metrics}
     for row in sorted_rows(new):
         name = tell(row.axes)
         if row.baseline_id is None:
@@ -86,7 +87,7 @@ def _changes(new: Comparison, metrics: Sequence[MetricInfo]) -> Iterator[SweepCh
             continue
         if row.baseline_status != row.status:
             yield _status_change(row, name)
-        yield from _metric_changes(new, row, name, metrics, titles)
+        yield from (change for change, _ in figure_changes(new, row, name, titles) if change.kind != "same")
     for axes in new.against.absent if new.against else ():
         yield SweepChange("missing", tell(axes), "status", "status", "there", "not there")
     for info in new.against.absent_metrics if new.against else ():
@@ -107,23 +108,32 @@ def _is_alike(cell: Cell, threshold: float | None) -> bool:
     return abs(cell.ratio - 1) <= (threshold or 0)
 
 
-def _metric_changes(
-    new: Comparison, row: Row, name: str, metrics: Sequence[MetricInfo], titles: Mapping[str, str]
-) -> Iterator[SweepChange]:
-    if not row.has_values or not row.baseline_has_values:
+def figure_changes(
+    comparison: Comparison, row: Row, name: str, titles: Mapping[MetricInfo, str]
+) -> Iterator[tuple[SweepChange, Cell]]:
+    """Yield each figure of a row that has a verdict, or that is gone since another sweep; with its cell.
+
+    Args:
+        comparison: of the row.
+        row: the row; nothing for a baseline, or if either side has no values.
+        name: of the combination.
+        titles: of the metrics to include.
+    """
+    if row.is_baseline or not row.has_values or not row.baseline_has_values:
         return
-    for info in metrics:
+    for info, title in titles.items():
         cell = row.cells.get(info.name)
-        if cell is None or cell.base is None or _is_alike(cell, new.threshold_of(info.name)):
+        if cell is None or cell.base is None or _is_alike(cell, comparison.threshold_of(info.name)):
             continue
-        title, unit = titles[info.name], text_unit(info.name, info.unit)
-        before = scaled(cell.base, unit)
-        if cell.measurement.value is None:
-            yield SweepChange("worse", name, info.name, title, before, f"no value: {reason_of(row, info.name)}")
-        elif cell.verdict not in (None, "same"):
-            assert cell.verdict is not None
-            now, ratio = scaled(cell.measurement.value, unit), ratio_text(cell)
-            yield SweepChange(cell.verdict, name, info.name, title, before, now, ratio, cell.verdict_reason)  # type: ignore[arg-type]
+        unit = text_unit(info.name, info.unit)
+        before = rounded(cell.base, unit)
+        value = value_of(row, info.name)
+        if value is not None and cell.verdict is not None:
+            now, ratio = rounded(value, unit), ratio_text(cell)
+            yield SweepChange(cell.verdict, name, info.name, title, before, now, ratio, cell.verdict_reason), cell
+        elif value is None and comparison.against is not None:
+            # Within a sweep, what one backend reports and another does not is no change.
+            yield SweepChange("worse", name, info.name, title, before, f"no value: {reason_of(row, info.name)}"), cell
 
 
 _TITLES = {

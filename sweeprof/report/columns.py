@@ -7,94 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeprof.report.cells import axis_number, axis_text, is_training, one_line, unit_suffix, value_of
-from sweeprof.results.compare import Comparison, Row
-from sweeprof.results.measurement import Better, MetricInfo, Number
+from sweeprof.report.cells import unit_suffix
+from sweeprof.results.compare import Comparison, Row, is_training, value_of
+from sweeprof.results.measurement import FURTHER_TITLES, HEADLINE, Better, MetricInfo, Number
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
+from sweeprof.text import axis_number, axis_text, one_line
 
 MODEL_AXIS = "model"
 
-_HEADLINE: dict[str, tuple[str, int]] = {
-    "latency/iteration": ("training step", 1),
-    "latency/forward": ("latency", 1),
-    "latency/p90": ("p90 latency", 3),
-    "latency/p95": ("p95 latency", 3),
-    "latency/p99": ("p99 latency", 3),
-    "latency/backward": ("backward", 4),
-    "latency/update": ("update", 8),
-    "generation/latency": ("generation latency", 2),
-    "generation/time_to_first_token": ("first token", 1),
-    "generation/time_per_token": ("time per token", 1),
-    "generation/time_per_token_p90": ("p90 per token", 8),
-    "generation/time_per_token_p95": ("p95 per token", 9),
-    "generation/time_per_token_p99": ("p99 per token", 9),
-    "generation/first_gap": ("first gap", 8),
-    "generation/prefill_throughput": ("prefill", 4),
-    "generation/decode_throughput": ("decode", 3),
-    "generation/kv_cache_bytes": ("KV cache", 5),
-    "loading/samples_per_s": ("loaded samples", 1),
-    "loading/first_batch": ("first batch", 2),
-    "throughput/samples_per_s": ("throughput", 4),
-    "throughput/concurrent": ("concurrent throughput", 5),
-    "energy/per_sample": ("energy/sample", 5),
-    "rate/mfu": ("share of peak FLOP/s", 8),
-    "rate/mfu_train": ("training share of peak FLOP/s", 8),
-    "layers/slowest_self_s": ("slowest layer", 8),
-    "operators/self_s": ("operator time", 9),
-    "memory/added_bytes": ("added memory", 3),
-    "memory/rss_peak_bytes": ("peak memory", 7),
-    "memory/alloc_peak_bytes": ("peak allocated", 6),
-    "memory/cuda_allocated_peak_bytes": ("peak GPU memory", 6),
-    "quality/accuracy": ("accuracy", 4),
-    "quality/top5": ("top5 accuracy", 5),
-    "quality/topk": ("topk accuracy", 5),
-    "quality/loss": ("loss", 5),
-    "quality/perplexity": ("perplexity", 4),
-    "quality/miou": ("mean IoU", 4),
-    "quality/mse": ("mean squared error", 4),
-    "quality/mae": ("mean absolute error", 4),
-    "quality/r2": ("R2", 4),
-    "quality/agreement": ("agreement", 7),
-    "compute/macs_per_sample": ("MACs/sample", 8),
-    "params/total": ("parameters", 8),
-    "compute/macs": ("MACs", 9),
-    "compute/flops_per_sample": ("FLOPs/sample", 9),
-    "memory/act_peak_live_bytes": ("live activations", 9),
-    "memory/footprint_est_bytes": ("footprint", 9),
-    "compute/flops_train": ("training FLOPs", 10),
-    "memory/footprint_est_bytes_train": ("training footprint", 10),
-}
-"""Built-in metrics that a table shows, in this order: title, and the rank by which a narrow page keeps them."""
-_TITLES = {
-    "latency/per_sample": "latency per sample",
-    "latency/first_step": "first step",
-    "latency/trace": "tracing",
-    "latency/compile": "compilation",
-    "latency/h2d": "host to device",
-    "latency/d2h": "device to host",
-    "energy/power": "power",
-    "latency/total": "latency with transfers",
-    "latency/evaluate": "evaluation",
-    "rate/mfu_prefill": "prefill share of peak FLOP/s",
-    "rate/mbu_decode": "decode share of bandwidth",
-    "rate/flops_per_s": "FLOP/s",
-    "rate/backward_flops_per_s": "backward FLOP/s",
-    "rate/flops_per_s_train": "training FLOP/s",
-    "compute/flops": "FLOPs",
-    "compute/macs_prefill": "prefill MACs",
-    "compute/macs_decode": "MACs/token",
-    "params/trainable": "trainable",
-    "operators/python_share": "outside operators",
-    "memory/rss_step_bytes": "peak of the steps",
-    "memory/allocated_per_step_bytes": "allocated per step",
-    "memory/tensors_bytes": "live tensors",
-    "memory/cuda_allocated_pre_bytes": "GPU memory before",
-    "memory/cuda_allocated_post_bytes": "GPU memory after",
-    "memory/cuda_reserved_peak_bytes": "peak reserved",
-    "memory/cuda_process_peak_bytes": "peak of the process",
-    "memory/cuda_device_peak_bytes": "peak of the GPU",
-}
-"""Of metrics that a table shows only where it would have next to nothing else."""
 _FEW, _FILLING_RANK = 4, 7
 _RATIO_RANK, _USER_RANK, _WITHOUT_VALUES_RANK = 2, 5, 11
 _BUILT_IN = (
@@ -155,7 +75,7 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
     if "compute/macs_per_sample" in known:
         known.pop("compute/macs", None)  # the same figure times the batch size
     with_values = {name for name in known if _any(comparison.rows, name)}
-    headline = [name for name in _HEADLINE if name in known and (name not in _WHERE_ANY or name in with_values)]
+    headline = [name for name in HEADLINE if name in known and (name not in _WHERE_ANY or name in with_values)]
     built_in = [name for name in known if name not in headline and known[name] not in own and name in with_values]
     filling = built_in if len(with_values.intersection(headline)) < _FEW else []
     if SAMPLES_PER_S in headline:
@@ -172,7 +92,7 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
 def _is_own(metric: str) -> bool:
     """True for a metric of the user."""
     family = metric.partition("/")[0]
-    return metric not in _HEADLINE and (
+    return metric not in HEADLINE and (
         family not in _BUILT_IN or (family == "quality" and metric != _ONE_MINUS_ACCURACY)
     )
 
@@ -194,7 +114,7 @@ def independent_metrics(infos: Sequence[MetricInfo]) -> list[MetricInfo]:
 
 def is_optional(metric: str) -> bool:
     """True if a table shows the metric only where a row has a value."""
-    is_headline = metric in _HEADLINE or is_throughput(metric)
+    is_headline = metric in HEADLINE or is_throughput(metric)
     return metric in _WHERE_ANY or not (is_headline or _is_own(metric))
 
 
@@ -215,20 +135,15 @@ def baseline_text(comparison: Comparison) -> str:
     return ", ".join(named) or "baseline"
 
 
-def plain_title(metric: str) -> str | None:
-    """Return the title of a built-in metric in tables; None for any other metric."""
-    return _TITLES.get(metric) or _HEADLINE.get(metric, (None, 0))[0]
-
-
 def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
     """The short name of a metric in a table of these rows, with its unit where the values do not show it."""
     if info.name == _FORWARD and any(is_training(row) for row in rows):
         return "forward"  # which is not what a training step takes
-    if info.name in _TITLES:
-        return _TITLES[info.name]
-    name, _ = _HEADLINE.get(info.name, (one_line(info.name), 0))
+    if info.name in FURTHER_TITLES:
+        return FURTHER_TITLES[info.name]
+    name, _ = HEADLINE.get(info.name, (one_line(info.name), 0))
     if is_throughput(info.name):
-        name, _ = _HEADLINE[SAMPLES_PER_S]
+        name, _ = HEADLINE[SAMPLES_PER_S]
     return name + unit_suffix(info.unit)
 
 
@@ -255,9 +170,9 @@ def _rank(metric: str, rows: Sequence[Row]) -> int:
         return _WITHOUT_VALUES_RANK
     if metric == OUTPUT_DIFFERENCE and len({str(row.axes.get(_PRECISION)) for row in rows}) > 1:
         return _RATIO_RANK  # a faster precision is of use only where the outputs agree
-    if metric in _HEADLINE or is_throughput(metric):
-        return _HEADLINE.get(metric, _HEADLINE[SAMPLES_PER_S])[1]
-    return _FILLING_RANK if metric in _TITLES else _USER_RANK
+    if metric in HEADLINE or is_throughput(metric):
+        return HEADLINE.get(metric, HEADLINE[SAMPLES_PER_S])[1]
+    return _FILLING_RANK if metric in FURTHER_TITLES else _USER_RANK
 
 
 def _compared(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from sweeprof.report.cells import axis_text, value_of
-from sweeprof.results.compare import Comparison, Row
-from sweeprof.text import printable
+from sweeprof.results.compare import Comparison, Row, value_of
+from sweeprof.text import axis_text, printable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """What a cell begins with that a spreadsheet may compute, after OWASP's "CSV Injection"."""

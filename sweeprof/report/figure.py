@@ -1,20 +1,17 @@
-"""Pictures as plain data, which ``pictures/interactive.py`` turns into figures of plotly; and their colours."""
+"""Colours of pictures, and parts of plotly's figures as plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442")
 """Okabe and Ito's colours that people with a colour vision deficiency tell apart (https://jfly.uni-koeln.de/color/);
 their black is left out, as it vanishes on a dark page."""
 OTHER_COLOUR = "#8a8a8a"
 
-Dash = Literal["solid", "dash", "dot", "dashdot"]
-Marker = Literal["circle", "square", "diamond", "triangle-up", "x", "cross"]
-DASHES: tuple[Dash, ...] = ("solid", "dash", "dot", "dashdot")
-MARKERS: tuple[Marker, ...] = ("circle", "square", "diamond", "triangle-up", "x", "cross")
+DASHES = ("solid", "dash", "dot", "dashdot")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 
 
 def backend_colour(name: str, names: Sequence[str]) -> str:
@@ -37,137 +34,85 @@ def ink_on(colour: str) -> str:
     return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.067 else "#1f2328"
 
 
-BarDirection = Literal["vertical", "horizontal"]
-BlockKind = Literal["leaf", "parent", "other", "small", "carried"]
+Figure = dict[str, Any]
+"""As ``templates/details.js`` reads it; see :func:`figure`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis of a plot."""
+def figure(
+    key: str,
+    title: str,
+    data: list[dict[str, Any]],
+    layout: dict[str, Any],
+    caption: str = "",
+    height: int | None = None,
+    legend: Sequence[tuple[str, str]] = (),
+) -> Figure:
+    """A figure of plotly as plain JSON; the page adds the colours of its theme.
 
-    title: str
-    log: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One line or cloud of a plot; all tuples are of one length."""
-
-    name: str
-    colour: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    labels: tuple[str, ...]
-    """The hover text of each point."""
-    dash: Dash = "solid"
-    marker: Marker = "circle"
-    lines: bool = True
-    points: bool = True
-    steps: bool = False
-    """True if the line is a step function: constant up to the next point."""
-    filled: bool = False
-    """True if the area below the line is filled."""
-    sizes: tuple[float, ...] = ()
-    """Diameter of each point, in points of a page; empty for one size."""
-
-
-ABOVE = 3.0
-"""Points between the height of a place and a text that stands above it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """A text beside a place in a plot."""
-
-    x: float
-    y: float
-    text: str
-    side: Literal["left", "right"] = "right"
-    """On which side of the place the text stands."""
-    gap: float = 7.0
-    """Between them, in points of a page."""
-    is_above: bool = False
-    """True if the text stands above its position, because a line goes through that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """Lines and clouds over two axes."""
-
-    key: str
-    """Stable, fit for a file name, e.g. ``latency``."""
-    title: str
-    x: Axis
-    y: Axis
-    series: tuple[Series, ...]
-    notes: tuple[Annotation, ...] = ()
-    caption: str = ""
-    """A remark for the reader, such as omitted data."""
-
-
-@dataclass(frozen=True, slots=True)
-class BarSeries:
-    """One colour of the bars; a value per bar."""
-
-    name: str
-    colour: str
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """Horizontal bars, the first on top, each made of the values of all series end to end."""
-
-    key: str
-    title: str
-    x: Axis
-    names: tuple[str, ...]
-    series: tuple[BarSeries, ...]
-    ends: tuple[str, ...]
-    """The text at the end of each bar."""
-    caption: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One rectangle of :class:`Blocks`."""
-
-    label: str
-    text: str
-    """The hover text; lines are separated by line breaks."""
-    level: int
-    """Column or row that it stands in; 0 for the outermost."""
-    start: float
-    size: float
-    """Along the axis, in percent of the whole."""
-    colour: str
-    kind: BlockKind
-    """``other`` is what a parent does itself, ``small`` are several layers; ``carried`` repeats what has nothing within it at the
-    levels below.
+    Args:
+        key: stable, fit for a file name, e.g. ``latency``.
+        title: above the figure.
+        data: plotly's traces.
+        layout: plotly's layout.
+        caption: a remark for the reader, such as omitted data.
+        height: the pixels that it needs.
+        legend: names with their colours, for the page to show where plotly has no legend.
     """
-    parent: int | None
-    """Place of the block that it stands in; of a carried one, the block that it repeats."""
+    return {
+        "key": key,
+        "title": title,
+        "caption": caption,
+        "height": height,
+        "legend": legend,
+        "data": data,
+        "layout": layout,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Nested parts of a whole: a column per level (vertical) or a row per level (horizontal)."""
-
-    key: str
-    title: str
-    axis: str
-    """The total of which the sizes are a share."""
-    blocks: tuple[Block, ...]
-    direction: BarDirection
-    legend: tuple[tuple[str, str], ...]
-    """Names with their colours."""
-    opens: bool = False
-    """True if the page shows parts that open on a click."""
-    caption: str = ""
-
-    @property
-    def levels(self) -> int:
-        return 1 + max((block.level for block in self.blocks), default=-1)
+def axis(title: str, is_log: bool = False) -> dict[str, Any]:
+    """An axis with a title."""
+    spec: dict[str, Any] = {"title": axis_title(title), "type": "linear", "tickformat": ",.6~g"}
+    if is_log:
+        # Powers of ten and nothing between: what plotly writes there by default is a lone 2 or 5.
+        spec |= {"type": "log", "dtick": 1, "minor": {"ticks": "outside"}}
+    return spec
 
 
-Picture = Plot | Bars | Blocks
+def axis_title(title: str) -> dict[str, Any]:
+    """The title of an axis."""
+    return {"text": plain(title), "font": {"size": 13}}
+
+
+def scatter(
+    name: str, x: Sequence[float], y: Sequence[float], labels: Sequence[str], mode: str, colour: str
+) -> dict[str, Any]:
+    """A line or cloud; ``labels`` has the hover text of each point."""
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": plain(name),
+        "x": x,
+        "y": y,
+        "text": [plain(label) for label in labels],
+        "hovertemplate": "%{text}<extra></extra>",
+        "line": {"color": colour, "width": 1},
+        "marker": {"color": colour, "symbol": "circle", "size": 8},
+    }
+
+
+def text_beside(x: float, y: float, text: str, is_right: bool, gap: float = 7.0) -> dict[str, Any]:
+    """A text on one side of a place; ``gap`` is between them, in pixels. On a logarithmic axis a place is its exponent."""
+    return {
+        "x": x,
+        "y": y,
+        "text": plain(text),
+        "showarrow": False,
+        "xanchor": "left" if is_right else "right",
+        "xshift": gap if is_right else -gap,
+        "font": {"size": 11},
+    }
+
+
+def plain(text: str) -> str:
+    """``text`` without a meaning to plotly, which reads a subset of HTML in names and labels."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

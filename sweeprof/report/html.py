@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
-from sweeprof.report.cells import axes_text, axis_text, one_line, shortened
 from sweeprof.report.explore.charts import charts
 from sweeprof.report.explore.data import Samples, embedded, page_data
 from sweeprof.report.explore.overview import failures, places
@@ -21,6 +20,7 @@ from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Json
+from sweeprof.text import axes_text, axis_text, one_line, shortened
 
 _MOST_VALUES = 12
 """Values of one axis that the header lists."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from sweeprof.report.cells import one_line
 from sweeprof.report.changes import Changes, SweepChange, change_cells
 from sweeprof.report.columns import metric_title
 from sweeprof.report.verdict_summary import combination_namer
 from sweeprof.results.compare import Comparison
+from sweeprof.text import one_line
 
 _UNDECIDED = ("unclear", "not_comparable")
 

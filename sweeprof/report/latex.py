@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from sweeprof.report.cells import MISSING, measured_of, one_line, shortened, value_of
+from sweeprof.numbers import MISSING, column_scale, significant, text_unit
+from sweeprof.report.cells import measured_of
 from sweeprof.report.columns import Column, is_throughput
 from sweeprof.report.latex_text import escaped
 from sweeprof.report.table import ReportTable, TableRow, tables
-from sweeprof.report.units import column_scale, significant, text_unit
 from sweeprof.report.verdict_summary import IntervalKind, interval_kind, protocol_text
-from sweeprof.results.compare import Comparison
+from sweeprof.results.compare import Comparison, value_of
 from sweeprof.results.measurement import MetricInfo, Number
+from sweeprof.text import one_line, shortened
 
 TABLES = "comparison-tables"
 """Name of the file of :func:`latex`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sweeprof.report.units import scaled
+from sweeprof.numbers import rounded
+from sweeprof.report.view import aligned
 from sweeprof.results.lines import FunctionLines, Line, Lines
 
 LineRow = tuple[str, ...]
@@ -92,7 +93,8 @@ def _text(
             parts += ["It was not called."]
             continue
         parts += [*summary(function), ""]
-        parts += _aligned(header, [(figures(function, line), line.source) for line in function.lines])
+        rows = [(*figures(function, line), line.source) for line in function.lines]
+        parts += aligned([(*header, "source"), *rows], [True] * len(header) + [False])
     return "\n".join(parts) + "\n"
 
 
@@ -102,8 +104,8 @@ def spans(lines: Lines) -> str:
 
 
 def _spent(function: FunctionLines, lines: Lines) -> list[str]:
-    each = "" if lines.span == "run" else f", {scaled(function.seconds / max(1, lines.steps), 's')} per {lines.span}"
-    return [f"{scaled(function.seconds, 's')} in total{each}"]
+    each = "" if lines.span == "run" else f", {rounded(function.seconds / max(1, lines.steps), 's')} per {lines.span}"
+    return [f"{rounded(function.seconds, 's')} in total{each}"]
 
 
 def times_of(function: FunctionLines, line: Line) -> LineRow:
@@ -114,8 +116,8 @@ def times_of(function: FunctionLines, line: Line) -> LineRow:
     return (
         str(line.number),
         f"{line.hits:,}",
-        scaled(line.seconds, "s"),
-        scaled(line.seconds / line.hits, "s"),
+        rounded(line.seconds, "s"),
+        rounded(line.seconds / line.hits, "s"),
         f"{share:.1%}",
     )
 
@@ -135,15 +137,5 @@ def memory_of(lines: Lines, line: Line) -> list[int | None]:
 
 def bytes_of(lines: Lines, _: FunctionLines, line: Line) -> LineRow:
     """Return the texts of the number of a line and of its memory."""
-    texts = ["" if size is None else scaled(size, "B") for size in memory_of(lines, line)]
+    texts = ["" if size is None else rounded(size, "B") for size in memory_of(lines, line)]
     return (str(line.number), *texts)
-
-
-def _aligned(header: LineRow, rows: Sequence[tuple[LineRow, str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(header, *(figures for figures, _ in rows), strict=True)]
-
-    def row(figures: LineRow, source: str) -> str:
-        cells = [figure.rjust(width) for figure, width in zip(figures, widths, strict=True)]
-        return "  ".join([*cells, source]).rstrip()
-
-    return [row(header, "source"), *(row(figures, source) for figures, source in rows)]

@@ -6,19 +6,19 @@ Also names and reasons as GitHub shows them, and does nothing else with them; an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from urllib.parse import quote
 
+from sweeprof.numbers import MISSING
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import MISSING, axes_text, one_line, shortened
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.selection import sections
 from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes
 from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.report.verdict_summary import ReportSection, protocol_text
 from sweeprof.results.compare import Comparison, Excluded
-from sweeprof.text import printable
+from sweeprof.text import axes_text, one_line, printable, shortened
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
 # Within a word GitHub reads an underscore as itself: escaping it would only spoil `batch_size` in the source.
@@ -63,27 +63,36 @@ def _best(comparison: Comparison) -> str:
 
 def _table(table: ReportTable) -> str:
     all_ok = all(line.row.status == "ok" for line in table.lines)
-    titles = [escaped(column.title) for column in table.columns] + ([] if all_ok else ["status"])
-    marks = ["--:" if column.numeric else ":--" for column in table.columns] + ([] if all_ok else [":--"])
+    head = [(escaped(column.title), column.numeric) for column in table.columns]
+    if not all_ok:
+        head.append(("status", False))
     parts = [f"### {escaped(table.title)}"]
     if table.captions:
         parts.append(" · ".join(f"{escaped(name)} {escaped(value)}" for name, value in table.captions))
     rows = [_row(line, table, all_ok) for line in table.lines]
-    parts.append("\n".join(f"| {' | '.join(cells)} |" for cells in (titles, marks, *rows)))
+    parts.append("\n".join([*head_lines(head), *map(_line, rows)]))
     return "\n\n".join(parts)
 
 
 def _row(line: TableRow, table: ReportTable, all_ok: bool) -> list[str]:
-    cells = [
-        escaped(entry.text) if column.kind == "axis" else entry.text if line.failure is None else MISSING
-        for column, entry in zip(table.columns, line.entries, strict=True)
-    ]
+    cells = row_cells(line, table, escaped)
     if all_ok:
         return cells
     if line.row.is_incomplete:
         return [*cells, f"**incomplete**: {line.status}: {escaped(line.row.reason or '')}"]
     reason = escaped((line.failure or "").removeprefix(line.status))
     return [*cells, "ok" if line.failure is None else f"**{line.status}**{reason}"]
+
+
+def row_cells(line: TableRow, table: ReportTable, escape: Callable[[str], str]) -> list[str]:
+    """Return the cells of a row; of one without values only the axes have texts."""
+    cells = []
+    for column, entry in zip(table.columns, line.entries, strict=True):
+        if column.kind == "axis":
+            cells.append(escape(entry.text))
+        else:
+            cells.append(entry.text if line.failure is None else MISSING)
+    return cells
 
 
 def _section(section: ReportSection) -> str:
@@ -197,7 +206,7 @@ class Comment:
         """
         if not count:
             return True
-        top = [_line(name for name, _ in head), _line("--:" if is_numeric else ":--" for _, is_numeric in head)]
+        top = head_lines(head)
         before, after = [f"**{title}**", ""], [""]
         if fold:
             before, after = [f"<details><summary>{title}</summary>", ""], ["", "</details>"]
@@ -210,6 +219,11 @@ class Comment:
     def text(self) -> str:
         """The comment; it ends with a line break."""
         return "\n\n".join(self._parts) + "\n"
+
+
+def head_lines(head: Sequence[tuple[str, bool]]) -> list[str]:
+    """Return the first two lines of a table: titles, each with whether its column has figures, which are aligned on the right."""
+    return [_line(title for title, _ in head), _line("--:" if is_numeric else ":--" for _, is_numeric in head)]
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Operators as text: CSV with exact values, and a Markdown table of those that take longest."""
+"""Operators as text: CSV with exact values, and the cells of a table."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sweeprof.report.cells import one_line
+from sweeprof.numbers import rounded, significant
 from sweeprof.report.csv import csv_lines
-from sweeprof.report.markdown import escaped
-from sweeprof.report.units import scaled, significant
 from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
+from sweeprof.text import one_line
 
 _ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
 _ON_DEVICE = "path operator phase calls device share self total flops allocated shapes".split()
-_TEXTS = {"path", "operator", "phase", "shapes"}
 TITLES = {
     "path": "module",
     "device": "accelerator time",
@@ -36,19 +34,6 @@ def to_csv(operators: Operators) -> str:
     )
 
 
-def to_markdown(operators: Operators, top: int = 20) -> str:
-    """The rows with the most seconds of their own, on the accelerator where there is one, and their share of all rows' seconds."""
-    column = time_column(operators.rows)
-    whole = sum(getattr(row, column) or 0.0 for row in operators.rows)
-    columns = _ON_DEVICE if column == "device_self_s" else _ON_HOST
-    marks = [":--" if name in _TEXTS else "--:" for name in columns]
-    body = []
-    for row in operators.top(top, column):
-        cells = cells_of(row, getattr(row, column) / whole if whole else None)
-        body.append([escaped(cells[name]) for name in columns])
-    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, marks, *body)) + "\n"
-
-
 def time_column(rows: Sequence[OperatorRow]) -> str:
     """Return the column of own seconds: on the accelerator where there is one."""
     return "device_self_s" if any(row.device_self_s is not None for row in rows) else "self_s"
@@ -66,12 +51,12 @@ def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
         "operator": one_line(row.operator),
         "phase": row.phase,
         "calls": calls_text(row.calls),
-        "device": "" if row.device_self_s is None else scaled(row.device_self_s, "s"),
+        "device": "" if row.device_self_s is None else rounded(row.device_self_s, "s"),
         "share": "" if share is None else f"{share:.1%}",
-        "self": scaled(row.self_s, "s"),
-        "total": scaled(row.total_s, "s"),
-        "flops": "" if row.flops is None else scaled(row.flops, "FLOP"),
-        "allocated": "" if row.allocated_bytes is None else scaled(row.allocated_bytes, "B"),
+        "self": rounded(row.self_s, "s"),
+        "total": rounded(row.total_s, "s"),
+        "flops": "" if row.flops is None else rounded(row.flops, "FLOP"),
+        "allocated": "" if row.allocated_bytes is None else rounded(row.allocated_bytes, "B"),
         "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
     }
 

@@ -11,8 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sweeprof.report.cells import axis_text, one_line, shortened
-from sweeprof.text import printable
+from sweeprof.text import axis_text, one_line, printable, shortened
 
 _ESCAPES = re.compile(
     r"""\\\\ | \\ud[89ab]..\\ud[c-f]..                                    # a backslash, a pair of surrogates

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+from sweeprof.numbers import MISSING
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import MISSING, ratio_text, reason_of, value_of, verdict_note
+from sweeprof.report.cells import verdict_note
+from sweeprof.report.changes import SweepChange, figure_changes
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title
-from sweeprof.report.markdown import Comment, code_block, sanitised
+from sweeprof.report.markdown import Comment, code_block, row_cells, sanitised
 from sweeprof.report.summary import environment_items, footnotes, headline
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
-from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import (
     against_lines,
     combination_namer,
@@ -22,32 +21,13 @@ from sweeprof.report.verdict_summary import (
     verdict_counts,
 )
 from sweeprof.results.compare import Comparison, Row
-from sweeprof.results.measurement import MetricInfo
-from sweeprof.results.verdicts import WITHOUT_ROUNDS, Cell, Verdict
+from sweeprof.results.verdicts import Cell, Verdict
 
 _MOST = 20
 """Rows of a table that is not folded, or that only details what the headline counts."""
 _MORE = "Not every figure fits here: `comparison.csv` and `report.html` have them all."
+Figure = tuple[SweepChange, Cell]
 _ORDER: tuple[Verdict, ...] = ("worse", "better", "same", "unclear", "not_comparable")
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """One figure beside the baseline's."""
-
-    verdict: Verdict
-    name: str
-    """The combination."""
-    title: str
-    """The metric."""
-    before: str
-    now: str
-    ratio: str
-    why: str
-    size: float
-    """How much worse or better, as a factor of at least 1; sorts."""
-    is_measured_once: bool = False
-    """True if there is no verdict because it was measured in a single process."""
 
 
 def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> str:
@@ -60,8 +40,12 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
         made: its tables, where they are made already.
     """
     rows = sorted_rows(comparison)
-    comment, calls = Comment(), _calls(comparison, rows)
-    comment.add(f"### {sanitised(comparison.name)}: {_verdicts(calls)}{headline(comparison)}")
+    comment = Comment()
+    titles = {info: metric_title(info, comparison.rows) for info in called_metrics(comparison)}
+    tell = combination_namer(comparison)
+    figures = [figure for row in rows for figure in figure_changes(comparison, row, tell(row.axes), titles)]
+    figures.sort(key=lambda figure: -_size(figure[1]))
+    comment.add(f"### {sanitised(comparison.name)}: {_verdicts(figures)}{headline(comparison)}")
     words = answer(comparison)
     parts = (words.finding, words.certainty, words.advice)  # the counts are in the title
     comment.add(sanitised(" ".join(part for part in parts if part), 2000))
@@ -69,8 +53,7 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
     base = sanitised(baseline_text(comparison))
     now = "now" if comparison.against else "this"
     head = [*_left("combination", "metric"), (base, True), (now, True), ("ratio", True)]
-    by_verdict = {v: sorted((c for c in calls if c.verdict == v), key=lambda c: -c.size) for v in _ORDER}
-    worse = by_verdict["worse"]
+    worse = [change for change, _ in figures if change.kind == "worse"]
     comment.table(f"Worse ({len(worse)})", head, map(_cells, worse), len(worse), _MOST, fold=False)
     failed = [row for row in rows if not row.has_values or row.failures]
     fully = " fully" if any(row.has_values for row in failed) else ""
@@ -81,9 +64,9 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
             "\n".join(["**What changed**", "", *(f"- {sanitised(line, 300)}" for line in against_lines(comparison))])
         )
     for verdict in ("better", "unclear", "not_comparable"):
-        found = by_verdict[verdict]
+        found = [figure for figure in figures if figure[0].kind == verdict]
         title = f"{verdict.replace('_', ' ').capitalize()} ({len(found)})"
-        lines = ((*_cells(call), sanitised(call.why, 200)) for call in found)
+        lines = ((*_cells(change), sanitised(verdict_note(cell), 200)) for change, cell in found)
         comment.table(title, [*head, *_left("why")], lines, len(found), _MOST)
     # What explains the figures is short, and would be the first to find no room after them.
     comment.add(_around(comparison))
@@ -95,11 +78,11 @@ def _left(*titles: str) -> list[tuple[str, bool]]:
     return [(title, False) for title in titles]
 
 
-def _verdicts(calls: Sequence[_Difference]) -> str:
-    if not calls:
+def _verdicts(figures: Sequence[Figure]) -> str:
+    if not figures:
         return ""
-    counts = Counter(call.verdict for call in calls)
-    once = sum(call.is_measured_once for call in calls)
+    counts = {verdict: sum(change.kind == verdict for change, _ in figures) for verdict in _ORDER}
+    once = sum(change.reason == "measured_once" for change, _ in figures)
     return f"{verdict_counts(counts, once, [v for v in _ORDER if counts[v] or v == 'worse'])} – "
 
 
@@ -107,58 +90,14 @@ def _beside(comparison: Comparison) -> str:
     return f"Compared with {sanitised(baseline_text(comparison))}" if comparison.against or comparison.baseline else ""
 
 
-def _calls(comparison: Comparison, rows: Sequence[Row]) -> list[_Difference]:
-    infos = called_metrics(comparison)
-    titles = {info.name: metric_title(info, comparison.rows) for info in infos}
-    tell = combination_namer(comparison)
-    found = []
-    for row in rows:
-        if row.baseline_id is None or row.is_baseline or not row.has_values or not row.baseline_has_values:
-            continue
-        name = tell(row.axes)
-        found += [call for info in infos if (call := _call(comparison, row, info, name, titles)) is not None]
-    return found
+def _size(cell: Cell) -> float:
+    """How much worse or better, as a factor of at least 1; rounded, so that what looks equal stays in the order of the tables."""
+    return round(max(cell.ratio, 1 / cell.ratio), 2) if cell.ratio and cell.ratio > 0 else float("inf")
 
 
-def _call(
-    comparison: Comparison, row: Row, info: MetricInfo, name: str, titles: Mapping[str, str]
-) -> _Difference | None:
-    cell = row.cells.get(info.name)
-    if cell is None or cell.base is None or _is_alike(cell, comparison.threshold_of(info.name)):
-        return None
-    unit, title = text_unit(info.name, info.unit), titles[info.name]
-    before, value = scaled(cell.base, unit), value_of(row, info.name)
-    if value is None:
-        # Within a sweep, what one backend tells and another does not is no change.
-        lost = comparison.against is not None
-        why = reason_of(row, info.name)
-        return (
-            _Difference("worse", name, title, before, f"no value: {why}", MISSING, "", float("inf")) if lost else None
-        )
-    if cell.verdict is None:
-        return None
-    # Rounded, so that what is alike to a reader stays in the order of the tables.
-    size = round(max(cell.ratio, 1 / cell.ratio), 2) if cell.ratio and cell.ratio > 0 else float("inf")
-    return _Difference(
-        cell.verdict,
-        name,
-        title,
-        before,
-        scaled(value, unit),
-        ratio_text(cell),
-        verdict_note(cell),
-        size,
-        cell.verdict_reason == "measured_once",
-    )
-
-
-def _is_alike(cell: Cell, threshold: float | None) -> bool:
-    """True if a value without rounds, for which no verdict is possible, differs from the baseline's by the threshold at most."""
-    return cell.verdict_reason in WITHOUT_ROUNDS and cell.ratio is not None and abs(cell.ratio - 1) <= (threshold or 0)
-
-
-def _cells(call: _Difference) -> tuple[str, ...]:
-    return (sanitised(call.name), sanitised(call.title), call.before, sanitised(call.now), call.ratio)
+def _cells(change: SweepChange) -> tuple[str, ...]:
+    now = sanitised(change.now)
+    return (sanitised(change.axes), sanitised(change.title), change.before, now, change.ratio or MISSING)
 
 
 def _failures(comparison: Comparison, failed: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
@@ -198,8 +137,5 @@ def _all(comment: Comment, found: Sequence[ReportTable]) -> None:
 
 
 def _row(line: TableRow, table: ReportTable, is_whole: bool) -> list[str]:
-    cells = [
-        sanitised(entry.text) if column.kind == "axis" else entry.text if line.failure is None else MISSING
-        for column, entry in zip(table.columns, line.entries, strict=True)
-    ]
+    cells = row_cells(line, table, sanitised)
     return cells if is_whole else [*cells, "incomplete" if line.row.is_incomplete else line.status]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import one_line, value_of
+from sweeprof.report.cells import value_text
 from sweeprof.report.columns import metric_title
-from sweeprof.report.units import scaled, text_unit
 from sweeprof.report.verdict_summary import combination_namer, percent
-from sweeprof.results.compare import Comparison, Row, SearchGoal, SearchSummary, compared_row
+from sweeprof.results.compare import Comparison, Row, SearchGoal, SearchSummary, compared_row, value_of
+from sweeprof.results.constraints import best_row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS, Cell
+from sweeprof.text import one_line
 
 NOTICEABLE = 0.1
 """Where nothing can be decided, values within this relative difference may be equal."""
@@ -64,22 +65,14 @@ def _goal(comparison: Comparison, goal: SearchGoal) -> _Goal | None:
 
 
 def _value_text(comparison: Comparison, goal: _Goal, row: Row) -> str:
-    measurement = row.cells[goal.info.name].measurement
-    assert measurement.value is not None
-    title = metric_title(goal.info, comparison.rows)
-    return f"{title} {scaled(measurement.value, text_unit(goal.info.name, measurement.unit))}"
-
-
-def best_row(rows: list[Row], metric: str, is_largest: bool) -> Row:
-    """Return the row with the best value of a metric, which all rows have."""
-    values = {row.combination_id: value_of(row, metric) or 0.0 for row in rows}
-    choose = max if is_largest else min
-    return choose(rows, key=lambda row: values[row.combination_id])
+    text = value_text(row.cells[goal.info.name].measurement, with_interval=False)
+    return f"{metric_title(goal.info, comparison.rows)} {text}"
 
 
 def _best(comparison: Comparison, goal: _Goal, rows: list[Row], measured: str, condition: str) -> Iterator[str]:
     tell = combination_namer(comparison)
-    best = best_row(rows, goal.info.name, goal.is_largest)
+    best = best_row(rows, goal.info.name, "higher" if goal.is_largest else "lower")
+    assert best is not None  # all rows have a value
     word = "largest" if goal.is_largest else "smallest"
     title = metric_title(goal.info, comparison.rows)
     of = f" of those{condition}" if condition else ""

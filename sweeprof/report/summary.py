@@ -6,21 +6,33 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import UNCLEAR, axis_text, is_training, measured_of, one_line, reason_of, value_of
+from sweeprof.numbers import rounded
+from sweeprof.report.cells import UNCLEAR, measured_of, value_text
 from sweeprof.report.columns import MODEL_AXIS, is_optional, shown_metrics
 from sweeprof.report.table import rows_by_table
-from sweeprof.report.units import scaled
 from sweeprof.report.verdict_summary import percent, settling_text
-from sweeprof.results.compare import DEVIATION, MIN_ROUNDS, Cell, Comparison, Row, spelled
+from sweeprof.results.compare import (
+    DEVIATION,
+    MIN_ROUNDS,
+    Cell,
+    Comparison,
+    Row,
+    is_training,
+    reason_of,
+    spelled,
+    value_of,
+)
+from sweeprof.results.constraints import Direction, best_row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS
+from sweeprof.text import axis_text, one_line
 
 MOST_DAMAGED = 20
 _STEP = "latency/iteration"
-_BEST = (
-    (_STEP, "shortest training step", min),
-    ("latency/forward", "lowest latency", min),
-    ("throughput/samples_per_s", "highest throughput", max),
+_BEST: tuple[tuple[str, str, Direction], ...] = (
+    (_STEP, "shortest training step", "lower"),
+    ("latency/forward", "lowest latency", "lower"),
+    ("throughput/samples_per_s", "highest throughput", "higher"),
 )
 
 
@@ -78,19 +90,18 @@ def headline(comparison: Comparison) -> str:
 def best_rows(comparison: Comparison) -> list[Best]:
     """Per model the shortest training step, the lowest latency and the highest throughput, where at least two rows have one."""
     found = []
-    varying = comparison.varying_axes()
+    varying = [axis for axis in comparison.varying_axes() if axis != MODEL_AXIS]
     for title, rows in rows_by_table(comparison).items():
-        for metric, what, choose in _BEST:
+        for metric, what, better in _BEST:
             comparable = _comparable([row for row in rows if row.has_values], metric)
-            values = [(value, row) for row in comparable if (value := value_of(row, metric)) is not None]
-            if len(values) < 2:
+            row = best_row(comparable, metric, better)
+            if row is None or sum(value_of(one, metric) is not None for one in comparable) < 2:
                 continue
-            value, row = choose(values, key=lambda found: found[0])
             modes = [row.axes.get("mode") for row in comparable]
             unmeasured = [other for other in rows if not other.has_values and other.axes.get("mode") in modes]
             label = measured_of([*comparable, *unmeasured], [metric])
             place = ", ".join(part for part in (where(row, varying), label) if part)
-            found.append(Best(title, what, scaled(value, row.cells[metric].measurement.unit), place))
+            found.append(Best(title, what, value_text(row.cells[metric].measurement, with_interval=False), place))
     return found
 
 
@@ -103,13 +114,12 @@ def _comparable(rows: Sequence[Row], metric: str) -> Sequence[Row]:
 
 
 def where(row: Row, axes: Sequence[str]) -> str:
-    """The values of the given axes, the model left out; numbers with their axis, as they say little alone."""
+    """The values of the given axes as far as the row has them; numbers with their axis, as they say little alone."""
     parts = []
     for axis in axes:
-        if axis == MODEL_AXIS or axis not in row.axes:
-            continue
-        text = axis_text(row.axes[axis])
-        parts.append(text if isinstance(row.axes[axis], str) else f"{one_line(axis)} {text}")
+        if axis in row.axes:
+            text = axis_text(row.axes[axis])
+            parts.append(text if isinstance(row.axes[axis], str) else f"{one_line(axis)} {text}")
     return ", ".join(parts)
 
 
@@ -265,7 +275,7 @@ def environment_items(comparison: Comparison) -> list[tuple[str, str]]:
     items.append(("cpu", " ".join(part for part in (cpu.get("model"), f"({cores} cores)" if cores else "") if part)))
     items += [(f"cpu {name}", cpu.get(name)) for name in ("governor", "quota")]
     if env.get("memory_bytes"):
-        items.append(("memory", scaled(env["memory_bytes"], "B")))
+        items.append(("memory", rounded(env["memory_bytes"], "B")))
     items += [
         ("gpu", axis_text(gpu.get("name", gpu) if isinstance(gpu, dict) else gpu)) for gpu in env.get("gpus") or ()
     ]

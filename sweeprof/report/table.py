@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import (
-    MISSING,
-    axis_number,
-    axis_text,
-    named_text,
-    one_line,
-    ratio_text,
-    reason_of,
-    rounds_text,
-    value_of,
-    value_text,
-    verdict_note,
-)
+from sweeprof.numbers import MISSING, rounded, text_unit
+from sweeprof.report.cells import named_text, ratio_text, rounds_text, value_text, verdict_note
 from sweeprof.report.columns import (
     MODEL_AXIS,
     Column,
@@ -30,10 +19,10 @@ from sweeprof.report.columns import (
     rounds_column,
     shown_metrics,
 )
-from sweeprof.report.units import scaled, text_unit
-from sweeprof.results.compare import Comparison, Row, Verdict
+from sweeprof.results.compare import Comparison, Row, Verdict, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo, Number
 from sweeprof.results.record import Status
+from sweeprof.text import axis_number, axis_text, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +138,7 @@ def _table(
         columns.append(rounds_column())
     for info in metrics:
         if (constant := constant_value(info, rows)) is not None:
-            captions.append((metric_title(info, rows), scaled(constant, text_unit(info.name, info.unit))))
+            captions.append((metric_title(info, rows), rounded(constant, text_unit(info.name, info.unit))))
         else:
             columns += metric_columns(info, rows, baseline)
     return ReportTable(title, tuple(captions), tuple(columns), tuple(_lines(comparison, columns, rows)))

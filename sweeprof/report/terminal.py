@@ -12,7 +12,6 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import axes_text, one_line
 from sweeprof.report.columns import Column
 from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
 from sweeprof.report.selection import sections
@@ -21,6 +20,7 @@ from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
 from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison
 from sweeprof.terminal import console
+from sweeprof.text import axes_text, one_line
 
 _GAP = 2
 _AXIS_LIMIT = 24

@@ -12,12 +12,11 @@ from itertools import islice
 from typing import Any, BinaryIO, Literal, cast
 
 from sweeprof.errors import UserError
-from sweeprof.report.cells import axis_number, axis_text, reason_of, value_of
 from sweeprof.report.csv import axis_columns, csv_lines
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.compare import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
-from sweeprof.text import printable
+from sweeprof.text import axis_number, axis_text, printable
 
 ColumnKind = Literal["text", "whole", "number", "truth"]
 ColumnValue = str | int | float | bool | None

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeprof.report.cells import axes_text, axis_text, one_line, ratio_number
+from sweeprof.numbers import ratio_number
 from sweeprof.report.columns import metric_title, shown_metrics
 from sweeprof.results.compare import Cell, Comparison, Row, ValuePair, spelled
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.statistics import CONFIDENCE, MOST_ROUNDS
 from sweeprof.results.verdicts import Verdict, expected_false
+from sweeprof.text import axes_text, axis_text, one_line
 
 _MOST = 8
 """Lines of one kind that a report lists."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from sweeprof.display import Displayed, Rows, frame_of
 from sweeprof.errors import Damaged
 from sweeprof.results.files import read_json
-from sweeprof.results.measurement import Measurement, MetricInfo
+from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Status, Stored, Warning, check_version
 from sweeprof.results.statistics import CONFIDENCE, repeated_confidence
 from sweeprof.results.validation import damaged, validated
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Pairing, Verdict, compare_cell
+from sweeprof.text import one_line
 
 if TYPE_CHECKING:
     import pandas
@@ -256,6 +258,28 @@ class Row(Displayed):
     @property
     def is_baseline(self) -> bool:
         return self.baseline_id == self.combination_id
+
+
+def value_of(row: Row, metric: str) -> Number | None:
+    """The value of a metric in base units; None where the row has none, or one that is not a finite number."""
+    cell = row.cells.get(metric)
+    value = cell.measurement.value if cell else None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def is_training(row: Row) -> bool:
+    """True if the timed step is a training step, as far as the row tells."""
+    return row.axes.get("mode") == "training" or value_of(row, "latency/iteration") is not None
+
+
+def reason_of(row: Row, metric: str) -> str:
+    """Return the reason why :func:`value_of` is None."""
+    cell = row.cells.get(metric)
+    if cell is None:
+        return "not requested for this combination"
+    if cell.measurement.value is not None:
+        return f"not a finite number: {cell.measurement.value}"
+    return one_line(cell.measurement.reason or row.reason or "no reason was given")
 
 
 @dataclass(frozen=True, slots=True)

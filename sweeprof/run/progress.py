@@ -22,17 +22,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from sweeprof.numbers import rounded
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
-from sweeprof.report.cells import axis_text
-from sweeprof.report.units import scaled
 from sweeprof.results.files import open_regular
 from sweeprof.run.budget import trials_end
 from sweeprof.run.search import measured_plan
 from sweeprof.storage.events import Event, TrialKey, parsed
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
+from sweeprof.text import axis_text
 
 WAKE_S = 1.0
 MOST_LINES = 200
@@ -217,7 +217,7 @@ class ProgressDisplay:
 
     def _step(self, id: str) -> str:
         """Return the time of a step over the rounds so far."""
-        return scaled(statistics.median(self.state.steps[id].values()), "s")
+        return rounded(statistics.median(self.state.steps[id].values()), "s")
 
     def _rounds(self, id: str) -> str:
         planned = int(self._combinations[id].config["protocol"]["rounds"])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sweeprof.plan.plan import Combination, Plan
-from sweeprof.report.cells import axes_text
 from sweeprof.report.csv import csv_lines, csv_text
 from sweeprof.report.explore.data import room, thinned_samples
 from sweeprof.report.html import html, prepare_html
@@ -35,6 +34,7 @@ from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
 from sweeprof.run.references import against_saved
 from sweeprof.storage.folder import Folder
+from sweeprof.text import axes_text
 
 MOST_INDENTED = 1000
 """Rows of a ``comparison.json`` that people may want to read."""

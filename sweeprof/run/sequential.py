@@ -19,8 +19,8 @@ from sweeprof.metrics.select import select
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import deciding_metric, metric_in_rounds, most_rounds, thresholds_of
 from sweeprof.plan.plan import Combination, Plan, pair_key
-from sweeprof.report.selection import conditions, metric_names
 from sweeprof.results.compare import Row, SearchGoal, compared_row, find_baselines, key_of
+from sweeprof.results.constraints import conditions, metric_names
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record, Status
 from sweeprof.results.statistics import is_hopeless

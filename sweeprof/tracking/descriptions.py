@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from sweeprof.credentials import without_credentials
-from sweeprof.report.cells import one_line, ratio_text, shortened, value_of, value_text
+from sweeprof.report.cells import ratio_text, value_text
 from sweeprof.report.markdown import escaped
-from sweeprof.results.compare import Row
-from sweeprof.text import printable
+from sweeprof.results.compare import Row, value_of
+from sweeprof.text import one_line, printable, shortened
 from sweeprof.tracking.views import run_address
 
 TAG_LIMIT = 8000

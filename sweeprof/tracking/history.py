@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sweeprof.report.cells import one_line, shortened
 from sweeprof.report.markdown import escaped
 from sweeprof.results.compare import Comparison
+from sweeprof.text import one_line, shortened
 from sweeprof.tracking.connection import until_done
 from sweeprof.tracking.descriptions import capped
 from sweeprof.tracking.runs import (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
+from sweeprof.numbers import fixed_value
 from sweeprof.report.answer import STEPS, main_metric, metric_of
-from sweeprof.report.cells import value_of
 from sweeprof.report.columns import called_metrics
-from sweeprof.report.units import fixed_value
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.compare import Comparison, Row, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.tracking.tables import unique_keys
 from sweeprof.tracking.views import VERDICT_TAG

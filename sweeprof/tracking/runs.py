@@ -12,24 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sweeprof.credentials import without_credentials
+from sweeprof.numbers import fixed_key, fixed_value
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import (
-    axis_number,
-    axis_text,
-    one_line,
-    ratio_text,
-    reason_of,
-    shortened,
-    value_of,
-    verdict_note,
-)
+from sweeprof.report.cells import ratio_text, verdict_note
 from sweeprof.report.columns import baseline_text, metric_title, shown_metrics
 from sweeprof.report.figure import backend_colours
 from sweeprof.report.markdown import escaped
-from sweeprof.report.units import fixed_key, fixed_value
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.compare import Comparison, Row, reason_of, value_of
 from sweeprof.results.environment import user_name
 from sweeprof.results.record import Record
+from sweeprof.text import axis_number, axis_text, one_line, shortened
 from sweeprof.tracking import SweepInfo, SweepOutcome
 from sweeprof.tracking.descriptions import baseline_names, capped, description, links_to, outcome_text
 from sweeprof.tracking.ratios import RATIOS, Ratios

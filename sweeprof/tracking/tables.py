@@ -14,14 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweeprof.report.cells import MISSING, axis_number, axis_text, one_line, ratio_text, shortened, value_of
+from sweeprof.numbers import MISSING, fixed_key, fixed_value
+from sweeprof.report.cells import ratio_text
 from sweeprof.report.columns import shown_metrics
 from sweeprof.report.csv import axis_columns
 from sweeprof.report.table import sorted_rows
-from sweeprof.report.units import fixed_key, fixed_value
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.compare import Comparison, Row, value_of
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.measurement import MetricInfo
+from sweeprof.text import axis_number, axis_text, one_line, shortened
 
 KEY_LIMIT = 250
 """Characters in a metric's key; MLflow raises on a longer key and on characters that ``_REFUSED`` matches."""

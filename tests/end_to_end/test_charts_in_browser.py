@@ -17,11 +17,10 @@ from support.browser import Visit, needs_browser, opened, wait_until
 from support.drawn import PLANNED, drawn
 from support.odd import LONG, build, hostile
 from support.samples import comparison
-from sweeprof.report.cells import value_of
+from sweeprof.numbers import fixed_value
 from sweeprof.report.html import html
-from sweeprof.report.selection import Direction, dominant
-from sweeprof.report.units import fixed_value
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.compare import Comparison, Row, value_of
+from sweeprof.results.constraints import Direction, dominant
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

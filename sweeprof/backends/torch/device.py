@@ -20,7 +20,7 @@ from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_h
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, lasting, sampled
 from sweeprof.measuring.training_config import Work
-from sweeprof.report.units import scaled
+from sweeprof.numbers import rounded
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 
@@ -106,8 +106,8 @@ def _transfers(model: TorchModel, inputs: Inputs) -> str:
             name: statistics.median(lasting(move, 1, WallClock()) for _ in range(REPEATS))
             for name, move in moves.items()
         }
-    parts = [f"{title} {scaled(medians[name], 's')}" for name, title in _TITLES.items()]
-    return ", ".join([*parts, f"total {scaled(sum(medians.values()), 's')}"])
+    parts = [f"{title} {rounded(medians[name], 's')}" for name, title in _TITLES.items()]
+    return ", ".join([*parts, f"total {rounded(sum(medians.values()), 's')}"])
 
 
 _TITLES = {"h2d": "host to device", "compute": "compute", "d2h": "device to host"}
@@ -118,7 +118,7 @@ def _events(model: TorchModel, inputs: Inputs) -> str:
     with model.stepping(model.put(inputs)) as step:
         begin = clock.mark()
         step()
-        return f"a step of {scaled(clock.between(begin, clock.mark()), 's')}"
+        return f"a step of {rounded(clock.between(begin, clock.mark()), 's')}"
 
 
 def _memory(model: TorchModel, inputs: Inputs) -> str:
@@ -126,14 +126,14 @@ def _memory(model: TorchModel, inputs: Inputs) -> str:
     if not found["allocated_peak_bytes"]:
         raise Unsupported("the allocator keeps no statistics")
     names = {"allocated_pre_bytes": "before", "allocated_peak_bytes": "peak", "allocated_post_bytes": "after"}
-    return ", ".join(f"{title} {scaled(found[name], 'B')}" for name, title in names.items())
+    return ", ".join(f"{title} {rounded(found[name], 'B')}" for name, title in names.items())
 
 
 def _process(model: TorchModel, inputs: Inputs) -> str:
     found = _metered(model, inputs)
     if "process_peak_bytes" not in found:
         raise Unsupported("the driver does not tell: it needs NVIDIA's driver and pip install nvidia-ml-py")
-    return scaled(found["process_peak_bytes"], "B")
+    return rounded(found["process_peak_bytes"], "B")
 
 
 def _metered(model: TorchModel, inputs: Inputs) -> dict[str, int]:
@@ -155,7 +155,7 @@ def _lines(model: TorchModel, inputs: Inputs) -> str:
     if found.memory_reason is not None:
         raise Unsupported(found.memory_reason)
     allocated = sum(line.allocated_bytes or 0 for line in found.functions[0].lines)
-    return f"{scaled(allocated, 'B')} by the lines of a forward"
+    return f"{rounded(allocated, 'B')} by the lines of a forward"
 
 
 CHECKS: Mapping[str, Callable[[TorchModel, Inputs], str]] = {

@@ -8,26 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from os.path import commonprefix
 from typing import Any, get_args
 
+from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.report.answer import NOISE, answer
-from sweeprof.report.cells import (
-    axis_number,
-    axis_text,
-    detail_text,
-    one_line,
-    reason_of,
-    rounds_text,
-    shortened,
-    value_of,
-)
+from sweeprof.report.cells import detail_text, rounds_text
 from sweeprof.report.columns import baseline_text, is_optional, metric_title, shown_metrics
 from sweeprof.report.explore.overview import verdict_lines
 from sweeprof.report.pages import StringTable
 from sweeprof.report.table import sorted_rows
-from sweeprof.report.units import FIXED_NAMES, fixed_factor, text_unit
-from sweeprof.results.compare import Cell, Comparison, Row
+from sweeprof.results.compare import Cell, Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Json, Record
 from sweeprof.results.verdicts import DETERMINISTIC, REASONS, Verdict
+from sweeprof.text import axis_number, axis_text, one_line, shortened
 
 Samples = Mapping[str, Sequence[Sequence[float]]]
 """Milliseconds of single steps, one list per round, by combination id."""
@@ -189,7 +181,7 @@ def page_data(
     - ``axes``: ``key``; ``values``, texts in the order of the sweep; ``numbers``, the same as numbers, or null where one is none;
       ``varies``.
     - ``metrics``, those of the tables first: ``name``; ``title``; ``unit`` of all numbers below, e.g. ``ms`` or ``MiB``; ``base``,
-      ``factor``: a number over the factor is in the unit ``base``, for :func:`sweeprof.report.units.scaled`; ``better``;
+      ``factor``: a number over the factor is in the unit ``base``, for :func:`sweeprof.numbers.rounded`; ``better``;
       ``definition``; ``headline``, whether the tables show it. ``left_out``: titles of further ones.
     - ``reasons``, ``tracebacks``: texts that rows name by their position; ``command_start``: what the commands of all rows
       begin with.

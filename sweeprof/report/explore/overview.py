@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeprof.report.cells import one_line
 from sweeprof.report.columns import called_metrics, metric_title
 from sweeprof.report.summary import environment_items
 from sweeprof.report.table import sorted_rows
@@ -14,6 +13,7 @@ from sweeprof.report.verdict_summary import combination_namer, verdict_counts
 from sweeprof.results.compare import Comparison, Row
 from sweeprof.results.record import Failure, Status
 from sweeprof.results.verdicts import Verdict
+from sweeprof.text import one_line
 
 _VERDICTS: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError
-from sweeprof.report.cells import MISSING, one_line
-from sweeprof.report.display.view import Cells, View, ViewCell
-from sweeprof.report.display.view import table as view_table
+from sweeprof.numbers import MISSING, percent
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
-from sweeprof.report.scaled import percent
+from sweeprof.report.view import Cells, View, ViewCell
+from sweeprof.report.view import table as view_table
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Number
+from sweeprof.text import one_line
 
 SUMMARY = ("params", "macs", "flops", "act_bytes")
 """Columns of :func:`summary_lines`; the times come after them where the table has any."""

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sweeprof.errors import UserError
-from sweeprof.report.cells import MISSING, one_line
+from sweeprof.numbers import MISSING, scaled
 from sweeprof.report.layers import cells
-from sweeprof.report.scaled import scaled
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Json
+from sweeprof.text import one_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.report.cells import MISSING, one_line
-from sweeprof.report.scaled import percent, scaled
-from sweeprof.report.units import scaled as rounded
+from sweeprof.numbers import MISSING, percent, rounded, scaled
 from sweeprof.results.layers import (
     TIMES,
     LayerRow,
@@ -21,7 +19,7 @@ from sweeprof.results.layers import (
     why_untimed,
 )
 from sweeprof.results.measurement import Number
-from sweeprof.text import listed
+from sweeprof.text import listed, one_line
 
 FIGURES: dict[str, tuple[str, str]] = {
     "params": ("params", "params"),
@@ -43,7 +41,7 @@ FIGURES: dict[str, tuple[str, str]] = {
     "backward_self_s": ("backward self", "s"),
     "flops_per_s": ("FLOP/s", "FLOP/s"),
 }
-"""Numeric columns: title and unit of :func:`sweeprof.report.scaled.scaled`."""
+"""Numeric columns: title and unit of :func:`sweeprof.numbers.scaled`."""
 
 SHARES = {
     **{f"{key}_share": key for key in ("params", "macs", "flops", "act_bytes")},
@@ -242,7 +240,7 @@ class Figures:
         return value
 
     def text(self, row: LayerRow, column: str, prefix: str | None = None) -> str:
-        """Return the text of a cell; ``prefix`` forces the unit prefix of counts, as in :func:`sweeprof.report.scaled.scaled`."""
+        """Return the text of a cell; ``prefix`` forces the unit prefix of counts, as in :func:`sweeprof.numbers.scaled`."""
         if column in TEXTS:
             return words(getattr(row, column))
         if SHARES.get(column, column) in WEIGHTS and is_repeated(row):

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sweeprof.report.cells import one_line
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
 from sweeprof.report.layers.nesting import TreeNode, nodes
@@ -17,6 +16,7 @@ from sweeprof.report.layers.notes import timing_lines
 from sweeprof.report.pages import StringTable, render
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Number
+from sweeprof.text import one_line
 
 COLUMNS = (
     "input_shapes output_shapes params params_share trainable macs macs_share flops ops act_bytes params_bytes buffers dtypes"
@@ -76,7 +76,6 @@ def _cell(figures: Figures, row: LayerRow, column: str) -> dict[str, object]:
 EMBEDDED_COLUMNS = ("macs", "flops", "params", "act_bytes")
 EMBEDDED_TIMES = ("forward_s", "forward_self_s", "flops_per_s", "backward_s", "backward_self_s")
 """Shown where any of the tables has them."""
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 _NO_AXES: Mapping[str, Mapping[str, object]] = {}
@@ -89,7 +88,7 @@ def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, o
 
     ``tables`` has for each combination its label, its totals, a note or null, and positions in ``vectors``: the label, type,
     depth, call and output shape of every node in the order of the tree, then the figures of ``columns``. Labels, types and
-    shapes are positions in ``strings``. A vector of whole numbers is a text, see :func:`packed`. ``reasons`` is the position
+    shapes are positions in ``strings``. A vector is a list of numbers, null where there is none. ``reasons`` is the position
     of a vector with the string that says why a row lacks times, or null; ``timing`` the lines that are to be said of the times.
     ``first`` has the positions of the left and the right table and of the column that are shown at first.
 
@@ -114,10 +113,10 @@ def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, o
         found.append(
             {
                 "label": one_line(label),
-                "vectors": [vectors.place(packed(values)) for values in lists],
+                "vectors": [vectors.place(tuple(values)) for values in lists],
                 "totals": [_short(figures.total(column)) for column in columns],
                 "note": reason,
-                "reasons": vectors.place(packed(_reasons(table, drawn, strings))) if table.timing else None,
+                "reasons": vectors.place(tuple(_reasons(table, drawn, strings))) if table.timing else None,
                 "timing": timing_lines(table),
             }
         )
@@ -165,18 +164,3 @@ def _reasons(table: LayerTable, drawn: Sequence[TreeNode], strings: StringTable)
 def _short(value: Number | None) -> Number | None:
     """Measured values to six significant digits, more than any clock is good for; sixteen would make the page larger."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def packed(values: Sequence[Number | None]) -> str | tuple[Number | None, ...]:
-    """Whole numbers as one text, base 36, ``_`` for None: a third smaller than JSON. Other numbers as they are."""
-    if any(value is not None and not isinstance(value, int) for value in values):
-        return tuple(values)
-    return ",".join("_" if value is None else _base36(int(value)) for value in values)
-
-
-def _base36(value: int) -> str:
-    sign, rest, text = "-" if value < 0 else "", abs(value), ""
-    while rest >= 36:
-        rest, digit = divmod(rest, 36)
-        text = _DIGITS[digit] + text
-    return sign + _DIGITS[rest] + text

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeprof.report.cells import one_line
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.text import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,11 @@ def nodes(table: LayerTable) -> list[TreeNode]:
         own = len(found) - 1
         stack += [(child, own, depth + 1) for child in reversed(children[index])]
     return found
+
+
+def place_text(path: str) -> str:
+    """The path of a module as a reader knows it."""
+    return {ROOT: "the model", OUTSIDE: "no module"}.get(path, one_line(path))
 
 
 def _parents(rows: Sequence[LayerRow]) -> list[int | None]:

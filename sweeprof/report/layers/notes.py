@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sweeprof.report.cells import one_line
+from sweeprof.numbers import percent, rounded, significant
 from sweeprof.report.layers import cells
-from sweeprof.report.scaled import percent
-from sweeprof.report.units import scaled, significant
 from sweeprof.results.layer_times import OUTSIDE, ROOT, Mode, PhaseSummary
 from sweeprof.results.layers import LayerTable
+from sweeprof.text import one_line
 
 _MOST_NAMES = 3
 _NAMES = {ROOT: "the model", OUTSIDE: "what runs outside any module"}
@@ -65,9 +64,9 @@ def _explained(name: str, phase: PhaseSummary, mode: Mode) -> str:
     if phase.plain_s is None or phase.covered is None or phase.overhead is None:
         return f"Every {name} had probes; their cost is subtracted."
     what = ": the loss and whatever else runs there" if mode == "training" else ""
-    outside = f", {scaled(phase.outside_s, 's')} of it outside any module{what}" if phase.outside_s else ""
+    outside = f", {rounded(phase.outside_s, 's')} of it outside any module{what}" if phase.outside_s else ""
     return (
-        f"The {name} takes {scaled(phase.plain_s, 's')} without probes; the calls cover {percent(phase.covered, 1)}{outside}. "
+        f"The {name} takes {rounded(phase.plain_s, 's')} without probes; the calls cover {percent(phase.covered, 1)}{outside}. "
         f"Probes made it take {significant(phase.overhead)} times as long; their cost is subtracted."
     )
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeprof.display import Displayed
-from sweeprof.report.cells import MISSING, one_line, ratio_number
-from sweeprof.report.display.view import View, ViewCell, table
+from sweeprof.numbers import MISSING, ratio_number
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
+from sweeprof.report.view import View, ViewCell, table
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number
-from sweeprof.text import listed
+from sweeprof.text import listed, one_line
 
 COLUMNS = ("params", "macs", "flops", "act_bytes")
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sweeprof.errors import UserError
-from sweeprof.report.cells import one_line
 from sweeprof.report.csv import csv_lines
 from sweeprof.report.latex_text import escaped
 from sweeprof.report.layers import cells
@@ -21,6 +20,7 @@ from sweeprof.results import layers
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import FRAME_COLUMNS, LayerTable
 from sweeprof.results.layers import TIMES as PHASE_TIMES
+from sweeprof.text import one_line
 
 
 def flat(table: LayerTable, columns: Sequence[str]) -> list[list[str]]:

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
-
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.report.cells import MISSING, one_line
+from sweeprof.numbers import MISSING, scaled
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.aggregate import level, summary_lines
 from sweeprof.report.layers.cells import Figures
 from sweeprof.report.layers.nesting import TreeNode, nodes
 from sweeprof.report.layers.notes import remarks_on, timing_lines
-from sweeprof.report.scaled import scaled
+from sweeprof.report.view import aligned, with_rule
 from sweeprof.results.layers import FUNCTIONAL, LayerTable
-from sweeprof.text import listed
+from sweeprof.text import listed, one_line
 
 STYLES = ("table", "repr")
 ROWS = ("type", "name", "path", "depth", "call", "arguments")
 REPR_COLUMNS = "params params_share macs macs_share flops act_bytes".split()
-_GAP = "  "
 
 
 def tree(
@@ -73,20 +70,8 @@ def _table(
         [branch + called_as(node, rows), *(figures.text(node.row, column, unit) for column in columns)]
         for branch, node in zip(_branches(shown), shown, strict=True)
     ]
-    widths = [max(cell_len(line[place]) for line in (header, *lines)) for place in range(len(header))]
-    rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
-    return [
-        _aligned(header, widths),
-        rule,
-        *(_aligned(line, widths) for line in lines),
-        rule,
-        *_tree_totals(figures, unit),
-    ]
-
-
-def _aligned(line: list[str], widths: list[int]) -> str:
-    pads = [" " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
-    return _GAP.join([line[0] + pads[0], *(pad + cell for cell, pad in zip(line[1:], pads[1:], strict=True))]).rstrip()
+    table_lines = with_rule([header, *lines], [place > 0 for place in range(len(header))])
+    return [*table_lines, table_lines[1], *_tree_totals(figures, unit)]
 
 
 def _branches(shown: list[TreeNode]) -> list[str]:
@@ -143,9 +128,8 @@ def total_pairs(figures: Figures, unit: str | None) -> list[tuple[str, str]]:
 
 def _tree_totals(figures: Figures, unit: str | None) -> list[str]:
     """Return the totals as lines, and what is missing in them."""
-    table, lines = figures.table, total_pairs(figures, unit)
-    width = max(len(name) for name, _ in lines)
-    text = [f"{name:<{width}}  {value}" for name, value in lines]
+    table = figures.table
+    text = aligned(total_pairs(figures, unit), (False, False))
     if table.uncounted is not None:
         text.append(f"Not counted: {one_line(table.uncounted)}.")
     if table.uncovered:
@@ -246,8 +230,7 @@ def _overview_totals(table: LayerTable) -> list[str]:
         ]
     elif backward:
         lines.append(("backward time", _time_text(figures, "backward_s")))
-    width = max(len(name) for name, _ in lines)
-    return [f"{name:<{width}}  {text}" for name, text in lines]
+    return aligned(lines, (False, False))
 
 
 def _rate(flops_per_s: float) -> str:

@@ -6,21 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeprof.report.cells import one_line, shortened
-from sweeprof.report.display.view import ViewCell, ViewTable
-from sweeprof.report.display.views import MEMORY_NOTE, memory_table, operators_table, tensors_table
-from sweeprof.report.figure import Picture
+from sweeprof.report.display import MEMORY_NOTE, memory_table, operators_table, tensors_table
+from sweeprof.report.figure import Figure
 from sweeprof.report.pages import script_json
-from sweeprof.report.pictures.interactive import interactive
-from sweeprof.report.pictures.layers import macs_icicle, time_by_depth, time_icicle, timed_channels
+from sweeprof.report.pictures.layers import columns, icicle, macs_icicle, time_by_depth, time_icicle, timed_channels
 from sweeprof.report.pictures.memory import memory_over_time
 from sweeprof.report.pictures.operators import is_on_device, own_seconds, top_operators
 from sweeprof.report.pictures.roofline import roofline
+from sweeprof.report.view import ViewCell, ViewTable
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Number
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators
 from sweeprof.results.peaks import Peaks
+from sweeprof.text import one_line, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +48,20 @@ class Observed:
         return None if counted is None or counted.liveness is None else counted.liveness.peak_bytes
 
 
-def pictures(seen: Observed) -> list[Picture]:
+def pictures(seen: Observed) -> list[Figure]:
     """Time by depth, icicles of time and MACs, roofline, memory over time, operators: those that can be drawn.
 
-    There is none of what shapes alone tell where nothing was measured.
+    If nothing was measured, pictures that shapes alone would give are omitted.
     """
     if not seen.is_detailed:
         return []
-    found: list[Picture | None] = []
+    found: list[Figure | None] = []
     if seen.layers is not None:
         channels = timed_channels(seen.layers)
-        found += [time_by_depth(seen.layers, (channel,)) for channel in channels]
-        found += [time_icicle(seen.layers, channels), macs_icicle(seen.layers)]
+        depths = [time_by_depth(seen.layers, (channel,)) for channel in channels]
+        found += [columns(picture) for picture in depths if picture is not None]
+        for nested in (time_icicle(seen.layers, channels), macs_icicle(seen.layers)):
+            found.append(None if nested is None else icicle(nested))
         if seen.peaks is not None:
             found.append(roofline(seen.layers, seen.peaks))
     if seen.allocations is not None:
@@ -123,7 +124,7 @@ def _of(seen: Observed, links: Mapping[str, str]) -> dict[str, Any]:
     known = list(_FILES)
     names = sorted(links, key=lambda name: known.index(name) if name in _FILES else len(known))
     files = [{"href": links[name], "name": name, "hint": _FILES.get(name, "")} for name in names]
-    return {"figures": [interactive(picture) for picture in pictures(seen)], "tables": tables, "files": files}
+    return {"figures": pictures(seen), "tables": tables, "files": files}
 
 
 def _table(title: str, shown: ViewTable, note: str = "") -> dict[str, Any]:

@@ -9,15 +9,60 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from sweeprof.report.cells import one_line
-from sweeprof.report.figure import OTHER_COLOUR, BarDirection, Block, BlockKind, Blocks, backend_colour
+from sweeprof.numbers import rounded
+from sweeprof.report.figure import OTHER_COLOUR, Figure, axis_title, backend_colour, figure, ink_on, plain
 from sweeprof.report.layers.nesting import TreeNode, nodes
-from sweeprof.report.units import scaled
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.text import one_line
 
+BarDirection = Literal["vertical", "horizontal"]
+BlockKind = Literal["leaf", "parent", "other", "small", "carried"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One rectangle of :class:`Blocks`."""
+
+    label: str
+    text: str
+    """The hover text; lines are separated by line breaks."""
+    level: int
+    """Column or row that it stands in; 0 for the outermost."""
+    start: float
+    size: float
+    """Along the axis, in percent of the whole."""
+    colour: str
+    kind: BlockKind
+    """``other`` is what a parent does itself, ``small`` are several layers; ``carried`` repeats what has nothing within it at the
+    levels below.
+    """
+    parent: int | None
+    """Place of the block that it stands in; of a carried one, the block that it repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Nested parts of a whole: a column or a row per level."""
+
+    key: str
+    title: str
+    axis: str
+    """The total of which the sizes are a share."""
+    blocks: tuple[Block, ...]
+    legend: tuple[tuple[str, str], ...]
+    """Names with their colours."""
+    caption: str = ""
+
+    @property
+    def levels(self) -> int:
+        return 1 + max((block.level for block in self.blocks), default=-1)
+
+
+_ROW_HEIGHT = 46
+"""Pixels of a level of an icicle."""
 SMALLEST = 0.002
 """Share of the whole below which the layers within one parent are drawn as one block: two pixels of a picture."""
 COLOURED_TYPES = 6
@@ -158,25 +203,16 @@ Channel = Literal["forward", "backward"]
 CHANNELS: tuple[Channel, ...] = ("forward", "backward")
 
 
-def time_by_depth(
-    table: LayerTable, channels: Sequence[Channel] = ("forward",), direction: BarDirection = "vertical"
-) -> Blocks | None:
+def time_by_depth(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -> Blocks | None:
     """The stacked bars of the time by depth, their axis in percent of the whole; None where nothing was timed."""
     own = _seconds(channels)
     whole = _whole(table, own)
     if not whole:
         return None
-    found = carried(blocks(table, own, lambda seconds: scaled(seconds, "s")))
+    found = carried(blocks(table, own, lambda seconds: rounded(seconds, "s")))
     noun = " and ".join(channels)
-    return Blocks(
-        key=f"stacked_{'_'.join(channels)}",
-        title=f"Time by depth: {noun}, {scaled(whole, 's')} in total",
-        axis=noun,
-        blocks=tuple(found),
-        direction=direction,
-        legend=legend(table, found),
-        caption=_caption(found, table, channels),
-    )
+    key, title = f"stacked_{'_'.join(channels)}", f"Time by depth: {noun}, {rounded(whole, 's')} in total"
+    return Blocks(key, title, noun, tuple(found), legend(table, found), _caption(found, table, channels))
 
 
 def time_icicle(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -> Blocks | None:
@@ -185,10 +221,9 @@ def time_icicle(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -
     whole, noun = _whole(table, own), " and ".join(channels)
     if not whole:
         return None
-    found = blocks(table, own, lambda seconds: scaled(seconds, "s"))
-    title = f"Self time of the layers: {noun}, {scaled(whole, 's')} in total"
-    names, caption = legend(table, found), _caption(found, table, channels)
-    return Blocks("icicle_time", title, noun, tuple(found), "horizontal", names, True, caption)
+    found = blocks(table, own, lambda seconds: rounded(seconds, "s"))
+    title = f"Self time of the layers: {noun}, {rounded(whole, 's')} in total"
+    return Blocks("icicle_time", title, noun, tuple(found), legend(table, found), _caption(found, table, channels))
 
 
 def macs_icicle(table: LayerTable) -> Blocks | None:
@@ -201,10 +236,9 @@ def macs_icicle(table: LayerTable) -> Blocks | None:
         raise ValueError("an icicle needs each row's own MACs: give it the table that is not inclusive")
     if table.uncounted is not None or not table.macs:
         return None
-    found = blocks(table, _macs, lambda macs: scaled(macs, "MAC"))
-    title = f"Multiply-accumulates of the layers: {scaled(table.macs, 'MAC')} in total"
-    names, caption = legend(table, found), _caption(found, table, ())
-    return Blocks("icicle_macs", title, "MACs", tuple(found), "horizontal", names, True, caption)
+    found = blocks(table, _macs, lambda macs: rounded(macs, "MAC"))
+    title = f"Multiply-accumulates of the layers: {rounded(table.macs, 'MAC')} in total"
+    return Blocks("icicle_macs", title, "MACs", tuple(found), legend(table, found), _caption(found, table, ()))
 
 
 def timed_channels(table: LayerTable) -> tuple[Channel, ...]:
@@ -242,3 +276,85 @@ def _caption(found: Sequence[Block], table: LayerTable, channels: Sequence[Chann
         why = next((f": {row.time_reason}" for row in rows if row.time_reason), "")
         parts.append(f"{len(rows)} {'call has' if len(rows) == 1 else 'calls have'} no backward time{why}.")
     return " ".join(parts)
+
+
+def icicle(picture: Blocks) -> Figure:
+    """An icicle: a click on a part opens it, one on what is around it goes back."""
+    blocks = picture.blocks
+    within = [0.0] * len(blocks)
+    for block in blocks:
+        if block.parent is not None:
+            within[block.parent] += block.size
+    trace = {
+        "type": "icicle",
+        "ids": [str(place) for place in range(len(blocks))],
+        "labels": [plain(block.label) for block in blocks],
+        "parents": ["" if block.parent is None else str(block.parent) for block in blocks],
+        # What plotly is to add the parts to: sums that are off by a rounding would make it draw nothing.
+        "values": [_rounded(max(0.0, block.size - inner)) for block, inner in zip(blocks, within, strict=True)],
+        "branchvalues": "remainder",
+        "text": [_hover_text(block) for block in blocks],
+        "textinfo": "label",
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {"colors": [block.colour for block in blocks], "line": {"width": 0.6, "color": "#ffffff"}},
+        "leaf": {"opacity": 1},
+        "textfont": {"color": [ink_on(block.colour) for block in blocks], "size": 12},
+        "tiling": {"orientation": "v", "pad": 0},
+        "pathbar": {"visible": True, "textfont": {"size": 12}},
+        "sort": False,
+    }
+    layout = {"showlegend": False, "margin": {"l": 0, "r": 0, "t": 8, "b": 8}}
+    height = 40 + _ROW_HEIGHT * picture.levels
+    return figure(picture.key, picture.title, [trace], layout, picture.caption, height, picture.legend)
+
+
+def columns(picture: Blocks) -> Figure:
+    """Columns of blocks, one column per level; blocks that repeat one of a higher level are paler."""
+    layout = {
+        "barmode": "overlay",
+        "bargap": 0,
+        "showlegend": False,
+        "xaxis": {
+            "title": axis_title("depth"),
+            "tickvals": list(range(picture.levels)),
+            "showgrid": False,
+        },
+        "yaxis": {
+            "title": axis_title(f"share of the {picture.axis} (%)"),
+            "range": [100, 0],
+        },
+    }
+    solid = [block for block in picture.blocks if block.kind != "carried"]
+    pale = [block for block in picture.blocks if block.kind == "carried"]
+    traces = [_columns(solid, 1.0)]
+    if pale:
+        traces.append(_columns(pale, 0.35))
+    return figure(picture.key, picture.title, traces, layout, picture.caption, 560, picture.legend)
+
+
+def _columns(blocks: list[Block], opacity: float) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "x": [block.level for block in blocks],
+        "y": [_rounded(block.size) for block in blocks],
+        "base": [_rounded(block.start) for block in blocks],
+        "width": 1,
+        "opacity": opacity,
+        "marker": {"color": [block.colour for block in blocks], "line": {"width": 0.6, "color": "#ffffff"}},
+        "text": [plain(block.label) if block.kind != "carried" else "" for block in blocks],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "insidetextfont": {"color": [ink_on(block.colour) for block in blocks], "size": 11},
+        "hovertext": [_hover_text(block) for block in blocks],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _hover_text(block: Block) -> str:
+    return plain(block.text).replace("\n", "<br>")
+
+
+def _rounded(percent: float) -> float:
+    """A millionth of the whole is far less than a pixel."""
+    return round(percent, 4)

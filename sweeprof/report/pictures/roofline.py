@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sweeprof.report.cells import one_line, shortened
-from sweeprof.report.figure import OTHER_COLOUR, Annotation, Axis, Plot, Series, backend_colour
+from sweeprof.numbers import rounded
+from sweeprof.report.figure import OTHER_COLOUR, Figure, axis, backend_colour, figure, scatter, text_beside
 from sweeprof.report.layers.nesting import nodes
-from sweeprof.report.units import scaled
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.peaks import Peaks
+from sweeprof.text import one_line, shortened
 
 MOST_POINTS = 400
 MOST_NAMES = 8
@@ -51,37 +52,55 @@ def layer_points(table: LayerTable) -> list[LayerPoint]:
     return sorted((point for point in found if point is not None), key=lambda point: -point.seconds)
 
 
-def roofline(table: LayerTable, peaks: Peaks) -> Plot | None:
+def roofline(table: LayerTable, peaks: Peaks) -> Figure | None:
     """The layers of a table with times; None where none has all that it takes."""
     found = layer_points(table)
     if not found:
         return None
     shown = found[:MOST_POINTS]
-    timed = sum(row.forward_self_s or 0.0 for row in table.rows)
-    ends = _ends([point.intensity for point in shown], peaks.ridge)
-    bound = [[p for p in shown if (p.intensity >= peaks.ridge) == is_right] for is_right in (False, True)]
-    names = ("layers, bound by memory", "layers, bound by arithmetic")
-    clouds = [
-        _cloud(name, colour, points, shown[0], peaks)
-        for name, colour, points in zip(names, _COLOURS, bound, strict=True)
-        if points
+    intensities = [point.intensity for point in shown]
+    ends = min(*intensities, peaks.ridge) / 2, max(*intensities, peaks.ridge) * 4
+    roof_x = [ends[0], peaks.ridge, ends[1]]
+    roof_y = [min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in roof_x]
+    labels = [
+        f"memory: {rounded(peaks.bytes_per_s, 'B/s')}",
+        f"ridge: {peaks.ridge:.3g} FLOPs per byte",
+        f"arithmetic: {rounded(peaks.flops_per_s, 'FLOP/s')}",
     ]
-    share = sum(point.seconds for point in shown) / timed
-    return Plot(
-        key="roofline",
-        title=f"Roofline of the forward, {peaks.dtype} on {peaks.device}: peaks measured at "
-        f"{scaled(peaks.flops_per_s, 'FLOP/s')} and {scaled(peaks.bytes_per_s, 'B/s')}",
-        x=Axis("arithmetic intensity (FLOPs per byte of inputs, outputs and parameters)", log=True),
-        y=Axis("achieved GFLOP/s", log=True),
-        series=(_roof(peaks, ends), *clouds),
-        notes=notes(shown, ends, peaks),
-        caption=f"The layers shown take {share:.0%} of the time; the area of a point is proportional to its time. Containers, and "
-        "layers without FLOPs, are left out. The bytes are the least that a layer has to move: a layer whose data stay in a cache "
-        "can be above the roof.",
+    name = f"measured peaks, ridge at {peaks.ridge:.3g}"
+    roof = scatter(name, roof_x, roof_y, labels, "lines+markers", OTHER_COLOUR)
+    roof["line"] |= {"width": 2}
+    roof["marker"] |= {"symbol": "diamond"}
+    traces = [roof]
+    by_memory = [point for point in shown if point.intensity < peaks.ridge]
+    by_arithmetic = [point for point in shown if point.intensity >= peaks.ridge]
+    for bound, colour, points in (("memory", _COLOURS[0], by_memory), ("arithmetic", _COLOURS[1], by_arithmetic)):
+        if points:
+            x, y = [point.intensity for point in points], [point.flops_per_s / 1e9 for point in points]
+            texts = [_label(point, peaks) for point in points]
+            cloud = scatter(f"layers, bound by {bound}", x, y, texts, "markers", colour)
+            sizes = [diameter(point, shown[0]) for point in points]
+            cloud["marker"] |= {"size": sizes, "opacity": 0.75, "line": {"width": 0.6, "color": "#ffffff"}}
+            traces.append(cloud)
+    share = sum(point.seconds for point in shown) / sum(row.forward_self_s or 0.0 for row in table.rows)
+    title = (
+        f"Roofline of the forward, {peaks.dtype} on {peaks.device}: peaks measured at "
+        f"{rounded(peaks.flops_per_s, 'FLOP/s')} and {rounded(peaks.bytes_per_s, 'B/s')}"
     )
+    caption = (
+        f"The layers shown take {share:.0%} of the time; the area of a point is proportional to its time. Containers, and "
+        "layers without FLOPs, are left out. The bytes are the least that a layer has to move: a layer whose data stay in a cache "
+        "can be above the roof."
+    )
+    layout = {
+        "xaxis": axis("arithmetic intensity (FLOPs per byte of inputs, outputs and parameters)", is_log=True),
+        "yaxis": axis("achieved GFLOP/s", is_log=True),
+        "annotations": notes(shown, ends, peaks),
+    }
+    return figure("roofline", title, traces, layout, caption)
 
 
-def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks) -> tuple[Annotation, ...]:
+def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks) -> list[dict[str, Any]]:
     """Names of those that take the most time; none stands where another does.
 
     Args:
@@ -93,7 +112,7 @@ def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks)
     along = _LogAxis(min(point.flops_per_s for point in points), peaks.flops_per_s)
     least = _LEAST_SHARE * sum(point.seconds for point in points)
     taken: list[tuple[float, float, float]] = []
-    found: list[Annotation] = []
+    found: list[dict[str, Any]] = []
     for point in points:
         text = shortened(point.name, 28)
         x, y = across.place(point.intensity), along.place(point.flops_per_s)
@@ -104,10 +123,9 @@ def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks)
         if is_free and point.seconds >= least and len(found) < MOST_NAMES:
             taken.append((left, right, y))
             gap = diameter(point, points[0]) / 2 + 2
-            found.append(
-                Annotation(point.intensity, point.flops_per_s / 1e9, text, "right" if is_right else "left", gap)
-            )
-    return tuple(found)
+            place = math.log10(point.intensity), math.log10(point.flops_per_s / 1e9)
+            found.append(text_beside(*place, text, is_right, gap))
+    return found
 
 
 def diameter(point: LayerPoint, longest: LayerPoint) -> float:
@@ -136,31 +154,8 @@ def _point(row: LayerRow) -> LayerPoint | None:
     return LayerPoint(name, row.flops, moved, row.forward_self_s) if moved else None
 
 
-def _ends(intensities: Sequence[float], ridge: float) -> tuple[float, float]:
-    return min(*intensities, ridge) / 2, max(*intensities, ridge) * 4
-
-
-def _roof(peaks: Peaks, ends: tuple[float, float]) -> Series:
-    x = (ends[0], peaks.ridge, ends[1])
-    y = tuple(min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in x)
-    labels = (
-        f"memory: {scaled(peaks.bytes_per_s, 'B/s')}",
-        f"ridge: {peaks.ridge:.3g} FLOPs per byte",
-        f"arithmetic: {scaled(peaks.flops_per_s, 'FLOP/s')}",
-    )
-    name = f"measured peaks, ridge at {peaks.ridge:.3g}"
-    return Series(name, OTHER_COLOUR, x, y, labels, marker="diamond")
-
-
-def _cloud(name: str, colour: str, points: Sequence[LayerPoint], longest: LayerPoint, peaks: Peaks) -> Series:
-    x, y = tuple(point.intensity for point in points), tuple(point.flops_per_s / 1e9 for point in points)
-    labels = tuple(_label(point, peaks) for point in points)
-    sizes = tuple(diameter(point, longest) for point in points)
-    return Series(name, colour, x, y, labels, lines=False, sizes=sizes)
-
-
 def _label(point: LayerPoint, peaks: Peaks) -> str:
     roof = min(peaks.flops_per_s, point.intensity * peaks.bytes_per_s)
-    time = scaled(point.seconds, "s")
-    rate = f"{scaled(point.flops_per_s, 'FLOP/s')}, {point.flops_per_s / roof:.0%} of the roof"
+    time = rounded(point.seconds, "s")
+    rate = f"{rounded(point.flops_per_s, 'FLOP/s')}, {point.flops_per_s / roof:.0%} of the roof"
     return f"{point.name}: {time}, {rate}, {point.intensity:.3g} FLOPs per byte"

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.report.cells import shortened
-from sweeprof.report.figure import BarDirection, Block, Blocks, ink_on
-from sweeprof.report.pictures.layers import CHANNELS, Channel, time_by_depth
+from sweeprof.report.figure import ink_on
+from sweeprof.report.pictures.layers import CHANNELS, BarDirection, Block, Blocks, Channel, time_by_depth
 from sweeprof.results.layers import LayerTable
-from sweeprof.text import listed
+from sweeprof.text import listed, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,12 +46,12 @@ def stacked(
     if direction not in DIRECTIONS:
         problems.append(choice_problem("direction", direction, "direction", DIRECTIONS))
     chosen = cast("tuple[Channel, ...]", tuple(dict.fromkeys(channels)))
-    picture = None if problems else time_by_depth(table, chosen, cast("BarDirection", direction))
+    picture = None if problems else time_by_depth(table, chosen)
     if not problems and picture is None:
         problems.append(Problem("channels", channels, "were not measured: no row of the table has such a time."))
     if picture is None:
         raise UserError(problems)
-    figure, axes = draw_blocks(picture, figsize)
+    figure, axes = draw_blocks(picture, direction == "vertical", figsize)
     if path is not None:
         figure.savefig(path, bbox_inches="tight", pad_inches=0.15)
     return figure, axes
@@ -65,12 +64,11 @@ _LEAST_LETTERS = 7
 _MOST_INCHES = 24.0
 
 
-def draw_blocks(picture: Blocks, size: tuple[float, float] | None = None) -> tuple[Figure, Axes]:
+def draw_blocks(picture: Blocks, is_vertical: bool, size: tuple[float, float] | None = None) -> tuple[Figure, Axes]:
     """The picture; ``size`` in inches, None for what the levels need."""
     from matplotlib.patches import Patch, Rectangle
 
-    is_vertical = picture.direction == "vertical"
-    figure, axes = canvas(size or _size(picture))
+    figure, axes = canvas(size or _size(picture, is_vertical))
     if is_vertical:
         axes.set_xlim(-0.5, picture.levels - 0.5)
         axes.set_ylim(100, 0)
@@ -101,8 +99,8 @@ def draw_blocks(picture: Blocks, size: tuple[float, float] | None = None) -> tup
     return figure, axes
 
 
-def _size(picture: Blocks) -> tuple[float, float]:
-    if picture.direction == "vertical":
+def _size(picture: Blocks, is_vertical: bool) -> tuple[float, float]:
+    if is_vertical:
         return min(max(5.0, 1.55 * picture.levels + 1.0), _MOST_INCHES), 7.5
     return 11.0, min(max(2.4, 0.5 * picture.levels + 1.2), _MOST_INCHES)
 

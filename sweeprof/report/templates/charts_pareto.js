@@ -10,7 +10,7 @@ charts.add("pareto", (choices, chosen, plot, more) => {
   by.around.hidden = varying.length < 2;
   const LISTED = 20;
 
-  // As report/selection.py: from the best in the first metric on; points that are equal do not beat each other.
+  // As results/constraints.py: from the best in the first metric on; points that are equal do not beat each other.
   const frontOf = (rows) => {
     const sign = (metric) => (data.metrics[metric].better === "lower" ? 1 : -1);
     const cost = (row) => [sign(x.value) * valueOf(row, x.value), sign(y.value) * valueOf(row, y.value)];

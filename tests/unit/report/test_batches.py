@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.samples import comparison
-from sweeprof.report.cells import value_of
-from sweeprof.report.selection import BATCH_METRIC, MOST_BATCH_LINES, batch_lines
+from sweeprof.report.selection import MOST_BATCH_LINES, batch_lines
 from sweeprof.report.summary import best_rows
+from sweeprof.results.compare import value_of
+from sweeprof.results.constraints import BATCH_METRIC
 
 
 def test_each_other_setting_has_its_highest_throughput() -> None:

@@ -19,10 +19,9 @@ from PIL import Image
 from support.nets import HOSTILE, hostile, lenet5, reused, untold
 from support.seen import PEAKS, allocations, operators, timed
 from sweeprof.errors import UserError
-from sweeprof.report.figure import OTHER_COLOUR, Bars, Blocks, Plot, backend_colour, ink_on
+from sweeprof.report.figure import OTHER_COLOUR, backend_colour, ink_on
 from sweeprof.report.pictures.details import Observed, details, pictures
-from sweeprof.report.pictures.interactive import interactive
-from sweeprof.report.pictures.layers import macs_icicle, time_by_depth, time_icicle, timed_channels
+from sweeprof.report.pictures.layers import Blocks, icicle, macs_icicle, time_by_depth, time_icicle, timed_channels
 from sweeprof.report.pictures.memory import memory_over_time, thinned_moments
 from sweeprof.report.pictures.operators import top_operators
 from sweeprof.report.pictures.roofline import layer_points, notes, roofline
@@ -197,20 +196,21 @@ def test_the_peak_is_marked_where_it_is() -> None:
     seen = allocations(3000)
     plot = memory_over_time(seen, estimate_bytes=2**20)
     assert plot is not None
-    line, peak, estimate = plot.series
-    assert peak.x == pytest.approx((1.5,))
-    assert peak.y == (1500 / 1024,)
-    assert max(line.y) == 1500 / 1024
-    assert line.y[line.x.index(peak.x[0])] == peak.y[0]
-    (note,) = plot.notes
-    assert (note.x, note.y) == (peak.x[0], peak.y[0])
-    assert note.text == "peak 1.46 MiB in layer1"
+    line, peak, estimate = plot["data"]
+    assert peak["x"] == pytest.approx([1.5])
+    assert peak["y"] == [1500 / 1024]
+    assert max(line["y"]) == 1500 / 1024
+    assert line["y"][line["x"].index(peak["x"][0])] == peak["y"][0]
+    layout = plot["layout"]
+    (note,) = layout["annotations"]
+    assert (note["x"], note["y"]) == (peak["x"][0], peak["y"][0])
+    assert note["text"] == "peak 1.46 MiB in layer1"
     # Clear of the line of an estimate that is as high.
-    (shown,) = interactive(plot)["layout"]["annotations"]
-    assert (shown["yanchor"], shown["yshift"] > 0) == ("bottom", True)
-    assert (estimate.y, estimate.name) == ((1.0, 1.0), "estimate from shapes, 1.00 MiB")
-    assert (plot.x.title, plot.y.title) == ("time within the steps (ms)", "allocated (MiB)")
-    assert "are left out" in plot.caption
+    assert (note["yanchor"], note["yshift"] > 0) == ("bottom", True)
+    assert (estimate["y"], estimate["name"]) == ([1.0, 1.0], "estimate from shapes, 1.00 MiB")
+    titles = [layout[axis]["title"]["text"] for axis in ("xaxis", "yaxis")]
+    assert titles == ["time within the steps (ms)", "allocated (MiB)"]
+    assert "are left out" in plot["caption"]
     empty = dataclasses.replace(seen, timeline=())
     assert memory_over_time(empty) is None
 
@@ -245,16 +245,16 @@ def test_a_roofline_by_hand() -> None:
     assert second.name == "fc #2"
     plot = roofline(table, PEAKS)
     assert plot is not None
-    roof, cloud = plot.series
+    roof, cloud = plot["data"]
     assert PEAKS.ridge == 6.0
-    assert plot.title.endswith("peaks measured at 60.0 GFLOP/s and 10.0 GB/s")
+    assert plot["title"].endswith("peaks measured at 60.0 GFLOP/s and 10.0 GB/s")
     # Below the ridge the roof is bytes per second times FLOPs per byte, above it the FLOPs per second.
-    assert roof.x[1] == 6.0
-    assert roof.y == pytest.approx((10 * roof.x[0], 60.0, 60.0))
-    assert (cloud.name, cloud.x) == ("layers, bound by memory", (144 / 232,) * 2)
-    assert cloud.y == pytest.approx((0.144, 0.144))
-    assert "2% of the roof" in cloud.labels[0]
-    assert "67% of the time" in plot.caption
+    assert roof["x"][1] == 6.0
+    assert roof["y"] == pytest.approx([10 * roof["x"][0], 60.0, 60.0])
+    assert (cloud["name"], cloud["x"]) == ("layers, bound by memory", [144 / 232] * 2)
+    assert cloud["y"] == pytest.approx([0.144, 0.144])
+    assert "2% of the roof" in cloud["text"][0]
+    assert "67% of the time" in plot["caption"]
 
 
 def test_area_is_as_time_and_what_has_layers_within_is_no_point() -> None:
@@ -265,9 +265,9 @@ def test_area_is_as_time_and_what_has_layers_within_is_no_point() -> None:
     assert plot is not None
     sizes = {
         label.partition(":")[0]: size
-        for s in plot.series
-        if s.sizes
-        for label, size in zip(s.labels, s.sizes, strict=True)
+        for trace in plot["data"]
+        if trace["mode"] == "markers"
+        for label, size in zip(trace["text"], trace["marker"]["size"], strict=True)
     }
     assert sizes["feature_extractor.0"] / sizes["feature_extractor.1"] == pytest.approx(3)
 
@@ -284,15 +284,15 @@ def test_no_name_stands_on_another() -> None:
 def test_operators_are_summed_over_modules_and_shapes() -> None:
     bars = top_operators(operators(40))
     assert bars is not None
-    assert bars.names == ("aten::b", "aten::a")
-    assert [s.name for s in bars.series] == ["forward", "backward"]
-    assert [s.values for s in bars.series] == [pytest.approx((80.0, 0.0)), pytest.approx((0.0, 60.0))]
-    assert bars.ends == ("57.1%, 20 ×", "42.9%, 40 ×")
-    assert "140 ms in total" in bars.title
+    assert bars["layout"]["yaxis"]["ticktext"] == ["aten::b", "aten::a"]
+    assert [trace["name"] for trace in bars["data"]] == ["forward", "backward"]
+    assert [trace["x"] for trace in bars["data"]] == [pytest.approx([80.0, 0.0]), pytest.approx([0.0, 60.0])]
+    assert [end["text"] for end in bars["layout"]["annotations"]] == ["57.1%, 20 ×", "42.9%, 40 ×"]
+    assert "140 ms in total" in bars["title"]
     cut = top_operators(operators(40), most=1)
     assert cut is not None
-    assert cut.names == ("aten::b",)
-    assert cut.caption.startswith("1 further operators take 42.9%.")
+    assert cut["layout"]["yaxis"]["ticktext"] == ["aten::b"]
+    assert cut["caption"].startswith("1 further operators take 42.9%.")
     assert top_operators(Operators("inference", (), 1, 0.1)) is None
 
 
@@ -301,8 +301,8 @@ def test_on_an_accelerator_its_own_seconds_count() -> None:
     rows = [dataclasses.replace(r, device_self_s=1e-3 if r.operator == "aten::a" else None) for r in host.rows]
     bars = top_operators(dataclasses.replace(host, rows=tuple(rows)))
     assert bars is not None
-    assert bars.names[0] == "aten::a"
-    assert "on the accelerator" in bars.title
+    assert bars["layout"]["yaxis"]["ticktext"][0] == "aten::a"
+    assert "on the accelerator" in bars["title"]
 
 
 def everything(table: LayerTable | None = None) -> Observed:
@@ -313,26 +313,17 @@ def everything(table: LayerTable | None = None) -> Observed:
 @pytest.mark.parametrize("table", [hostile(), untold(), reused()], ids=["hostile", "untold", "reused"])
 def test_odd_models_have_pictures(table: LayerTable) -> None:
     found = pictures(everything(table))
-    assert {"stacked_forward", "icicle_time", "memory", "operators"} <= {picture.key for picture in found}
-    for picture in found:
-        figure = interactive(picture)
-        assert json.loads(json.dumps(figure, allow_nan=False))["key"] == picture.key
+    assert {"stacked_forward", "icicle_time", "memory", "operators"} <= {figure["key"] for figure in found}
+    for figure in found:
+        assert json.loads(json.dumps(figure, allow_nan=False))["key"] == figure["key"]
         # The rest goes through textContent.
         assert "<script" not in json.dumps([figure["data"], figure["layout"]])
 
 
 def test_only_what_was_seen_is_drawn() -> None:
-    kinds = {picture.key: type(picture) for picture in pictures(everything())}
-    assert kinds == {
-        "stacked_forward": Blocks,
-        "stacked_backward": Blocks,
-        "icicle_time": Blocks,
-        "icicle_macs": Blocks,
-        "roofline": Plot,
-        "memory": Plot,
-        "operators": Bars,
-    }
-    assert [p.key for p in pictures(Observed(operators=operators()))] == ["operators"]
+    keys = "stacked_forward stacked_backward icicle_time icicle_macs roofline memory operators".split()
+    assert [figure["key"] for figure in pictures(everything())] == keys
+    assert [figure["key"] for figure in pictures(Observed(operators=operators()))] == ["operators"]
     assert pictures(Observed(layers=lenet5())) == []
 
 
@@ -364,9 +355,7 @@ def test_details_are_bounded_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_names_are_inert_in_what_plotly_reads() -> None:
-    icicle = time_icicle(timed(hostile()))
-    assert icicle is not None
-    (trace,) = interactive(icicle)["data"]
+    (trace,) = icicle(drawn(time_icicle(timed(hostile()))))["data"]
     assert any("&lt;script&gt;" in label for label in trace["labels"])
     assert not any(HOSTILE in text for text in (*trace["labels"], *trace["text"]))
 

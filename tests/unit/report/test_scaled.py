@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.report import units
-from sweeprof.report.scaled import percent, scaled
+from sweeprof import numbers
+from sweeprof.numbers import percent, scaled
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_unit_of_a_metric_is_written_in_the_plural(unit: str, text: str) -> 
     ],
 )
 def test_a_measurement_that_is_an_exact_number_is_not_rounded(value: float, unit: str, text: str) -> None:
-    assert units.scaled(value, unit) == text
+    assert numbers.rounded(value, unit) == text
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_measurement_that_is_an_exact_number_is_not_rounded(value: float, unit
     ],
 )
 def test_a_measurement_that_rounds_up_to_1000_takes_the_next_prefix(value: float, unit: str, text: str) -> None:
-    assert units.scaled(value, unit) == text
+    assert numbers.rounded(value, unit) == text
 
 
 def test_an_exact_number_is_tracked_in_full() -> None:
-    assert units.fixed_value(11_173_962, "params") == 11_173.962
-    assert units.fixed_value(123_456_789, "bit") == 123_456_789
-    assert units.fixed_value(0.123456789, "s") == 123.46
+    assert numbers.fixed_value(11_173_962, "params") == 11_173.962
+    assert numbers.fixed_value(123_456_789, "bit") == 123_456_789
+    assert numbers.fixed_value(0.123456789, "s") == 123.46

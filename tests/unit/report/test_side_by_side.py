@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.nets import lenet5, reused, untold
 from support.timed_layers import timed_lenet5
 from sweeprof.errors import UserError
-from sweeprof.report.layers.html import embedded, packed
+from sweeprof.report.layers.html import embedded
 from sweeprof.report.layers.side_by_side import FigurePair, side_by_side
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
@@ -75,27 +73,11 @@ def test_an_unknown_column_is_a_users_mistake() -> None:
         side_by_side(lenet5(), lenet5(), columns=("mac",))
 
 
-def unpacked(vector: str | list[float | None]) -> list[float | None]:
-    """What templates/layers.js does."""
-    if not isinstance(vector, str):
-        return vector
-    return [None if text == "_" else int(text, 36) for text in vector.split(",")] if vector else []
-
-
-@given(st.lists(st.none() | st.integers(-(10**18), 10**18)))
-def test_whole_numbers_are_packed_without_loss(values: list[int | None]) -> None:
-    assert unpacked(json.loads(json.dumps(packed(values)))) == values
-
-
-def test_parts_of_a_byte_survive() -> None:
-    assert packed([1, 0.5, None]) == (1, 0.5, None)
-
-
 def test_every_row_is_embedded_with_its_inclusive_figures() -> None:
     data = json.loads(json.dumps(embedded({"one": lenet5(), "eight": lenet5(8), "untold": untold()})))
     assert [column["title"] for column in data["columns"]] == ["MACs", "FLOPs", "params", "activations"]
     one, eight, other = data["tables"]
-    lists = [unpacked(data["vectors"][place]) for place in one["vectors"]]
+    lists = [data["vectors"][place] for place in one["vectors"]]
     assert [data["strings"][int(place or 0)] for place in lists[0]][:3] == ["", "feature_extractor", "0"]
     assert lists[2][:3] == [0, 1, 2]
     assert lists[5][:3] == [416_520, 405_600, 117_600]

@@ -10,11 +10,13 @@ import pytest
 
 from support.odd import build, with_cells
 from support.samples import comparison
-from sweeprof.report.cells import axis_text, detail_text, one_line, ratio_number, shortened, value_text
+from sweeprof.numbers import ratio_number
+from sweeprof.report.cells import detail_text, value_text
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import ReportTable, tables
 from sweeprof.results.compare import Cell, Comparison
 from sweeprof.results.measurement import Measurement
+from sweeprof.text import axis_text, one_line, shortened
 
 
 def column(table: ReportTable, title: str) -> list[str]:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 
-from sweeprof.report.tensors import COLUMNS, to_csv, to_markdown, to_text
+from sweeprof.report.tensors import COLUMNS, tensor_cells, to_csv
 from sweeprof.results.memory import TensorRow
 
 WEIGHT = TensorRow(("a.weight", "b.weight"), "parameter", (1024, 1024), "float32", "cpu", 4_194_304)
@@ -28,31 +28,10 @@ def test_csv_has_every_value() -> None:
         assert (line[1], line[3], line[4]) == (row.kind, row.dtype, row.device)
 
 
-def test_text() -> None:
-    assert to_text(ROWS) == (
-        "names                    kind       shape      dtype    device  bytes\n"
-        "a.weight = b.weight      parameter  1024×1024  float32  cpu     4 MiB\n"
-        "optimizer.a.weight.step  optimizer  scalar     float32  cpu       4 B\n"
-        "–                        other      3          uint8    cpu       3 B\n"
-        "in total 4 MiB: parameter 4 MiB, optimizer 4 B, other 3 B\n"
-    )
-
-
-def test_what_is_left_out_is_said() -> None:
-    assert to_text(ROWS, top=1).splitlines()[2:] == [
-        "and 2 more",
-        "in total 4 MiB: parameter 4 MiB, optimizer 4 B, other 3 B",
+def test_cells_have_names_and_shapes_to_read() -> None:
+    assert [tensor_cells(row) for row in ROWS] == [
+        ("a.weight = b.weight", "parameter", "1024×1024", "float32", "cpu", "4 MiB"),
+        ("optimizer.a.weight.step", "optimizer", "scalar", "float32", "cpu", "4 B"),
+        ("–", "other", "3", "uint8", "cpu", "3 B"),
     ]
-    assert "more" not in to_text(ROWS, top=3)
-    assert "and 2 more" in to_markdown(ROWS, top=1)
-
-
-def test_markdown_is_a_table_whatever_a_name_holds() -> None:
-    lines = to_markdown((*ROWS, ODD)).splitlines()
-    assert lines[1] == "| :-- | :-- | :-- | :-- | :-- | --: |"
-    assert [line.replace(r"\|", "").count("|") for line in lines[:6]] == [7] * 6
-    assert lines[-1].startswith("in total 4 MiB: parameter")
-
-
-def test_no_tensors() -> None:
-    assert to_text(()).splitlines()[-1] == "in total 0 B"
+    assert tensor_cells(ODD)[0] == "a|b `c`"

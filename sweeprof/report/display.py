@@ -1,4 +1,4 @@
-"""The views of results: comparisons, measurements, layers, operators, lines, tensors, and of any other the fields.
+"""The views of results: comparisons, differences, measurements, layers, operators and lines; any other object prints its fields.
 
 Objects of packages above this one, such as a Profiler, have a method that returns their view.
 """
@@ -8,19 +8,29 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.display import Displayed, Rows
+from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
 from sweeprof.report import lines as line_reports
 from sweeprof.report import operators as operator_reports
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import MISSING, detail_text, named_text, one_line, ratio_number, rounds_text, value_text
+from sweeprof.report.cells import detail_text, named_text, rounds_text, value_text
 from sweeprof.report.columns import MODEL_AXIS
-from sweeprof.report.display.fields import cell_of, fields_table, number_text, rows_table, value_line
-from sweeprof.report.display.view import (
+from sweeprof.report.layers import cells as layer_cells
+from sweeprof.report.layers.nesting import TreeNode, nodes, place_text
+from sweeprof.report.layers.notes import remarks_on
+from sweeprof.report.layers.text import called_as, total_pairs, tree
+from sweeprof.report.summary import footnotes
+from sweeprof.report.table import ReportTable, TableRow
+from sweeprof.report.table import tables as report_tables
+from sweeprof.report.tensors import tensor_cells
+from sweeprof.report.terminal import text as terminal_text
+from sweeprof.report.tidy import measurements
+from sweeprof.report.verdict_summary import protocol_text
+from sweeprof.report.view import (
     MOST_ROWS,
     Cells,
     Heading,
@@ -29,32 +39,22 @@ from sweeprof.report.display.view import (
     ViewRow,
     ViewTable,
     as_text,
+    cell_of,
+    counted,
+    fields_table,
+    rows_table,
     table,
+    value_line,
 )
-from sweeprof.report.layers import cells as layer_cells
-from sweeprof.report.layers.nesting import TreeNode, nodes
-from sweeprof.report.layers.notes import remarks_on
-from sweeprof.report.layers.text import called_as, total_pairs, tree
-from sweeprof.report.pictures.memory import place_text
-from sweeprof.report.summary import footnotes
-from sweeprof.report.table import ReportTable, TableRow
-from sweeprof.report.table import tables as report_tables
-from sweeprof.report.tensors import sums_text, tensor_cells
-from sweeprof.report.terminal import text as terminal_text
-from sweeprof.report.tidy import measurements
-from sweeprof.report.units import scaled, text_unit
-from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.results.compare import Comparison, Row, compare_rows
-from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor, ModuleCost
-from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.lines import FunctionLines, Lines
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
-from sweeprof.results.memory import Allocations, LayerMemory, TensorDifference, TensorRow
+from sweeprof.results.memory import LayerMemory, TensorRow
 from sweeprof.results.operators import OperatorRow, Operators, OperatorTotal
-from sweeprof.results.record import Record, Warning
-from sweeprof.results.statistics import spread
+from sweeprof.results.record import Warning
 from sweeprof.results.verdicts import Difference, Differences
+from sweeprof.text import one_line
 
 if TYPE_CHECKING:
     import pandas
@@ -74,11 +74,10 @@ def text_of(thing: Displayed) -> str:
 @singledispatch
 def view_of(thing: Any) -> View:
     """Return the view of an object; of one without a view of its own, its fields."""
-    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        return View(
-            type(thing).__name__, (fields_table(thing, ("warnings",)), *warning_lines(getattr(thing, "warnings", ())))
-        )
-    return View(type(thing).__name__)
+    if not dataclasses.is_dataclass(thing):
+        return View(type(thing).__name__)
+    warnings = getattr(thing, "warnings", ())
+    return View(type(thing).__name__, (fields_table(thing, ("warnings",)), *warning_lines(warnings)))
 
 
 def warning_lines(warnings: Iterable[Warning]) -> list[str]:
@@ -93,19 +92,12 @@ def _(rows: Rows) -> View:  # type: ignore[type-arg]
     first = rows[0]
     if not dataclasses.is_dataclass(first):  # dataclasses.asdict makes rows of dictionaries
         return View(tuple.__repr__(rows))
-    if isinstance(first, TensorRow):
-        return _tensors(rows)
     if isinstance(first, OperatorTotal):
         return View(counted(len(rows), "operator"), (_totals_table(rows), _self_total(rows)))
     for kind, (noun, table_of) in _ROW_TABLES.items():
         if isinstance(first, kind):
             return View(counted(len(rows), noun), (table_of(rows),))
     return View(counted(len(rows), "row"), (rows_table(rows),))
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, e.g. ``1 row``, ``1,200 rows``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 # Measurements
@@ -223,7 +215,7 @@ def _differences_table(found: Sequence[Difference], titles: Sequence[str]) -> Vi
             if value is None or not math.isfinite(value):
                 sides.append(MISSING)
             else:
-                sides.append(ViewCell(scaled(value, unit), value))
+                sides.append(ViewCell(rounded(value, unit), value))
         ratio = ViewCell(MISSING if one.ratio is None else f"×{ratio_number(one.ratio)}", one.ratio)
         verdict = ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED)
         better = f"{one.better} is better" if one.better else ""
@@ -286,27 +278,6 @@ def _(row: Row) -> View:
     return View(f"{axes or row.combination_id}: {status}{rounds}", (*parts, *warning_lines(row.warnings)))
 
 
-@view_of.register
-def _(record: Record) -> View:
-    axes = ", ".join(f"{name}={value_line(name, value)}" for name, value in record.axes.items())
-    title = f"{record.pass_name}, round {record.round} of {axes or record.combination_id}: {record.status}"
-    kept = ("sweep_id", "combination_id", "reason", "location", "command", "started", "wall_s", "costs")
-    rows: list[Cells] = [
-        [name, cell_of(name, getattr(record, name))] for name in kept if getattr(record, name) not in (None, "", {})
-    ]
-    if record.observations is not None:
-        rows.append(["observations", ", ".join(record.observations)])
-    return View(title, (table(["field", "value"], rows), *warning_lines(record.warnings)))
-
-
-def metrics_table(infos: Iterable[MetricInfo]) -> ViewTable:
-    """Return a row per metric: unit, direction and definition."""
-    rows = [
-        [info.name, info.unit, f"{info.better} is better" if info.better else "", info.definition] for info in infos
-    ]
-    return table(["metric", "unit", "direction", "definition"], rows)
-
-
 # Layers
 
 
@@ -358,118 +329,19 @@ def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
     return shown
 
 
-# Graphs
-
-
-@view_of.register
-def _(graph: Graph) -> View:
-    operators = [node for node in graph.nodes if node.kind == "operator"]
-    peak = graph.peak
-    found = [f"MACs {scaled(graph.macs, 'MAC')}", f"FLOPs {scaled(graph.flops, 'FLOP')}"]
-    if peak is not None:
-        found.append(
-            f"peak live {scaled(peak.live_bytes or 0, 'B')} at {one_line(peak.name)} in {one_line(peak.scope)}"
-        )
-    for cost in graph.formulas:
-        counts = ", ".join(f"{cost_name} {value:,}" for cost_name, value in _known_costs(cost))
-        found.append(f"by the formula of {one_line(cost.scope)}: {counts}")
-    title = f"{counted(len(operators), 'operator')}, {counted(len(graph.edges), 'edge')}, traced by {graph.method}"
-    return View(title, (_nodes_table(graph.nodes), " · ".join(found)))
-
-
-def _known_costs(cost: ModuleCost) -> list[tuple[str, int]]:
-    values = (("MACs", cost.macs), ("FLOPs", cost.flops), ("ops", cost.ops))
-    return [(name, value) for name, value in values if value is not None]
-
-
-def _nodes_table(nodes: Sequence[GraphNode]) -> ViewTable:
-    is_timed = any(node.seconds is not None for node in nodes)
-    names = ["node", "scope", "inputs", "weights", "outputs", "MACs", "active", "live", *(["time"] if is_timed else [])]
-    rows: list[Cells] = []
-    for node in nodes:
-        weights = [f"{one_line(tensor.weight or '')} {_tensor_text(tensor)}" for tensor in node.weights]
-        macs = MISSING if node.macs is None else ViewCell(scaled(node.macs, "MAC"), node.macs)
-        live = ViewCell("" if node.live_bytes is None else scaled(node.live_bytes, "B"), node.live_bytes)
-        row: Cells = [
-            ViewCell(one_line(node.name), note=node.reason or ""),
-            one_line(node.scope),
-            ", ".join(map(_tensor_text, node.inputs)),
-            ", ".join(weights),
-            ", ".join(map(_tensor_text, node.outputs)),
-            macs if node.kind == "operator" else "",
-            str(len(node.active)) if node.kind == "operator" else "",
-            live,
-        ]
-        if is_timed:
-            seconds = MISSING if node.seconds is None else ViewCell(scaled(node.seconds, "s"), node.seconds)
-            row.append(seconds if node.kind == "operator" else "")
-        rows.append(row)
-    return table(names, rows, ["MACs", "active", "live", "time"])
-
-
-def _edges_table(edges: Sequence[GraphEdge]) -> ViewTable:
-    rows = [[str(edge.source), str(edge.target), ", ".join(map(_tensor_text, edge.tensors))] for edge in edges]
-    return table(["source", "target", "tensors"], rows, ["source", "target"])
-
-
-def _tensor_text(tensor: GraphTensor) -> str:
-    shape = "×".join(map(str, tensor.shape)) or "scalar"
-    return f"{tensor.dtype}[{shape}]"
-
-
-@view_of.register
-def _(row: LayerRow) -> View:
-    kept = "path type arguments call params trainable macs flops input_shapes output_shapes act_bytes forward_s backward_s".split()
-    rows: list[Cells] = [
-        [name, cell_of(name, getattr(row, name))] for name in kept if getattr(row, name) not in (None, "")
-    ]
-    if row.time_reason:
-        rows.append(["time_reason", row.time_reason])
-    return View("", (table(["field", "value"], rows),))
-
-
 def _layer_rows(rows: Sequence[LayerRow]) -> ViewTable:
     names = "path type call params macs flops act_bytes output_shapes".split()
     return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], names[2:-1])
 
 
-@view_of.register
-def _(times: LayerTimes) -> View:
-    rows: list[Cells] = []
-    for call, seconds in zip(times.calls, times.seconds, strict=True):
-        backward = MISSING if seconds.backward is None else ViewCell(scaled(seconds.backward, "s"), seconds.backward)
-        rows.append(
-            [
-                one_line(call.path),
-                one_line(call.type),
-                str(call.call),
-                ViewCell(scaled(seconds.forward, "s"), seconds.forward),
-                ViewCell(scaled(seconds.forward_self, "s"), seconds.forward_self),
-                backward,
-                "" if seconds.backward is not None or times.backward is None else seconds.reason or "",
-            ]
-        )
-    names = ["path", "type", "call", "forward", "forward self", "backward"]
-    has_reasons = any(row[-1] for row in rows)
-    found = table(
-        [*names, "note"] if has_reasons else names, rows if has_reasons else [row[:-1] for row in rows], names[2:]
-    )
-    covered = (
-        "" if times.forward_covered is None else f"; the calls cover {100 * times.forward_covered:.1f} % of the forward"
-    )
-    steps = counted(times.repeats - times.warmup, "step")
-    title = f"{counted(len(times.calls), 'call')}, medians of {steps} of {times.mode}{covered}"
-    return View(title, (found, *warning_lines(times.warnings)))
-
-
-# Operators, lines, memory
+# Operators and lines
 
 
 @view_of.register
 def _(operators: Operators) -> View:
     title = (
         f"{counted(len(operators.rows), 'row')} of operators, one step of {operators.mode}: "
-        f"{scaled(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
+        f"{rounded(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
     )
     column = operator_reports.time_column(operators.rows)
     shown = dataclasses.replace(
@@ -494,12 +366,12 @@ def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
             [
                 one_line(total.operator),
                 _share_cell(total.self_share),
-                ViewCell(scaled(total.self_s, "s"), total.self_s),
+                ViewCell(rounded(total.self_s, "s"), total.self_s),
                 _share_cell(total.total_share),
-                ViewCell(scaled(total.total_s, "s"), total.total_s),
-                ViewCell(scaled(total.average_s, "s"), total.average_s),
+                ViewCell(rounded(total.total_s, "s"), total.total_s),
+                ViewCell(rounded(total.average_s, "s"), total.average_s),
                 *(
-                    MISSING if seconds is None else ViewCell(scaled(seconds, "s"), seconds)
+                    MISSING if seconds is None else ViewCell(rounded(seconds, "s"), seconds)
                     for seconds in device[: len(device_names)]
                 ),
                 ViewCell(operator_reports.calls_text(total.calls), total.calls),
@@ -516,7 +388,7 @@ def _share_cell(share: float | None) -> ViewCell:
 def _self_total(totals: Sequence[OperatorTotal]) -> str:
     """Return the own seconds of all operators of the step together."""
     host = totals[0].step_self_s if totals else 0.0
-    return f"self time of all operators: {scaled(host, 's')}"
+    return f"self time of all operators: {rounded(host, 's')}"
 
 
 def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> ViewTable:
@@ -558,16 +430,6 @@ def listing(lines: Lines) -> str:
     return f"{line_reports.time_report(lines)}\n{line_reports.memory_report(lines)}"
 
 
-@view_of.register
-def _(function: FunctionLines) -> View:
-    rows: list[Cells] = []
-    for line in function.lines:
-        source = ViewCell(line.source, is_code=True)
-        rows.append([str(line.number), str(line.hits), ViewCell(scaled(line.seconds, "s"), line.seconds), source])
-    title = f"{function.name} ({function.file}:{function.first_line})"
-    return View(title, (table(["line", "hits", "time", "source"], rows, ["line", "hits", "time"]),))
-
-
 def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
     title = f"{function.name} ({function.file}:{function.first_line})"
     if not function.is_called:
@@ -579,30 +441,12 @@ def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
         numbers = [line.number, line.hits, line.seconds, line.seconds / line.hits if line.hits else None, None]
         cells = [ViewCell(text, number if text else None) for text, number in zip(texts, numbers, strict=True)]
         sizes = line_reports.memory_of(lines, line)
-        cells += [ViewCell("" if size is None else scaled(size, "B"), size) for size in sizes]
+        cells += [ViewCell("" if size is None else rounded(size, "B"), size) for size in sizes]
         rows.append([*cells, ViewCell(line.source, is_code=True)])
     return table(names, rows, names[:-1], title)
 
 
-@view_of.register
-def _(allocations: Allocations) -> View:
-    title = (
-        f"Peak {scaled(allocations.peak_bytes, 'B')} at {allocations.peak_at}, "
-        f"above what was alive before {counted(allocations.steps, 'step')} of {allocations.mode}"
-    )
-    parts: list[str | ViewTable] = []
-    if allocations.allocated_per_step_bytes is not None:
-        parts.append(f"Allocated in the last step: {scaled(allocations.allocated_per_step_bytes, 'B')}.")
-    if allocations.device:
-        parts.append(value_line("bytes", allocations.device))
-    if allocations.by_layer:
-        parts += [memory_table(allocations.by_layer, "by layer"), MEMORY_NOTE]
-    if allocations.tensors:
-        parts += [
-            tensors_table(allocations.tensors, "tensors alive after the last step"),
-            sums_text(allocations.tensors),
-        ]
-    return View(title, tuple(parts))
+# Tables of the page
 
 
 MEMORY_NOTE = (
@@ -616,13 +460,9 @@ def memory_table(rows: Sequence[LayerMemory], title: str = "") -> ViewTable:
     found: list[Cells] = []
     for row in rows:
         sizes = (row.peak_bytes, row.at_peak_bytes, row.allocated_bytes, row.kept_bytes)
-        found.append([place_text(row.path), *(ViewCell(scaled(size, "B"), size) for size in sizes)])
+        found.append([place_text(row.path), *(ViewCell(rounded(size, "B"), size) for size in sizes)])
     names = ["module", "most alive", "at the peak", "allocated", "kept"]
     return table(names, found, names[1:], title)
-
-
-def _tensors(rows: Sequence[TensorRow]) -> View:
-    return View(f"{counted(len(rows), 'tensor')}, {sums_text(rows)}", (tensors_table(rows),))
 
 
 def tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
@@ -634,39 +474,9 @@ def tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
     return table(["names", "kind", "shape", "dtype", "device", "bytes"], found, ["bytes"], title)
 
 
-@view_of.register
-def _(row: TensorRow) -> View:
-    names, kind, shape, dtype, device, size = tensor_cells(row)
-    return View(f"{names}: {kind}, {shape} {dtype} on {device}, {size}")
-
-
-@view_of.register
-def _(found: TensorDifference) -> View:
-    parts = []
-    for title, rows in (("added", found.added), ("removed", found.removed)):
-        parts.append(tensors_table(rows, title) if rows else f"{title}: nothing")
-    grown = sum(row.bytes for row in found.added) - sum(row.bytes for row in found.removed)
-    sign = "−" if grown < 0 else "+"
-    return View(
-        f"{counted(len(found.added), 'tensor')} added, {len(found.removed)} removed: {sign}{scaled(abs(grown), 'B')}",
-        tuple(parts),
-    )
-
-
-def samples_text(samples: Sequence[float]) -> str:
-    """Return median, spread and number of samples in seconds, e.g. ``1.23 ms (25 samples, IQR 3 % of the median)``."""
-    if not samples:
-        return MISSING
-    middle = number_text(statistics.median(samples), "s")
-    noise = f", IQR {spread(samples):.0%} of the median" if len(samples) > 1 else ""
-    return f"{middle} ({counted(len(samples), 'sample')}{noise})"
-
-
 _ROW_TABLES: dict[type, tuple[str, Callable[[Sequence[Any]], ViewTable]]] = {
     OperatorRow: ("operator", operators_table),
     LayerRow: ("layer", _layer_rows),
-    GraphNode: ("node", _nodes_table),
-    GraphEdge: ("edge", _edges_table),
     Row: ("row", _combinations),
 }
 """The noun and the table of rows, by their type."""

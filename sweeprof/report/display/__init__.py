@@ -1,1 +1,0 @@
-"""The objects of the library at the Python prompt and in notebooks."""

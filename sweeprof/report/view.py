@@ -1,0 +1,272 @@
+"""The content of a printed object, paragraphs and tables, as aligned text and as HTML; the fields of a dataclass as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from rich.cells import cell_len
+
+from sweeprof.numbers import MISSING, rounded, significant
+from sweeprof.report.pages import render
+from sweeprof.results.measurement import Number
+from sweeprof.text import one_line, printable, shortened
+
+MOST_ROWS = 200
+"""Rows of a table that are printed."""
+LONGEST_CELL = 120
+"""Characters of a cell as text; HTML has all of them."""
+_GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The header of a column."""
+
+    title: str
+    is_numeric: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCell:
+    """A value as it is shown."""
+
+    text: str
+    value: Number | None = None
+    """The exact number in base units."""
+    note: str = ""
+    """What a reader may want to know besides; HTML shows it when the pointer is on the cell."""
+    is_strong: bool = False
+    is_code: bool = False
+    """True for a source line, whose spaces count."""
+
+
+Cells = list[ViewCell | str]
+"""A row; a string is a cell without a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRow:
+    """The cells of a row; the last one of a row with too few takes the remaining columns."""
+
+    cells: tuple[ViewCell, ...]
+    depth: int = 0
+    """How far the first cell is indented."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTable:
+    """A table; of more than :data:`MOST_ROWS` rows the first are shown."""
+
+    headings: tuple[Heading, ...]
+    rows: tuple[ViewRow, ...]
+    title: str = ""
+    total: int | None = None
+    """The number of rows if ``rows`` has only the first of them."""
+
+    @property
+    def shown(self) -> tuple[ViewRow, ...]:
+        return self.rows[:MOST_ROWS]
+
+    @property
+    def omitted(self) -> str:
+        """Text with the number of rows that are not shown; empty if all are."""
+        count = (len(self.rows) if self.total is None else self.total) - len(self.shown)
+        return f"and {counted(count, 'more row')}" if count else ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A title, then paragraphs and tables in their order."""
+
+    title: str
+    parts: tuple[str | ViewTable, ...] = ()
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, e.g. ``1 row``, ``1,200 rows``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[ViewCell | str]], numeric: Sequence[str] = (), title: str = ""
+) -> ViewTable:
+    """Return a table of cells; a string is a cell without a number.
+
+    Args:
+        headings: titles of the columns.
+        rows: of cells.
+        numeric: the titles of the columns that are aligned on the right.
+        title: above the table.
+    """
+    found = [ViewRow(tuple(ViewCell(cell) if isinstance(cell, str) else cell for cell in row)) for row in rows]
+    return ViewTable(tuple(Heading(name, name in numeric) for name in headings), tuple(found), title)
+
+
+def as_text(view: View) -> str:
+    """Return the view as lines for a terminal, without a line break at the end."""
+    lines = [one_line(view.title)] if view.title else []
+    for part in view.parts:
+        if isinstance(part, str):
+            lines.append(one_line(part))
+            continue
+        cells = [[one_line(heading.title) for heading in part.headings]]
+        for row in part.shown:
+            first, *others = [_short(cell) for cell in row.cells]
+            cells.append([_GAP * row.depth + first, *others])
+        if part.title:
+            lines.append(one_line(part.title))
+        lines += with_rule(cells, [heading.is_numeric for heading in part.headings])
+        if part.omitted:
+            lines.append(part.omitted)
+    return "\n".join(lines)
+
+
+def _short(cell: ViewCell) -> str:
+    text = " ".join(printable(cell.text).splitlines()) if cell.is_code else one_line(cell.text)
+    return shortened(text, LONGEST_CELL)
+
+
+def with_rule(lines: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> list[str]:
+    """Return the aligned lines of a table with a rule below the first."""
+    widths = _widths(lines, len(is_numeric))
+    rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    header, *body = aligned(lines, is_numeric)
+    return [header, rule, *body]
+
+
+def aligned(lines: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> list[str]:
+    """Return lines of cells as text with aligned columns; the last cell of a line with too few takes the remaining columns."""
+    widths = _widths(lines, len(is_numeric))
+    texts = []
+    for line in lines:
+        cells = []
+        for place, text in enumerate(line):
+            pad = " " * (widths[place] - cell_len(text))
+            is_right = is_numeric[place] and len(line) == len(widths)
+            cells.append(pad + text if is_right else text + pad)
+        texts.append(_GAP.join(cells).rstrip())
+    return texts
+
+
+def _widths(lines: Sequence[Sequence[str]], columns: int) -> list[int]:
+    widths = [0] * columns
+    for line in lines:
+        for place, text in enumerate(line):
+            if place + 1 < len(line) or len(line) == columns:  # a cell that takes several columns widens none
+                widths[place] = max(widths[place], cell_len(text))
+    return widths
+
+
+def as_html(view: View) -> str:
+    """Return the view as an HTML fragment that takes its colours from the page around it."""
+    return render("display.html.j2", view=view).strip()
+
+
+# The fields of a dataclass: what a value is measured in follows from the name of its field.
+
+_ENDINGS = (
+    ("flops_per_s", "FLOP/s"),
+    ("bytes_per_s", "B/s"),
+    ("bytes", "B"),
+    ("seconds", "s"),
+    ("_s", "s"),
+    ("macs", "MAC"),
+    ("flops", "FLOP"),
+)
+"""The unit of a field by the end of its name; fields are in base units."""
+_MOST_ITEMS, _LONGEST = 8, 300
+
+
+def _unit_of(name: str) -> str:
+    return next((unit for ending, unit in _ENDINGS if name.endswith(ending)), "")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def number_text(value: Number, unit: str) -> str:
+    """Return a number with its unit, e.g. ``1.23 ms``, ``417 kMAC``."""
+    if not math.isfinite(value):
+        return f"{MISSING} (not a finite number: {value})"
+    return rounded(value, unit) if unit else significant(value)
+
+
+def cell_of(name: str, value: Any) -> ViewCell:
+    """Return the value of a field as a cell."""
+    return ViewCell(value_line(name, value), value if _is_number(value) and math.isfinite(value) else None)
+
+
+def value_line(name: str, value: Any) -> str:  # noqa: PLR0911  # one for each kind of value
+    """Return the value of a field as one line; of many numbers their count and median."""
+    unit = _unit_of(name)
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if _is_number(value):
+        return number_text(value, unit)
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, bytes):
+        return number_text(len(value), "B")
+    if isinstance(value, Mapping):
+        return _listed([f"{key} {value_line(name if unit else str(key), one)}" for key, one in value.items()])
+    if isinstance(value, Sequence | Set):
+        items = list(value)
+        if items and all(_is_number(item) for item in items):
+            if "shape" in name:
+                return "×".join(map(str, items))
+            if len(items) > 2:
+                known = [item for item in items if math.isfinite(item)]
+                middle = f", median {number_text(statistics.median(known), unit)}" if known else ""
+                return f"{len(items):,} values{middle}"
+        return _listed([value_line(name, item) for item in items])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return _listed([f"{field.name} {value_line(field.name, getattr(value, field.name))}" for field in fields])
+    return shortened(one_line(getattr(value, "__qualname__", None) or repr(value)), _LONGEST)
+
+
+def _listed(parts: Sequence[str]) -> str:
+    more = len(parts) - _MOST_ITEMS
+    text = ", ".join(parts[:_MOST_ITEMS]) + (f" and {more:,} more" if more > 0 else "")
+    return shortened(text, _LONGEST) or MISSING
+
+
+def fields_table(thing: Any, leave_out: Sequence[str] = ()) -> ViewTable:
+    """Return the fields of a dataclass, a row each; those that are not for printing, and optional empty ones, are left out."""
+    rows: list[Cells] = []
+    for field in dataclasses.fields(thing):
+        value = getattr(thing, field.name)
+        if field.repr and field.name not in leave_out and not (_is_empty(value) and _is_optional(field)):
+            rows.append([field.name, cell_of(field.name, value)])
+    return table(["field", "value"], rows)
+
+
+def _is_optional(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value in ("", (), {}, [])
+
+
+def rows_table(rows: Sequence[Any], title: str = "") -> ViewTable:
+    """Return dataclasses of one kind as a table with a column per field; a column in which no row has a value is left out."""
+    names = []
+    numeric = []
+    for field in dataclasses.fields(rows[0]):
+        values = [getattr(row, field.name) for row in rows]
+        if not field.repr or (_is_optional(field) and all(map(_is_empty, values))):
+            continue
+        names.append(field.name)
+        if all(value is None or _is_number(value) for value in values):
+            numeric.append(field.name)
+    return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], numeric, title)
