@@ -284,11 +284,10 @@ class ProtocolSettings:
     )
     decide: str | None = _key(
         PROTOCOL.decide,
-        "Stop the rounds of a combination as soon as these comparisons of its time are decided, from three rounds on: with its "
-        "baseline (baseline), of all pairs that differ only in the baseline's axes (pairs), or of the best of them with the others "
-        "(best). protocol.rounds is then the largest number, at most 50, and intervals allow for the repeated tests. null: measure "
-        "all rounds.",
-        c.optional(c.choice("comparison", ("baseline", "pairs", "best"))),
+        "baseline: stop the rounds of a combination as soon as the comparison of its time with its baseline is decided, from three "
+        "rounds on. protocol.rounds is then the largest number, at most 50, and intervals allow for the repeated tests. null: "
+        "measure all rounds.",
+        c.optional(c.choice("comparison", ("baseline",))),
     )
 
 

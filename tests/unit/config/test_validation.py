@@ -101,7 +101,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "search.seed": WHOLE_FROM_0,
     "protocol.decide": (
         [None],
-        ["base", True, ["best"]],
+        ["base", "pairs", True, ["baseline"]],
     ),  # the others need three rounds: tests/unit/run/test_sequential.py
     "compare.thresholds": ([{}, {"latency/forward": 0.03}], [{"a": 1}, {"a": "x"}, [0.1], None]),
     "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),
