@@ -438,7 +438,7 @@ class ResourceSettings:
     )
     cpus: int | None = _key(
         None,
-        "Processors of a task; null: as many as backend.threads and parallel_trials use.",
+        "Processors of a task; null: as many as backend.threads.",
         c.optional(c.integer("number of processors", MOST_JOBS)),
     )
     gpus: int | str | None = _key(
@@ -613,17 +613,11 @@ class Config:
     limits: LimitSettings = _part(LimitSettings, "Limits of time and memory.", role=Role.TRIAL, is_repeated=True)
     isolation: str = _key(
         "fork",
-        "How trials are isolated. fork: each trial runs in a process forked from one that has imported the framework; spawn: in a "
-        "new interpreter; inline: in the sweep's own process (for debugging: nothing is isolated, and no limit applies).",
-        c.choice("isolation", ("fork", "spawn", "inline")),
+        "How trials are isolated. fork: each trial runs in a process forked from one that has imported the framework; inline: in "
+        "the sweep's own process (for debugging: nothing is isolated, and no limit applies).",
+        c.choice("isolation", ("fork", "inline")),
         role=Role.TRIAL,
         is_repeated=True,
-    )
-    parallel_trials: int = _key(
-        1,
-        "Maximum number of trials that run at once, if they do not measure the device (counting, quality).",
-        c.integer("number of trials", 4096),
-        role=Role.TRIAL,
     )
     fail_fast: bool = _key(False, "true: the first trial that fails ends the sweep.", c.BOOLEAN, role=Role.TRIAL)
     budget: str | None = _key(

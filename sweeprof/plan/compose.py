@@ -260,7 +260,6 @@ class Composer:
             passes=passes,
             cluster=cluster,
             order_seed=int(self.config.seed.order),
-            parallel_trials=int(self.config.parallel_trials),
             fail_fast=bool(self.config.fail_fast),
             budget=self.config.budget,
             compare=with_conditions(
@@ -351,7 +350,7 @@ class Composer:
             baseline = dict.fromkeys(key for c in combinations for key in c.axes)
         if settings["scheduler"] is None:
             return in_shards(combinations, baseline, self._shard_count(combinations)), {}
-        asked = resources_of(combinations, settings, baseline, int(self.config.parallel_trials))
+        asked = resources_of(combinations, settings, baseline)
         shards, resources = in_tasks(combinations, baseline, passes, asked, settings["minutes"], self.config.shards)
         return shards, {"settings": settings, "resources": resources}
 

@@ -121,8 +121,6 @@ class Plan:
     limits: LimitSettings
     isolation: str
     order_seed: int = 0
-    parallel_trials: int = 1
-    """Maximum number of trials that a shard runs at once, if their passes do not measure the device."""
     fail_fast: bool = False
     """True if the first trial that fails ends the sweep."""
     budget: str | None = None

@@ -376,7 +376,6 @@ class HostLock:
     def __init__(self, me: Holder, folder: Path | None = None) -> None:
         self._me, self._folder = me, folder or FOLDER
         self._notes = f"note-{secrets.token_hex(6)}"  # process ids repeat where containers share the folder
-        self._is_ending = False
         os.close(self._open("gate"))
 
     @contextmanager
@@ -424,15 +423,12 @@ class HostLock:
         """Wait until the lock is taken.
 
         Raises:
-            WorkerError: :meth:`stop_waiting` was called.
             UserError: no sweep holds it, but another program does not release it.
         """
         unknown_since: float | None = None
         is_said = False
         looked = -math.inf
         while not _try(descriptor, kind):
-            if self._is_ending:
-                raise WorkerError("the sweep is ending")
             now = time.monotonic()
             if now - looked >= LOOK_S:
                 looked = now
@@ -449,10 +445,6 @@ class HostLock:
                 )
                 raise UserError([Problem("limits.locks", str(path), message)])
             time.sleep(POLL_S)
-
-    def stop_waiting(self) -> None:
-        """End the wait of every thread, which gets :class:`WorkerError`."""
-        self._is_ending = True
 
     def claim_gpu(self, gpus: Sequence[str]) -> tuple[str, int | None]:
         """Return a GPU that no other shard claims, and the claim, to be closed at the end; if all are claimed, the first, None."""

@@ -145,13 +145,7 @@ def stored_plan(folder: Folder) -> Plan:
     except (OSError, Damaged) as error:
         message = f"has a plan.json that cannot be read: {error}"
         raise UserError([Problem("resume", str(folder.path), message)]) from None
-    problems = constraint_problems(
-        {
-            "limits": dataclasses.asdict(plan.limits),
-            "isolation": plan.isolation,
-            "parallel_trials": plan.parallel_trials,
-        }
-    )
+    problems = constraint_problems({"limits": dataclasses.asdict(plan.limits), "isolation": plan.isolation})
     if problems:
         message = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
         raise UserError([Problem("resume", str(folder.path), message)])

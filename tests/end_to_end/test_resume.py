@@ -147,11 +147,11 @@ def test_what_failed_is_tried_again_and_kept_beside(called: Command, tmp_path: P
     aside = folder / "records" / failed["combination_id"] / "superseded" / "quality-r0-a0.json"
     assert json.loads(aside.read_text()) == failed
 
-    rest = called("resume=last", "limits.timeout_s=77", "parallel_trials=2")
+    rest = called("resume=last", "limits.timeout_s=77", "fail_fast=true")
     assert rest.code == 0
     assert sorted(table(folder)["status"]) == ["ok", "ok"]
     plan = json.loads((folder / "plan.json").read_text())
-    assert (plan["limits"]["timeout_s"], plan["parallel_trials"]) == (77, 2)
+    assert (plan["limits"]["timeout_s"], plan["fail_fast"]) == (77, True)
     assert list(folder.glob("plan-*.json")) == []
 
 

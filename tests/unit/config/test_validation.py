@@ -68,7 +68,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "limits.timeout_s": ([None, 0.001, 5, 604800], [0, -1, "1", True]),
     "limits.locks": ([None, "/tmp", "/tmp/not/yet/there"], ["locks", "", "/dev/null", 5, True]),
     "limits.memory": ([None, "2GiB", 4096, "1.5 MB"], [0, -1, "2 apples", "GiB", "", True, 1.5]),
-    "isolation": (["fork", "spawn", "inline"], ["thread", None, 1, "Fork"]),
+    "isolation": (["fork", "inline"], ["spawn", None, 1, "Fork"]),
     "tracking.uri": (
         [None, "http://h:5000", "https://u:p@h", "sqlite:////a/b.db", "postgresql+psycopg://h/d"],
         ["foo", "", 5, "ftp://h", "/a/b"],
@@ -83,7 +83,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "single_combination": BOOLEAN,
     "trust": BOOLEAN,
     "fail_fast": BOOLEAN,
-    "parallel_trials": WHOLE_FROM_1,
     "resume": ([None, "last", "outputs/a/2026"], ["", 1, True, ["last"]]),
     "retry_statuses": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
     "protocol.interleave": (["rounds", "samples"], ["round", None, True]),

@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
-from sweeprof.errors import UserError, WorkerError
+from sweeprof.errors import UserError
 from sweeprof.run import locks
 from sweeprof.run.locks import Holder, HostLock
 
@@ -149,27 +148,6 @@ def test_threads_exclude_each_other(folder: Path) -> None:
 
     run_at_once([work] * 8)
     assert most == [1]
-
-
-def test_a_thread_that_waits_can_be_made_to_give_up(folder: Path) -> None:
-    mine, waits, ended = turns(folder), threading.Event(), []
-
-    def wait() -> None:
-        try:
-            with mine.taken(True, (), lambda _: waits.set()):
-                pass
-        except WorkerError as error:
-            ended.append(str(error))
-
-    with held(folder, ASIDE):
-        thread = threading.Thread(target=wait)
-        thread.start()
-        assert waits.wait(30)
-        mine.stop_waiting()
-        thread.join(30)
-    assert ended == ["the sweep is ending"]
-    assert psutil.Process().children() == []
-    assert taken_at_once(folder, CPU)
 
 
 def run_at_once(work: Sequence[Callable[[], None]]) -> None:

@@ -166,8 +166,8 @@ def test_which_keys_decide(keys: list[str], decided: bool) -> None:
 
 def test_settings_of_the_command_line_count() -> None:
     plan = fake_plan({"a": {}, "b": {}, "c": {}})
-    new = with_settings(plan, {"limits.memory": "1GiB", "parallel_trials": 3, "retry_statuses": ["oom"]}, None)
-    assert new == replace(plan, limits=LimitSettings(timeout_s=None, memory="1GiB"), parallel_trials=3)
+    new = with_settings(plan, {"limits.memory": "1GiB", "fail_fast": True, "retry_statuses": ["oom"]}, None)
+    assert new == replace(plan, limits=LimitSettings(timeout_s=None, memory="1GiB"), fail_fast=True)
 
 
 def test_a_plan_of_other_combinations(tmp_path: Path) -> None:
