@@ -31,7 +31,7 @@ from sweeprof.results.record import STATUSES
 from sweeprof.results.validation import LARGEST
 
 """``protocol.interleave=samples`` in the last release; ids of combinations and stored plans still have it."""
-MOST_TOKENS, MOST_JOBS, MOST_COMBINATIONS = 10_000_000, 100_000, 1_000_000
+MOST_TOKENS, MOST_JOBS, MOST_COMBINATIONS = 10_000_000, 100_000, 100_000
 LARGEST_SEED = 2**32 - 1
 """Of NumPy, and so of every framework."""
 
@@ -298,9 +298,6 @@ class SeedSettings:
     weights: int = _key(
         0, "Seed of the weights and of the framework's random numbers.", c.integer("seed", LARGEST_SEED, 0)
     )
-    order: int = _key(
-        0, "Seed of the order in which combinations are timed within a round.", c.integer("seed", LARGEST_SEED, 0)
-    )
 
 
 @dataclass
@@ -387,18 +384,6 @@ class LimitSettings:
         "null: no limit.",
         c.optional(c.SIZE),
         unit="B",
-    )
-    combinations: int = _key(
-        100000,
-        "Maximum number of combinations before `exclude`; a larger product is rejected before it is expanded. Planning takes "
-        "about 20 s for 100,000.",
-        c.integer("number of combinations", MOST_COMBINATIONS),
-    )
-    tracking_s: float = _key(
-        600,
-        "Maximum time for sending to the tracker after the last measurement; `sweeprof sync DIR` sends the rest.",
-        c.number("time limit", "seconds", LONGEST_S, 0.001),
-        unit="s",
     )
     locks: str | None = _key(
         None,

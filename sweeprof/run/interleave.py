@@ -90,14 +90,14 @@ class Coordinator:
     Args:
         names: of the participants, in the order in which they are started.
         timeout_s: how long each may work, its waiting not counted.
-        seed: of the order within the turns.
-        round: the round that is timed; with every round all move on to the next processors.
+        round: the round that is timed: it decides the order within turns, and with every round all move on to the next
+            processors.
     """
 
-    def __init__(self, names: Sequence[str], timeout_s: float | None, seed: str, round: int = 0) -> None:
+    def __init__(self, names: Sequence[str], timeout_s: float | None, round: int = 0) -> None:
         self._names, self._timeout_s = tuple(names), timeout_s
         self._id = f"d{uuid.uuid4().hex[:12]}"
-        self._shuffler = random.Random(seed)
+        self._shuffler = random.Random(round)
         self._first_processor = round
         self._peers: dict[str, _Peer] = {}
         self._ready: list[_Peer] = []

@@ -229,7 +229,7 @@ def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
 
 
 def _measured(plan: Plan) -> Any:
-    return [c.id for c in plan.combinations], plan.passes, plan.metrics, plan.order_seed, plan.baseline
+    return [c.id for c in plan.combinations], plan.passes, plan.metrics, plan.baseline
 
 
 def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:

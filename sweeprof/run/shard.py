@@ -278,8 +278,7 @@ class _Shard:
             if self.folder.is_done(trial):
                 self.folder.set_aside(self.folder.record_path(trial))
         names = [trial.combination_id for trial in trials]
-        seed = f"{self.plan.order_seed} {trials[0].round}"
-        with Coordinator(names, self.plan.limits.timeout_s, seed, trials[0].round) as coordinator:
+        with Coordinator(names, self.plan.limits.timeout_s, trials[0].round) as coordinator:
             calls = {}
             for trial in trials:
                 run = partial(coordinator.run_participant, trial.combination_id, self.pool.run)

@@ -47,7 +47,7 @@ def inside(play: Callable[[Participant], None]) -> Callable[[Request], ProcessEx
 
 
 def hold(plays: Mapping[str, Callable[[Participant], None]], timeout_s: float | None = None) -> None:
-    with Coordinator(list(plays), timeout_s, "0") as coordinator:
+    with Coordinator(list(plays), timeout_s) as coordinator:
         trials = {}
         for name, play in plays.items():
             request = Request({"combination_id": name, "config": {"backend": {}}}, "", "", timeout_s, None, 0.0)
@@ -304,7 +304,7 @@ def test_a_player_whose_coordinator_is_gone_ends_without_an_outcome(tmp_path: Pa
         with pytest.raises(SystemExit):
             player.ready(1.0)
 
-    with Coordinator(["a"], None, "0") as coordinator:
+    with Coordinator(["a"], None) as coordinator:
         request = Request({"combination_id": "a", "config": {"backend": {}}}, "", "", None, None, 0.0)
         running = threading.Thread(target=coordinator.run_participant, args=("a", inside(leaves), request))
         running.start()
