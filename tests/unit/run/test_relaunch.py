@@ -71,7 +71,7 @@ class Launcher:
                         dead = True
                         break
                     Record(plan.sweep_id, id, "timing", "ok").write(folder.records)
-                    events.write("end", Trial(id, "timing"))
+                    events.write("end", Trial(id, "timing"), status="ok")
         if dead:
             raise RuntimeError("a job died\nand much more")
 
