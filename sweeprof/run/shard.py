@@ -31,7 +31,7 @@ from sweeprof.run.devices import HostSlot, HostSlots, host_slots
 from sweeprof.run.interleave import Coordinator
 from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.live_reports import LiveReports
-from sweeprof.run.locks import Holder, OnWait, exclusive_lock, host_lock, work_lock
+from sweeprof.run.locks import Holder, OnWait, host_lock, locked, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.reports import prepare_reports
 from sweeprof.run.request import ProcessExit, Request
@@ -63,10 +63,12 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
     if work is None:
         return False
     path = folder.events / f"shard-{index}.jsonl"
-    with work, exclusive_lock(path, wait_s) as is_alone:
-        if is_alone:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A launcher that retries a job may start it twice, and a job that a cluster gave up may still run on a node without contact.
+    with work, locked(path, wait_s) as other:
+        if other is None:
             _run_trials(folder, index, path)
-    return is_alone
+    return other is None
 
 
 def _run_trials(folder: Folder, index: int, path: Path) -> None:
