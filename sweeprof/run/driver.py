@@ -222,7 +222,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
     if not plan.shards:
         return "nothing was planned for it", False
     try:
-        with ProgressDisplay(plan, folder, live), ClusterReports(folder, plan) if plan.cluster else nullcontext():
+        with ProgressDisplay(plan, folder, live), ClusterReports(folder) if plan.cluster else nullcontext():
             launch_shards(plan, folder, launch, live)
     except (Detached, UserError):
         raise

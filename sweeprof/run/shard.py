@@ -80,7 +80,7 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         host_slots(host_lock(plan), index) as slots,
     ):
         ids = plan.shards[index]
-        reports = LiveReports(folder, plan, ids, sum(len(group) for group in todo))
+        reports = LiveReports(folder)
         sequential, budget = SequentialRounds(plan, folder, ids), Budget.of(folder, plan, index)
         shard = _Shard(plan, folder, ids, pool, slots, events, reports, sequential, budget)
         if plan.search is None:
@@ -311,7 +311,6 @@ class _Shard:
         log = self.folder.log_path(trial)
         shown = str(log) if status not in FINE and log.is_file() else None
         self.events.write("end", trial, status=status, reason=reason, log=shown, step_s=_step_s(record))
-        self.reports.take(trial)
         self.budget.take(trial, record.wall_s)
         if self.plan.fail_fast and status not in FINE:
             self.folder.stop_because(f"fail_fast: {record.pass_name} {status}: {reason}")
