@@ -17,7 +17,6 @@ import subprocess
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -87,16 +86,6 @@ class Connection:
         waiter.register(self.socket, select.POLLIN | select.POLLHUP)
         return bool(waiter.poll(0))
 
-    @property
-    def is_closed(self) -> bool:
-        """True if the other side is gone and everything it sent has been read."""
-        if self._unread or not self.has_message():
-            return False
-        try:
-            return self.socket.recv(1, socket.MSG_PEEK) == b""
-        except OSError:
-            return True
-
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield every message until the other side is gone."""
         while (message := self.receive()) is not None:
@@ -117,38 +106,39 @@ class ProcessLost(WorkerError):
     """A child process was killed or stopped by another process: the same request to a new one may succeed."""
 
 
-class Process(ABC):
-    """The other side of a connection: a process that answers messages.
+class Child:
+    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a separate session, so that Ctrl-C reaches only the driver; answers messages.
 
     Args:
-        module: which it runs.
         log: the file with its output.
     """
 
-    def __init__(self, connection: Connection, module: str, log: Path) -> None:
-        self._connection, self._module, self._log = connection, module, log
+    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        ours, theirs = socket.socketpair()
+        # Without its parents: the folder of a sweep that was removed meanwhile stays removed.
+        log.parent.mkdir(exist_ok=True)
+        with open_regular(log, "ab") as output:
+            self._process = subprocess.Popen(
+                [*module_command(module), str(theirs.fileno()), *arguments],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        theirs.close()
+        self._connection, self._module, self._log = Connection(ours), module, log
 
     @property
-    @abstractmethod
     def pid(self) -> int:
         """Process id."""
+        return self._process.pid
 
     @property
-    @abstractmethod
     def alive(self) -> bool:
         """True if the process still runs."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """Kill the process and all its descendants at once, also those that are stopped."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the process and everything in its process group, such as what a module has started while it was imported."""
-
-    @abstractmethod
-    def _ending(self) -> WorkerError:
-        """Return the error that says how the process ended, as far as it is known."""
+        return self._process.poll() is None
 
     @property
     def _name(self) -> str:
@@ -195,48 +185,8 @@ class Process(ABC):
     def _no_answer(self, timeout_s: float | None) -> NoAnswer:
         return NoAnswer(f"{self._module} did not answer within {timeout_s:g} s (see {self._log})")
 
-
-class Child(Process):
-    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a separate session, so that Ctrl-C reaches only the driver.
-
-    Args:
-        descriptors: further ones that it inherits, under the same numbers.
-    """
-
-    def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        log: Path,
-        descriptors: Sequence[int] = (),
-    ) -> None:
-        ours, theirs = socket.socketpair()
-        log.parent.mkdir(
-            exist_ok=True
-        )  # not its parents: the folder of a sweep that was removed meanwhile stays removed
-        with open_regular(log, "ab") as output:
-            self._process = subprocess.Popen(
-                [*module_command(module), str(theirs.fileno()), *arguments],
-                pass_fds=[theirs.fileno(), *descriptors],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=dict(environment),
-                start_new_session=True,
-            )
-        theirs.close()
-        super().__init__(Connection(ours), module, log)
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def _ending(self) -> WorkerError:
+        """Return the error that says how the process ended."""
         try:
             code = self._process.wait(CLOSING_S)
         except subprocess.TimeoutExpired:
@@ -247,6 +197,7 @@ class Child(Process):
         return WorkerError(f"{self._module} ended with code {code}: {output} (see {self._log})")
 
     def kill(self) -> None:
+        """Kill the process and all its descendants at once, also those that are stopped."""
         if not self.alive:
             return
         _kill_tree(self.pid)
@@ -254,6 +205,7 @@ class Child(Process):
             self._process.wait(CLOSING_S)
 
     def close(self) -> None:
+        """End the process and everything in its process group, such as what a module has started while it was imported."""
         if is_stopped(self.pid):  # it would not notice that the socket closes
             self.kill()
         self._connection.close()
@@ -262,61 +214,6 @@ class Child(Process):
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-
-class Grandchild(Process):
-    """A process that a child has forked for this one, in a session of its own; it may outlive that child.
-
-    Args:
-        parent: the child.
-    """
-
-    def __init__(self, connection: Connection, parent: Process, module: str, log: Path) -> None:
-        super().__init__(connection, module, log)
-        self._parent = parent
-        self._pid: int | None = None
-
-    def known_as(self, pid: int) -> None:
-        """Note the process id, which it has sent."""
-        self._pid = pid
-
-    @property
-    def pid(self) -> int:
-        """Process id; the parent's until it has sent its own."""
-        return self._parent.pid if self._pid is None else self._pid
-
-    @property
-    def alive(self) -> bool:
-        return not self._connection.is_closed
-
-    def _ending(self) -> WorkerError:
-        # An import that failed ends it before it has sent its process id.
-        kind = WorkerError if self._pid is None else ProcessLost
-        return kind(f"{self._module} ended: {tail_lines(self._log, 1) or 'no output'} (see {self._log})")
-
-    def kill(self) -> None:
-        if self._pid is not None and self.alive:
-            _kill_tree(self._pid)
-        self._connection.close()  # which kills it while it does not read
-
-    def close(self) -> None:
-        if self._pid is None:
-            self._connection.close()
-            return
-        if is_stopped(self._pid):
-            self.kill()
-        try:
-            handle = os.pidfd_open(self._pid)
-        except ProcessLookupError:  # its parent has reaped it
-            self._connection.close()
-            return
-        try:
-            self._connection.close()
-            select.select([handle], [], [], CLOSING_S)
-            with suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
-        finally:
-            os.close(handle)
 
 
 def _kill_tree(pid: int) -> None:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sweeprof.cli.common import add_output, print_error
@@ -19,28 +18,10 @@ from sweeprof.results.files import read_json
 from sweeprof.run.locks import all_locks
 from sweeprof.run.references import Place, tagged
 from sweeprof.run.tracking_file import is_unsent, sending_command
-from sweeprof.storage.folder import Folder, created_at, sweeps
+from sweeprof.storage.folder import Folder, sweeps
 
 GOING = ".going-"
 """Prefix of the name of a folder that is being deleted: hidden, so that it is not taken for a sweep."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeepRule:
-    """The sweeps that are recent enough to be kept."""
-
-    newest: int
-    days: float | None = None
-    """Also keep those that began in the last so many days."""
-
-    def reason(self, number: int, folder: Folder, now: datetime) -> str | None:
-        """Return why the sweep, the ``number``-th newest, is kept; None if it may be removed."""
-        if number <= self.newest:
-            return f"one of the newest {self.newest}" if self.newest > 1 else "the newest"
-        created = created_at(folder.path)
-        if self.days is not None and created is not None and created >= now - timedelta(days=self.days):
-            return f"begun in the last {self.days:g} days"
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +37,13 @@ class Pruned:
     """Why it could not be removed."""
 
 
-def prune_sweeps(output: Path, name: str, rule: KeepRule, now: datetime, dry_run: bool = False) -> Iterator[Pruned]:
+def prune_sweeps(output: Path, name: str, newest: int, dry_run: bool = False) -> Iterator[Pruned]:
     """Remove the sweeps of a name that need not be kept, one after the other, the newest first.
 
     Args:
         output: the folder of all sweeps.
         name: of the sweeps.
-        rule: which are recent enough to be kept.
-        now: with its time zone.
+        newest: how many of the newest are kept.
         dry_run: remove nothing, only return what would be removed.
 
     Raises:
@@ -74,8 +54,11 @@ def prune_sweeps(output: Path, name: str, rule: KeepRule, now: datetime, dry_run
     for left in sorted((output / name).glob(f"{GOING}*")):  # of an earlier run that was interrupted
         yield _delete(left, dry_run)
     for number, folder in enumerate(list(sweeps(output, name)), 1):
-        # Tags are read again each time, as deleting may take long.
-        kept = rule.reason(number, folder, now) or _reason_to_keep(folder, tagged(place))
+        kept: str | None
+        if number <= newest:
+            kept = f"one of the newest {newest}" if newest > 1 else "the newest"
+        else:  # tags are read again each time, as deleting may take long
+            kept = _reason_to_keep(folder, tagged(place))
         yield Pruned(folder.path, kept) if kept else _remove(folder.path, dry_run)
 
 
@@ -134,7 +117,6 @@ to their tracker yet (sweeprof sync unsent). Sweeps whose removal was interrupte
 Only folders below OUTPUT/NAME are removed. MLflow keeps its runs, with their artifacts, and the experiment "NAME history":
 the trend includes removed sweeps.
 """
-MOST_DAYS = 36_500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,18 +124,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("name", metavar="NAME", help="the name of the sweeps: a folder below --output")
     parser.add_argument("--keep", metavar="N", required=True, help="keep the newest N")
-    parser.add_argument("--days", metavar="D", help="also keep those of the last D days")
     add_output(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
-    rule = _rule(options.keep, options.days)
+    newest = int(options.keep) if options.keep.isdecimal() else 0
+    if newest < 1:
+        message = "must be an integer ≥ 1: the newest sweep is what `last` means."
+        raise UserError([Problem("--keep", options.keep, message)])
     _check_name(options.name, options.output)
     results = []
     # Printed one by one: it may take long, and what was removed before an interruption is known.
-    for result in prune_sweeps(options.output, options.name, rule, datetime.now(UTC), options.dry_run):
+    for result in prune_sweeps(options.output, options.name, newest, options.dry_run):
         _print(result, options.dry_run)
         results.append(result)
     gone = [result for result in results if result.kept is None and result.error is None]
@@ -161,24 +145,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     kept = sum(result.kept is not None for result in results)
     print(f"{len(gone)} {removed}, {rounded(sum(result.freed for result in gone), 'B')} {freed}; {kept} kept")
     return ExitCode.INCOMPLETE if any(result.error for result in results) else ExitCode.OK
-
-
-def _rule(keep: str, days: str | None) -> KeepRule:
-    problems: list[Problem] = []
-    newest = int(keep) if keep.isdecimal() else 0
-    if newest < 1:
-        problems.append(Problem("--keep", keep, "must be an integer ≥ 1: the newest sweep is what `last` means."))
-    lasting: float | None = None
-    if days is not None:
-        try:
-            lasting = float(days)
-        except ValueError:
-            lasting = -1
-        if not 0 <= lasting <= MOST_DAYS:  # NaN is refused, too
-            problems.append(Problem("--days", days, f"must be a number of days, from 0 to {MOST_DAYS}."))
-    if problems:
-        raise UserError(problems)
-    return KeepRule(newest, lasting)
 
 
 def _check_name(name: str, output: Path) -> None:

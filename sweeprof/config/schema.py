@@ -31,7 +31,7 @@ from sweeprof.results.record import STATUSES
 from sweeprof.results.validation import LARGEST
 
 """``protocol.interleave=samples`` in the last release; ids of combinations and stored plans still have it."""
-MOST_TOKENS, MOST_JOBS, MOST_COMBINATIONS = 10_000_000, 100_000, 1_000_000
+MOST_TOKENS, MOST_JOBS, MOST_COMBINATIONS = 10_000_000, 100_000, 100_000
 LARGEST_SEED = 2**32 - 1
 """Of NumPy, and so of every framework."""
 
@@ -284,11 +284,10 @@ class ProtocolSettings:
     )
     decide: str | None = _key(
         PROTOCOL.decide,
-        "Stop the rounds of a combination as soon as these comparisons of its time are decided, from three rounds on: with its "
-        "baseline (baseline), of all pairs that differ only in the baseline's axes (pairs), or of the best of them with the others "
-        "(best). protocol.rounds is then the largest number, at most 50, and intervals allow for the repeated tests. null: measure "
-        "all rounds.",
-        c.optional(c.choice("comparison", ("baseline", "pairs", "best"))),
+        "baseline: stop the rounds of a combination as soon as the comparison of its time with its baseline is decided, from three "
+        "rounds on. protocol.rounds is then the largest number, at most 50, and intervals allow for the repeated tests. null: "
+        "measure all rounds.",
+        c.optional(c.choice("comparison", ("baseline",))),
     )
 
 
@@ -298,9 +297,6 @@ class SeedSettings:
 
     weights: int = _key(
         0, "Seed of the weights and of the framework's random numbers.", c.integer("seed", LARGEST_SEED, 0)
-    )
-    order: int = _key(
-        0, "Seed of the order in which combinations are timed within a round.", c.integer("seed", LARGEST_SEED, 0)
     )
 
 
@@ -389,18 +385,6 @@ class LimitSettings:
         c.optional(c.SIZE),
         unit="B",
     )
-    combinations: int = _key(
-        100000,
-        "Maximum number of combinations before `exclude`; a larger product is rejected before it is expanded. Planning takes "
-        "about 20 s for 100,000.",
-        c.integer("number of combinations", MOST_COMBINATIONS),
-    )
-    tracking_s: float = _key(
-        600,
-        "Maximum time for sending to the tracker after the last measurement; `sweeprof sync DIR` sends the rest.",
-        c.number("time limit", "seconds", LONGEST_S, 0.001),
-        unit="s",
-    )
     locks: str | None = _key(
         None,
         "Full path of the folder with the locks that prevent sweeps on one host from measuring at the same time; null: "
@@ -439,7 +423,7 @@ class ResourceSettings:
     )
     cpus: int | None = _key(
         None,
-        "Processors of a task; null: as many as backend.threads and parallel_trials use.",
+        "Processors of a task; null: as many as backend.threads.",
         c.optional(c.integer("number of processors", MOST_JOBS)),
     )
     gpus: int | str | None = _key(
@@ -614,17 +598,11 @@ class Config:
     limits: LimitSettings = _part(LimitSettings, "Limits of time and memory.", role=Role.TRIAL, is_repeated=True)
     isolation: str = _key(
         "fork",
-        "How trials are isolated. fork: each trial runs in a process forked from one that has imported the framework; spawn: in a "
-        "new interpreter; inline: in the sweep's own process (for debugging: nothing is isolated, and no limit applies).",
-        c.choice("isolation", ("fork", "spawn", "inline")),
+        "How trials are isolated. fork: each trial runs in a process forked from one that has imported the framework; inline: in "
+        "the sweep's own process (for debugging: nothing is isolated, and no limit applies).",
+        c.choice("isolation", ("fork", "inline")),
         role=Role.TRIAL,
         is_repeated=True,
-    )
-    parallel_trials: int = _key(
-        1,
-        "Maximum number of trials that run at once, if they do not measure the device (counting, quality).",
-        c.integer("number of trials", 4096),
-        role=Role.TRIAL,
     )
     fail_fast: bool = _key(False, "true: the first trial that fails ends the sweep.", c.BOOLEAN, role=Role.TRIAL)
     budget: str | None = _key(

@@ -61,10 +61,8 @@ def processor(root: Path = environment.ROOT) -> Iterator[Finding]:
     yield known(section, "logical processors", psutil.cpu_count())
     yield known(section, "usable by this process", len(os.sched_getaffinity(0)))
     most = usable_threads(root)
-    text = "threads of a trial, times trials at once (parallel_trials, shards), should be no more than the cores"
-    yield Finding(
-        section, "threads", f"at most {most}", advice=Advice(text, f"backend.threads={most} parallel_trials=1")
-    )
+    text = "threads of a trial, times shards, should be no more than the cores"
+    yield Finding(section, "threads", f"at most {most}", advice=Advice(text, f"backend.threads={most}"))
     governor = known(section, "frequency governor", environment.governor(root))
     if governor.value not in (None, "performance"):
         advice = Advice("let processors keep one speed", "sudo cpupower frequency-set --governor performance")

@@ -59,7 +59,7 @@ def task(settings: Json, output: Path, wait_s: float) -> Iterator[Finding]:
     section = f"Task on {scheduler.title}"
     resources = {key: settings.get(key) for key in RESOURCES}
     resources |= {"cpus": settings["cpus"] or 1, "gpus": settings["gpus"] or 0}
-    resources["needed_memory"] = needed_memory([FRAMEWORK], 1)
+    resources["needed_memory"] = needed_memory([FRAMEWORK])
     submission = jobs.new("sweeprof-doctor", [0], resources)
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     command = [sys.executable, "-m", MODULE, str(folder), submission.token]

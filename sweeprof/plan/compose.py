@@ -38,6 +38,7 @@ from sweeprof.config.schema import (
     GROUPS,
     IDENTITY,
     KEYS,
+    MOST_COMBINATIONS,
     PARTS,
     SHAPE_KEYS,
     TOP_LEVEL,
@@ -191,18 +192,18 @@ class Composer:
 
     def _size_problems(self, sizes: Sequence[tuple[int, str]]) -> Iterator[Problem]:
         """Return the problem of a product that is too large, before it is expanded."""
-        limit, total = self._plain("limits.combinations"), sum(count for count, _ in sizes)
-        if not isinstance(limit, int) or total <= limit:  # other invalid values are reported with the other limits
+        total = sum(count for count, _ in sizes)
+        if total <= MOST_COMBINATIONS:
             return
         largest = sorted(sizes, key=lambda size: size[0], reverse=True)
         parts = [f"{count:,} = {text}" for count, text in largest[:SHOWN_GRIDS]]
         parts += [f"{len(sizes) - SHOWN_GRIDS} smaller grids"] if len(sizes) > SHOWN_GRIDS else []
         whole = f"{total:,}: " if len(sizes) > 1 else ""
         message = (
-            f"is less than the number of combinations before `exclude` ({whole}{'; '.join(parts)}); give the axes fewer values, or "
-            f"raise the limit: limits.combinations={total}."
+            f"is more than the {MOST_COMBINATIONS:,} combinations that a sweep can have before `exclude` "
+            f"({whole}{'; '.join(parts)}): give the axes fewer values."
         )
-        yield Problem("limits.combinations", limit, message)
+        yield Problem("combinations", total, message)
 
     def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
         entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])
@@ -259,8 +260,6 @@ class Composer:
             shards=shards,
             passes=passes,
             cluster=cluster,
-            order_seed=int(self.config.seed.order),
-            parallel_trials=int(self.config.parallel_trials),
             fail_fast=bool(self.config.fail_fast),
             budget=self.config.budget,
             compare=with_conditions(
@@ -351,7 +350,7 @@ class Composer:
             baseline = dict.fromkeys(key for c in combinations for key in c.axes)
         if settings["scheduler"] is None:
             return in_shards(combinations, baseline, self._shard_count(combinations)), {}
-        asked = resources_of(combinations, settings, baseline, int(self.config.parallel_trials))
+        asked = resources_of(combinations, settings, baseline)
         shards, resources = in_tasks(combinations, baseline, passes, asked, settings["minutes"], self.config.shards)
         return shards, {"settings": settings, "resources": resources}
 

@@ -26,8 +26,11 @@ from sweeprof.results.record import Json, PassName, check_id, check_version
 from sweeprof.results.validation import damaged, validated
 
 SCHEMA_VERSION = 2
-"""1: trials were listed, and every combination had its config in full. 2: trials follow from the passes and the order's seed, and
+"""1: trials were listed, and every combination had its config in full. 2: trials follow from the passes, and
 equal parts of configs are written once."""
+
+ORDER_SEED = 0
+"""Seed of the order of trials: a plan always has the same one."""
 
 Point = Json
 """A value per axis."""
@@ -120,9 +123,6 @@ class Plan:
     threshold: float | None
     limits: LimitSettings
     isolation: str
-    order_seed: int = 0
-    parallel_trials: int = 1
-    """Maximum number of trials that a shard runs at once, if their passes do not measure the device."""
     fail_fast: bool = False
     """True if the first trial that fails ends the sweep."""
     budget: str | None = None
@@ -191,7 +191,7 @@ class Plan:
     def trial_groups(self, shard: int) -> list[TrialGroup]:
         """Return the trials of a shard, in the order of execution."""
         ids = set(self.shards[shard])
-        return trial_groups([c for c in self.combinations if c.id in ids], self.passes, self.order_seed, self.baseline)
+        return trial_groups([c for c in self.combinations if c.id in ids], self.passes, self.baseline)
 
     def trials(self) -> list[Trial]:
         """Every trial, shard by shard."""
@@ -343,7 +343,7 @@ def _spelled(point: Point) -> str:
 
 
 def trial_groups(
-    combinations: Sequence[Combination], passes: Sequence[PassName], seed: int, baseline: Mapping[str, object]
+    combinations: Sequence[Combination], passes: Sequence[PassName], baseline: Mapping[str, object]
 ) -> list[TrialGroup]:
     """Every trial of a shard in the order of execution.
 
@@ -353,21 +353,21 @@ def trial_groups(
     alike. If the protocol interleaves samples, combinations that share a baseline are in one group.
     """
     planned = [c for c in combinations if c.unsupported is None]
-    able = [planned[position] for position in spread([c.axes for c in planned], baseline, seed)]
+    able = [planned[position] for position in spread([c.axes for c in planned], baseline)]
     once = [name for name in passes if pass_named(name).kind != "rounds"]
     aside = [(Trial(c.id, name),) for c in able for name in once if name not in exclusive_passes()]
     alone = [(Trial(c.id, name),) for c in able for name in once if name in exclusive_passes()]
-    rounds = [list(_rounds(able, name, baseline, seed)) for name in passes if name not in once]
+    rounds = [list(_rounds(able, name, baseline)) for name in passes if name not in once]
     first = [group for groups in rounds for group in groups[:1]]
     others = [group for groups in rounds for group in groups[1:]]
     return [*chain(*first), *alone, *aside, *chain(*others)]
 
 
 def _rounds(
-    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, object], seed: int
+    combinations: Sequence[Combination], pass_name: PassName, baseline: Mapping[str, object]
 ) -> Iterator[list[TrialGroup]]:
     """Yield the trial groups of each round of a pass; those of the first round in the order of the combinations."""
-    shuffler = random.Random(seed)
+    shuffler = random.Random(ORDER_SEED)
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
     together: dict[str, list[str]] = {}
     for c in combinations:
@@ -399,15 +399,14 @@ def pair_key(axes: Mapping[str, object], baseline: Mapping[str, object]) -> str:
     return json.dumps({key: value for key, value in axes.items() if key not in baseline}, sort_keys=True, default=str)
 
 
-def spread(points: Sequence[Mapping[str, object]], baseline: Mapping[str, object], seed: int) -> list[int]:
+def spread(points: Sequence[Mapping[str, object]], baseline: Mapping[str, object]) -> list[int]:
     """Return the positions of the points in the order in which they are measured first.
 
     Args:
         points: the axis values of each combination.
         baseline: the axis values that make a combination a baseline.
-        seed: decides where the axes do not.
     """
-    shuffler = random.Random(seed)
+    shuffler = random.Random(ORDER_SEED)
     axes = list(dict.fromkeys(axis for point in points for axis in point))
     places = {axis: _places([point.get(axis) for point in points], shuffler) for axis in axes}
     # If the baseline is one combination, it is that of all others.

@@ -26,10 +26,10 @@ OTHER_MIB = 1024
 """Of a framework that is not listed."""
 
 
-def needed_memory(frameworks: Iterable[str], jobs: int) -> int:
-    """Return the bytes that a task needs for these frameworks, with small models and ``jobs`` trials at once."""
+def needed_memory(frameworks: Iterable[str]) -> int:
+    """Return the bytes that a task needs for these frameworks, with small models."""
     each = sum(FRAMEWORK_MIB.get(framework, OTHER_MIB) for framework in set(frameworks))
-    return int((PROCESSES_MIB + each * (1 + jobs) / 2) * MIB)
+    return int((PROCESSES_MIB + each) * MIB)
 
 
 def parallel_jobs(launcher: Json) -> int:
@@ -62,13 +62,12 @@ def in_shards(
 
 
 def resources_of(
-    combinations: Sequence[Combination], settings: Json, baseline: Mapping[str, object], jobs: int
+    combinations: Sequence[Combination], settings: Json, baseline: Mapping[str, object]
 ) -> dict[str, Json]:
     """Return the resources of each combination's task, by the combination's id; the same for all that the baseline pairs.
 
     Args:
         settings: ``cluster`` in the config; without a number of processors or GPUs a task gets what its combinations use.
-        jobs: how many trials run at once.
     """
     pairs: dict[str, list[Combination]] = {}
     for combination in combinations:
@@ -78,10 +77,10 @@ def resources_of(
     for pair in pairs.values():
         resources = {key: settings.get(key) for key in RESOURCES}
         if resources["cpus"] is None:
-            resources["cpus"] = jobs * max(int(c.config["backend"].get("threads") or 1) for c in pair)
+            resources["cpus"] = max(int(c.config["backend"].get("threads") or 1) for c in pair)
         if resources["gpus"] is None:
             resources["gpus"] = int(any(str(c.config["device"]["type"]).startswith(("cuda", "gpu")) for c in pair))
-        resources["needed_memory"] = needed_memory((str(c.config["backend"]["framework"]) for c in pair), jobs)
+        resources["needed_memory"] = needed_memory(str(c.config["backend"]["framework"]) for c in pair)
         found.update({c.id: resources for c in pair})
     return found
 

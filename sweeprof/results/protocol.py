@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from sweeprof.errors import Problem, choice_problem
 
 Interleave = Literal["rounds", "samples"]
-Decide = Literal["baseline", "pairs", "best"]
+Decide = Literal["baseline"]
 MOST_ROUNDS = 10_000
 MOST_STEPS = 1_000_000
 """Of the warm-up, and of the samples of a round, which are all stored."""
@@ -40,9 +40,8 @@ class Protocol:
     interleave: Interleave = "rounds"
     """How combinations that are compared alternate: by rounds, or by samples in processes that exist at the same time."""
     decide: Decide | None = None
-    """Which comparisons must be decided before a combination gets no further rounds: with its ``baseline``; of all ``pairs`` that
-    differ only in the baseline's axes; of the ``best`` of them with the others. ``rounds`` is then the largest number of rounds.
-    None: all combinations get all rounds."""
+    """``baseline``: a combination gets no further rounds once its comparison with its baseline is decided. ``rounds`` is then the
+    largest number of rounds. None: all combinations get all rounds."""
 
     def problems(self) -> Iterator[Problem]:
         """Yield the problems of values that the config would refuse too."""

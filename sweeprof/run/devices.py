@@ -101,10 +101,6 @@ class HostSlots:
         if self._claim is not None:
             os.close(self._claim)
 
-    def stop_waiting(self) -> None:
-        """End the wait of every thread, which gets :class:`WorkerError`."""
-        self._lock.stop_waiting()
-
     @contextmanager
     def taken(self, blanks: Sequence[Record], on_wait: OnWait | None = None) -> Iterator[HostSlot]:
         """Take a slot for the trials of a group; ``on_wait`` is called with the processes that it waits for."""
@@ -166,15 +162,10 @@ def oversubscription(plan: Plan, processors: int | None = None) -> Warning | Non
     threads = max((int(c.config["backend"].get("threads") or 1) for c in plan.combinations), default=1)
     if plan.cluster:  # its nodes may have more
         return None
-    if threads > available:
-        text = f"backend.threads={threads} asks for more than the {available} processors that this process may use"
-        return Warning("oversubscribed", text, f"backend.threads={available}")
-    asked = plan.parallel_trials * threads
-    if plan.parallel_trials == 1 or asked <= available or exclusive_passes().issuperset(plan.passes):
+    if threads <= available:
         return None
-    where = f" in each of {len(plan.shards)} shards" if len(plan.shards) > 1 else ""
-    text = f"{plan.parallel_trials} trials of {threads} threads{where} ask for {asked} of {available} processors"
-    return Warning("oversubscribed", text, f"parallel_trials={max(1, available // threads)}, or fewer backend.threads")
+    text = f"backend.threads={threads} asks for more than the {available} processors that this process may use"
+    return Warning("oversubscribed", text, f"backend.threads={available}")
 
 
 def warn_of_oversubscription(plan: Plan, out: Console) -> None:

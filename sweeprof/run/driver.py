@@ -44,6 +44,8 @@ from sweeprof.tracking import Links, SweepOutcome
 
 OPENED_S = 30.0
 """How long a sweep that does not wait for its jobs waits for its tracker to open."""
+SENDING_S = 600.0
+"""Maximum time for sending to the tracker after the last measurement; ``sweeprof sync`` sends the rest."""
 EXPLAINED_AFTER_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -117,8 +119,8 @@ def measure_missing(
         note_ending(folder, ending_of(code), missing)
         links = None
         try:
-            with _wait_explained(live, plan.limits.tracking_s):
-                links = tracker.close(ending_of(code), missing, plan.limits.tracking_s)
+            with _wait_explained(live):
+                links = tracker.close(ending_of(code), missing, SENDING_S)
         except KeyboardInterrupt:  # everything is on disk
             code, tracker.trouble = ExitCode.INTERRUPTED, "interrupted before everything was sent"
     with suppress(SystemExit, BrokenPipeError):
@@ -141,11 +143,9 @@ def _warn_of_tracking(live: Console, trouble: str) -> None:
 
 
 @contextmanager
-def _wait_explained(live: Console, limit_s: float) -> Iterator[None]:
+def _wait_explained(live: Console) -> Iterator[None]:
     """Print a line if sending takes a while."""
-    message = (
-        f"sending to the tracker, for at most {limit_s:g} s (limits.tracking_s); Ctrl-C ends it and keeps everything"
-    )
+    message = f"sending to the tracker, for at most {SENDING_S:g} s; Ctrl-C ends it and keeps everything"
     timer = threading.Timer(EXPLAINED_AFTER_S, live.print, [Text(message)], {"soft_wrap": True})
     timer.daemon = True
     timer.start()
@@ -222,7 +222,7 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
     if not plan.shards:
         return "nothing was planned for it", False
     try:
-        with ProgressDisplay(plan, folder, live), ClusterReports(folder, plan) if plan.cluster else nullcontext():
+        with ProgressDisplay(plan, folder, live), ClusterReports(folder) if plan.cluster else nullcontext():
             launch_shards(plan, folder, launch, live)
     except (Detached, UserError):
         raise

@@ -22,7 +22,6 @@ import math
 import os
 import select
 import signal
-import socket
 import sys
 import threading
 import time
@@ -40,7 +39,6 @@ from sweeprof.measuring.instantiate import instantiate
 from sweeprof.processes import (
     Child,
     Connection,
-    Grandchild,
     NoAnswer,
     ProcessLost,
     child_environment,
@@ -68,8 +66,6 @@ EXITING_S = 10.0
 F_SETSIG = 10
 """fcntl(2): the signal that is sent when a descriptor becomes ready, instead of SIGIO; Python has no name for it."""
 MODULE = "sweeprof.run.fork_server"
-FURTHER = "further="
-"""What the descriptor of a further fork server is marked with among the arguments."""
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): processes that lose their parent become children of this one."""
 
@@ -81,35 +77,13 @@ class ForkServer:
         preload: the modules that it imports.
         environment: environment variables beside those of this process.
         log: the file for its output.
-        further: what each of further fork servers imports in addition, which are forked from this one: see :attr:`further`.
 
     Raises:
         WorkerError: its process could not be started.
     """
 
-    def __init__(
-        self,
-        preload: Sequence[str],
-        environment: Mapping[str, str],
-        log: Path,
-        further: Sequence[Sequence[str]] = (),
-    ) -> None:
-        pairs = [socket.socketpair() for _ in further]
-        arguments = list(preload)
-        for (_, theirs), modules in zip(pairs, further, strict=True):
-            arguments += [f"{FURTHER}{theirs.fileno()}", *modules]
-        child = Child(MODULE, arguments, child_environment(environment), log, [theirs.fileno() for _, theirs in pairs])
-        self._begin(child, None)
-        for ours, theirs in pairs:
-            theirs.close()
-            server = ForkServer.__new__(ForkServer)
-            server._begin(Grandchild(Connection(ours), child, MODULE, log), self)
-            self.further.append(server)
-
-    def _begin(self, process: Child | Grandchild, origin: ForkServer | None) -> None:
-        self._process, self._origin = process, origin
-        self.further: list[ForkServer] = []
-        """Those that were forked from this one once it had imported; they do not end with it."""
+    def __init__(self, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self._process = Child(MODULE, preload, child_environment(environment), log)
         self._deadline = time.monotonic() + PRELOAD_S
         self._preload_s: float | None = None
 
@@ -117,11 +91,6 @@ class ForkServer:
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
-
-    @property
-    def waits(self) -> bool:
-        """True while another one imports, from which it will be forked."""
-        return self._origin is not None and not self._origin.is_ready
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when it is ready."""
@@ -152,8 +121,6 @@ class ForkServer:
             except BaseException:
                 self._process.close()
                 raise
-            if isinstance(self._process, Grandchild):
-                self._process.known_as(int(ready["pid"]))
             self._preload_s = float(ready["preload_s"])
         return self._preload_s
 
@@ -214,25 +181,15 @@ class ForkServer:
         self._process.close()
 
 
-def serve(
-    connection: Connection, preload: Sequence[str], further: Sequence[tuple[Connection, Sequence[str]]] = ()
-) -> None:
-    """Run as the fork server: import, then fork a child for every request until the socket closes.
-
-    Args:
-        further: connections of the fork servers that are forked from this one, and what they import in addition.
-    """
+def serve(connection: Connection, preload: Sequence[str]) -> None:
+    """Run as the fork server: import, then fork a child for every request until the socket closes."""
     began = time.monotonic()
     gc.disable()  # imports set off full collections, which take a fifth of their time and free little
     # An import may take minutes, in which nothing reads the socket.
     _send_when_closed(connection, signal.SIGKILL)
     for module in preload:
         _imported(module)
-    _practise()
-    for number, (own_connection, modules) in enumerate(further):
-        if os.fork() == 0:
-            _serve_further(own_connection, modules, [connection, *(other for other, _ in further[number + 1 :])])
-        own_connection.socket.close()
+    _warm_up()
     interference.remember()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     own = _children()
@@ -241,7 +198,7 @@ def serve(
     gc.freeze()
     # From now on messages arrive, too. A fork server that was stopped continues when its shard ends, and then ends.
     _send_when_closed(connection, signal.SIGCONT)
-    connection.send({"preload_s": time.monotonic() - began, "pid": os.getpid()})
+    connection.send({"preload_s": time.monotonic() - began})
     server = os.getpid()
     for message in connection.messages():
         request = validated(Request, message)
@@ -259,24 +216,7 @@ def serve(
         connection.send(asdict(end))
 
 
-def _serve_further(connection: Connection, preload: Sequence[str], others: Sequence[Connection]) -> None:
-    """Run as a further fork server, in the process that was forked for it, and end it; ``others`` are not its connections."""
-    code = 1
-    try:
-        os.setsid()
-        for other in others:
-            other.socket.close()
-        serve(connection, preload)
-        code = 0
-    except SystemExit:  # an import failed, and was reported
-        pass
-    except BaseException as error:
-        print(formatted(error), file=sys.stderr, flush=True)
-    finally:
-        os._exit(code)
-
-
-def _practise() -> None:
+def _warm_up() -> None:
     """Do once what every trial does first: what Python, Hydra and sweeprof then keep in memory, the children share."""
     instantiate({"_target_": "builtins.dict"})
     Record.from_dict(Record("sweep", "combination", "timing", "ok").to_dict())
@@ -385,21 +325,7 @@ def _kill_group(leader: int) -> None:
         os.kill(leader, signal.SIGKILL)  # not yet the leader of its own group
 
 
-def _main(arguments: Sequence[str]) -> None:
-    """Serve; ``arguments``: modules, then for each further fork server its descriptor, marked, and its modules."""
-    preload: list[str] = []
-    further: list[tuple[Connection, list[str]]] = []
-    into = preload
-    for argument in arguments:
-        if argument.startswith(FURTHER):
-            into = []
-            further.append((Connection(socket.socket(fileno=int(argument.removeprefix(FURTHER)))), into))
-        else:
-            into.append(argument)
-    serve(inherited_connection(), preload, further)
-
-
 if __name__ == "__main__":
-    _main(sys.argv[2:])
+    serve(inherited_connection(), sys.argv[2:])
     # The shard waits for its end, and what frameworks free when an interpreter ends takes half a second.
     os._exit(0)

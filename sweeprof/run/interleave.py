@@ -28,7 +28,7 @@ from typing import Any
 from sweeprof.measuring.interference import become_quiet
 from sweeprof.measuring.timing import InterleavedRun, State
 from sweeprof.processes import Connection
-from sweeprof.run.request import Interleaved, Isolation, ProcessExit, Request
+from sweeprof.run.request import Interleaved, ProcessExit, Request
 
 KILLED_S = 10.0
 """How long a killed process may take until it is gone."""
@@ -90,14 +90,14 @@ class Coordinator:
     Args:
         names: of the participants, in the order in which they are started.
         timeout_s: how long each may work, its waiting not counted.
-        seed: of the order within the turns.
-        round: the round that is timed; with every round all move on to the next processors.
+        round: the round that is timed: it decides the order within turns, and with every round all move on to the next
+            processors.
     """
 
-    def __init__(self, names: Sequence[str], timeout_s: float | None, seed: str, round: int = 0) -> None:
+    def __init__(self, names: Sequence[str], timeout_s: float | None, round: int = 0) -> None:
         self._names, self._timeout_s = tuple(names), timeout_s
         self._id = f"d{uuid.uuid4().hex[:12]}"
-        self._shuffler = random.Random(seed)
+        self._shuffler = random.Random(round)
         self._first_processor = round
         self._peers: dict[str, _Peer] = {}
         self._ready: list[_Peer] = []
@@ -185,11 +185,15 @@ class Coordinator:
                     states.append(answer["state"])
             turn += 1
 
-    def isolation(self, name: str, inner: Isolation) -> Isolation:
-        """Return the isolation in which the trial of a participant runs; its processes are those of ``inner``."""
-        return _Interleaving(inner, self, name)
+    def run_participant(self, name: str, run: Callable[[Request], ProcessExit], request: Request) -> ProcessExit:
+        """Run the trial of a participant by ``run``; returns how its process ended."""
+        end = run(self._request(name, request))
+        if self._is_interrupted:
+            raise RuntimeError("the interleaved run was interrupted")  # the trial has no outcome, and leaves no record
+        peer = self._peers.get(name)
+        return replace(end, timed_out=end.timed_out or (peer is not None and peer.timed_out))
 
-    def request(self, name: str, request: Request) -> Request:
+    def _request(self, name: str, request: Request) -> Request:
         """Return the request for a participant, with the address of this coordinator."""
         partners = tuple(other for other in self._names if other != name)
         # The coordinator limits each participant's own work; this is the longest that one may have to wait, and what ends a
@@ -201,32 +205,6 @@ class Coordinator:
         processors = (available[first:] + available[:first])[:threads]
         interleaved = Interleaved(self._address, self._id, partners, tuple(processors))
         return replace(request, timeout_s=waits_s, interleaved=interleaved)
-
-    def exit(self, name: str, end: ProcessExit) -> ProcessExit:
-        """Return how the process of a participant ended."""
-        if self._is_interrupted:
-            raise RuntimeError("the interleaved run was interrupted")  # the trial has no outcome, and leaves no record
-        peer = self._peers.get(name)
-        return replace(end, timed_out=end.timed_out or (peer is not None and peer.timed_out))
-
-
-@dataclass(frozen=True, slots=True)
-class _Interleaving:
-    """Runs the trial of a participant in the isolation ``inner``."""
-
-    inner: Isolation
-    coordinator: Coordinator
-    name: str
-
-    def __enter__(self) -> Isolation:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """``inner`` is closed by its pool."""
-
-    def run(self, request: Request) -> ProcessExit:
-        end = self.inner.run(self.coordinator.request(self.name, request))
-        return self.coordinator.exit(self.name, end)
 
 
 class Participant:

@@ -10,7 +10,6 @@ The host lock is in a folder that all users share (``/tmp/sweeprof-locks``): tri
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import itertools
 import json
@@ -23,14 +22,13 @@ import secrets
 import select
 import shlex
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 import psutil
 
@@ -101,14 +99,17 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
     Raises:
         UserError: another driver has it, or processes of an earlier one do not end, or the folder was removed.
     """
-    with _opened(folder, "head.lock", key) as lock:
-        if not _acquired(lock, fcntl.LOCK_EX):
+    if not folder.exists():  # another process may have removed it just now, as ``sweeprof prune`` does
+        raise UserError([Problem(key, str(folder), "was just removed by another process.")])
+    with locked(folder / "head.lock") as other:
+        if other:
             raise UserError([Problem(key, str(folder), f"is in use by {_driver_name(folder)}; wait until it ends.")])
-        with _opened(folder, "work.lock", key) as work:
-            if not allow_jobs and not _wait_for(work.fileno(), fcntl.LOCK_EX, folder / "work.lock", ENDING_S):
+        with ExitStack() as held:
+            still_works = None if allow_jobs else held.enter_context(locked(folder / "work.lock", ENDING_S))
+            if still_works:
                 message = (
                     f"is in use by processes of an earlier run, which did not end within {ENDING_S:g} s: work.lock is held by "
-                    f"{_holder_of(work.fileno())}."
+                    f"{still_works}."
                 )
                 raise UserError([Problem(key, str(folder), message)])
             # While no trial can start, so that processes of an earlier driver see that the folder is no longer theirs.
@@ -123,12 +124,12 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
             os.environ.pop(DRIVER, None)
 
 
-def _opened(folder: Path, name: str, key: str) -> BinaryIO:
-    """Open a lock file of a folder that another process may remove at the same time, as ``sweeprof prune`` does."""
-    try:
-        return open_regular(folder / name, "ab")
-    except FileNotFoundError:
-        raise UserError([Problem(key, str(folder), "was just removed by another process.")]) from None
+@contextmanager
+def locked(path: Path, wait_s: float = 0) -> Iterator[str | None]:
+    """Take the lock of a file, created if needed; yields who still holds it after ``wait_s``, None if this process does."""
+    with open_regular(path, "ab") as file:
+        has_it = _wait_for(file.fileno(), fcntl.LOCK_EX, path, wait_s)
+        yield None if has_it else _holder_of(file.fileno())
 
 
 def _driver_name(folder: Path) -> str:
@@ -142,7 +143,7 @@ def has_driver(folder: Path) -> bool:
     """True if a driver is at work in ``folder``."""
     try:
         with open_regular(folder / "head.lock", "rb") as lock:
-            return not _acquired(lock, fcntl.LOCK_SH)
+            return not _wait_for(lock.fileno(), fcntl.LOCK_SH, None, 0)
     except (FileNotFoundError, UserError):  # a command that uses the folder names what is not a file
         return False
 
@@ -158,7 +159,7 @@ def all_locks(folder: Path) -> Iterator[str | None]:
                 lock = held.enter_context(open_regular(folder / name, "r+b"))
             except FileNotFoundError:
                 continue
-            if not _acquired(lock, fcntl.LOCK_EX):
+            if not _wait_for(lock.fileno(), fcntl.LOCK_EX, None, 0):
                 activity = description
                 break
         yield activity
@@ -171,9 +172,9 @@ def report_lock(folder: Path, wait_s: float = REPORTS_S) -> Iterator[None]:
     If another process still has it after ``wait_s``, go on without: no sweep fails or hangs because of its reports.
     """
     path = folder / "report.lock"
-    with open_regular(path, "ab") as lock:
-        if not _wait_for(lock.fileno(), fcntl.LOCK_EX, path, wait_s):
-            log.warning("%s is still held by %s: going on without it", path, _holder_of(lock.fileno()))
+    with locked(path, wait_s) as other:
+        if other:
+            log.warning("%s is still held by %s: going on without it", path, other)
         yield
 
 
@@ -185,9 +186,9 @@ def sending_lock(folder: Path, wait_s: float) -> Iterator[None]:
         TimeoutError: another process still has it after ``wait_s``.
     """
     path = folder / "sending.lock"
-    with open_regular(path, "ab") as lock:
-        if not _wait_for(lock.fileno(), fcntl.LOCK_EX, path, wait_s):
-            raise TimeoutError(f"another process is sending this sweep: {path} is held by {_holder_of(lock.fileno())}")
+    with locked(path, wait_s) as other:
+        if other:
+            raise TimeoutError(f"another process is sending this sweep: {path} is held by {other}")
         yield
 
 
@@ -235,22 +236,6 @@ def wait_until_idle(folder: Path, on_wait: Callable[[], object], silent_s: float
 def _waits(events: Sequence[Event]) -> bool:
     """True if a trial waits for the host lock, which sweeps may hold for long."""
     return "waiting" in {event.key: event.kind for event in events}.values()
-
-
-@contextmanager
-def exclusive_lock(path: Path, wait_s: float = 0) -> Iterator[bool]:
-    """Lock a file, which is created if needed; yields whether this process got the lock within ``wait_s``.
-
-    A launcher that retries a job may start it twice, and a job that a cluster gave up may still run on a node that lost contact.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open_regular(path, "ab") as file:
-        yield _wait_for(file.fileno(), fcntl.LOCK_EX, path, wait_s)
-
-
-def _acquired(file: IO[bytes], kind: int) -> bool:
-    """True if this process has the lock now; also on a file system without locks, where nothing can be guarded."""
-    return _wait_for(file.fileno(), kind, None, 0)
 
 
 def _wait_for(descriptor: int, kind: int, path: Path | None, wait_s: float) -> bool:
@@ -326,14 +311,11 @@ FOLDER = Path("/tmp/sweeprof-locks")
 """The folder of the host lock; not ``TMPDIR``, which a user or a scheduler sets for one job."""
 SHARED_MODE = 0o1777
 """Every user may add files and remove only their own, as in ``/tmp``."""
-MARK = "gate.lock"
-"""The file that marks a folder of another user as a lock folder: created with it, by the same user."""
 PERMISSION_S = 1.0
-"""How long another process may take to finish creating a lock file."""
+"""How long another process may take until every user may use a folder or file that it has created."""
 MOST_NOTES = 1000
 """Maximum number that is read: any user may write any number."""
 NOTE_BYTES = 1 << 16
-_NOTE = re.compile(r"(note-[0-9a-f]{12})-\d+\.json")
 _UNPRINTABLE = re.compile(r"[^\w .:@+/\-]")
 MOST_WORDS = 5
 """Words of a command line that are shown."""
@@ -370,13 +352,12 @@ class HostLock:
         folder: the lock folder of this host; None: :data:`FOLDER`.
 
     Raises:
-        UserError: the folder cannot be used, is a link, or belongs to a user who did not make it as a lock folder.
+        UserError: the folder cannot be used, or is a link.
     """
 
     def __init__(self, me: Holder, folder: Path | None = None) -> None:
         self._me, self._folder = me, folder or FOLDER
         self._notes = f"note-{secrets.token_hex(6)}"  # process ids repeat where containers share the folder
-        self._is_ending = False
         os.close(self._open("gate"))
 
     @contextmanager
@@ -424,15 +405,12 @@ class HostLock:
         """Wait until the lock is taken.
 
         Raises:
-            WorkerError: :meth:`stop_waiting` was called.
             UserError: no sweep holds it, but another program does not release it.
         """
         unknown_since: float | None = None
         is_said = False
         looked = -math.inf
         while not _try(descriptor, kind):
-            if self._is_ending:
-                raise WorkerError("the sweep is ending")
             now = time.monotonic()
             if now - looked >= LOOK_S:
                 looked = now
@@ -450,10 +428,6 @@ class HostLock:
                 raise UserError([Problem("limits.locks", str(path), message)])
             time.sleep(POLL_S)
 
-    def stop_waiting(self) -> None:
-        """End the wait of every thread, which gets :class:`WorkerError`."""
-        self._is_ending = True
-
     def claim_gpu(self, gpus: Sequence[str]) -> tuple[str, int | None]:
         """Return a GPU that no other shard claims, and the claim, to be closed at the end; if all are claimed, the first, None."""
         for gpu in gpus:
@@ -469,46 +443,30 @@ class HostLock:
 
     def _holders(self, with_own: bool) -> list[Holder]:
         holders = []
-        with self._directory() as directory, os.scandir(directory) as entries:
-            matches = [match for entry in entries if (match := _NOTE.fullmatch(entry.name))]
-            names = [match[0] for match in matches if with_own or match[1] != self._notes]
-            for name in names[:MOST_NOTES]:
-                holder = _read_note(directory, name)
-                if holder is not None:
-                    holders.append(holder)
+        for path in itertools.islice(self._folder.glob("note-*.json"), MOST_NOTES):
+            if path.name.startswith(self._notes) and not with_own:
+                continue
+            holder = _read_note(path)
+            if holder is not None:
+                holders.append(holder)
         return sorted(holders, key=lambda holder: not holder.measures)
 
     @contextmanager
     def _noted(self, holder: Holder) -> Iterator[None]:
         """Write the holder of the lock for other sweeps, in a file that is locked as long as the lock is held."""
         name = f"{self._notes}-{next(_counter)}.json"
-        with self._directory() as directory:
-            descriptor = _create_lock_file(directory, name)
+        descriptor = _open_shared(self._folder, name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, json.dumps(asdict(holder)).encode())
             yield
         finally:
-            with suppress(OSError, UserError), self._directory() as directory:  # else the next reader removes it
-                os.unlink(name, dir_fd=directory)
+            with suppress(OSError):  # else the next reader removes it
+                (self._folder / name).unlink()
             _release(descriptor)
 
-    @contextmanager
-    def _directory(self) -> Iterator[int]:
-        """Open the lock folder; again each time, because a cleaner of ``/tmp`` may have removed it."""
-        descriptor = _open_lock_folder(self._folder)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
     def _open(self, name: str) -> int:
-        file = f"{name}.lock"
-        try:
-            with self._directory() as directory:
-                return _open_lock_file(directory, file)
-        except OSError as error:
-            raise _unusable(self._folder, f"cannot be used: {file}: {error.strerror}") from None
+        return _open_shared(self._folder, f"{name}.lock")
 
 
 def host_lock(plan: Plan) -> HostLock:
@@ -536,31 +494,65 @@ def _release(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _read_note(directory: int, name: str) -> Holder | None:
+def _read_note(path: Path) -> Holder | None:
     """Return the holder that a note names, in text that any terminal may show; its user is the file's owner.
 
     None if the writer is gone, has not written yet, or wrote something else than a note.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = _checked(os.open(name, flags, dir_fd=directory), name)
-    except (OSError, UserError):
+        with open_regular(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if _try(file.fileno(), fcntl.LOCK_SH):
+                if status.st_size:
+                    path.unlink()
+                return None
+            holder = validated(Holder, json.loads(file.read(NOTE_BYTES)))
+    except (
+        OSError,
+        UserError,
+        ValueError,
+        RecursionError,
+    ):  # another user's leftover, a note half written, or something else
         return None
-    try:
-        status = os.fstat(descriptor)
-        if _try(descriptor, fcntl.LOCK_SH):
-            if status.st_size:
-                os.unlink(name, dir_fd=directory)
-            return None
-        holder = validated(Holder, json.loads(os.read(descriptor, NOTE_BYTES)))
-    except (OSError, ValueError, RecursionError):  # another user's leftover, a note half written, or something else
-        return None
-    finally:
-        os.close(descriptor)
     if not 0 < holder.pid < 2**31 or not 0 <= holder.since < 2**40:
         return None
     shown = [_UNPRINTABLE.sub("?", text)[:80] for text in (holder.sweep_id, holder.name, holder.device)]
-    return replace(holder, user=_user_name(status.st_uid), sweep_id=shown[0], name=shown[1], device=shown[2])
+    return replace(holder, user=_name_of(status.st_uid), sweep_id=shown[0], name=shown[1], device=shown[2])
+
+
+def _open_shared(folder: Path, name: str) -> int:
+    """Return a descriptor of a file in the lock folder, which every user may lock; both are created if they do not exist.
+
+    Raises:
+        UserError: they cannot be opened, or are something else than a folder and a regular file.
+    """
+    deadline = time.monotonic() + PERMISSION_S
+    while True:
+        try:
+            with suppress(FileExistsError):
+                folder.mkdir(parents=True)
+                folder.chmod(SHARED_MODE)
+            if folder.is_symlink() or not folder.is_dir():
+                raise _unusable(folder, "is a symbolic link or not a folder")
+            # O_CREAT only for a new file: in a folder like /tmp the kernel refuses it for the file of another user.
+            with suppress(FileExistsError):
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                descriptor = os.open(folder / name, flags, 0o666)
+                os.fchmod(descriptor, 0o666)
+                return descriptor
+            # The system also locks files that may only be read.
+            with open_regular(folder / name, "r+b" if os.access(folder / name, os.W_OK) else "rb") as file:
+                return os.dup(file.fileno())
+        except UserError:
+            if folder.is_symlink() or not folder.is_dir():
+                raise
+            raise _unusable(folder, f"cannot be used: {name} is not a regular file") from None
+        except PermissionError as error:
+            if time.monotonic() > deadline:
+                raise _unusable(folder, f"cannot be used: {name}: {error.strerror}") from None
+            time.sleep(0.01)  # its creator may be about to open it to all
+        except OSError as error:
+            raise _unusable(folder, f"cannot be used: {name}: {error.strerror}") from None
 
 
 def _unusable(folder: Path, reason: str) -> UserError:
@@ -568,119 +560,8 @@ def _unusable(folder: Path, reason: str) -> UserError:
     return UserError([Problem("limits.locks", str(folder), f"{reason}; {advice}")])
 
 
-def _open_lock_folder(folder: Path) -> int:
-    """Return a descriptor of the lock folder, which is created if it does not exist.
-
-    Raises:
-        OSError: it cannot be created or opened.
-        UserError: it is a link, or another user's and not a shared lock folder.
-    """
-    for _ in range(10):
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            _create_lock_folder(folder)
-            continue
-        except NotADirectoryError:
-            kind = "a symbolic link" if folder.is_symlink() else "not a folder"
-            raise _unusable(folder, f"is {kind}, which a lock folder must not be") from None
-        reason = _distrusted(descriptor)
-        if reason is None:
-            return descriptor
-        os.close(descriptor)
-        raise _unusable(folder, reason)
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-
-
-def _create_lock_folder(folder: Path) -> None:
-    """Create the lock folder with its mark, under another name first: no process sees it before every user may use it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(6)}")
-    draft.mkdir(mode=0o700)
-    descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.close(_create_lock_file(descriptor, MARK))
-        os.fchmod(descriptor, SHARED_MODE)
-        with suppress(OSError):  # another process was faster
-            draft.rename(folder)
-            return
-        os.unlink(MARK, dir_fd=descriptor)
-        draft.rmdir()
-    finally:
-        os.close(descriptor)
-
-
-def _distrusted(directory: int) -> str | None:
-    """Return the reason not to use an existing lock folder; None for one's own, root's, and one that sweeprof made to be shared.
-
-    Its owner can remove and rename the files of other users in it, so it must be a folder that is meant for this.
-    """
-    status = os.fstat(directory)
-    if status.st_uid == os.geteuid():
-        return None
-    owner = _user_name(status.st_uid)
-    if stat.S_IMODE(status.st_mode) & SHARED_MODE != SHARED_MODE:
-        return f"belongs to user {owner} and is not shared (mode 1777)"
-    if status.st_uid == 0:
-        return None
-    try:
-        mark = os.stat(MARK, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return f"belongs to user {owner} and was not made by sweeprof (it has no {MARK})"
-    if not stat.S_ISREG(mark.st_mode) or mark.st_uid != status.st_uid:
-        return f"belongs to user {owner}, and its {MARK} is not that user's file"
-    return None
-
-
-def _user_name(uid: int) -> str:
+def _name_of(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:  # in a container, or without the service that knows the names
         return f"with uid {uid}"
-
-
-def _open_lock_file(directory: int, name: str) -> int:
-    """Return a descriptor of the lock file ``name``, created if it does not exist, which every user may lock.
-
-    Raises:
-        OSError: it cannot be opened; ELOOP for a link.
-        UserError: it is not a regular file with one name.
-    """
-    # O_NONBLOCK: or opening a fifo would wait for its other end. O_CREAT only for a new file: in a folder like /tmp the
-    # kernel may refuse it for another user's file, even though that exists.
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    deadline = time.monotonic() + PERMISSION_S
-    while True:
-        try:
-            return _checked(os.open(name, flags | os.O_RDWR, dir_fd=directory), name)
-        except PermissionError:
-            pass
-        except FileNotFoundError:
-            with suppress(FileExistsError):  # another process was faster
-                return _create_lock_file(directory, name)
-            continue
-        try:  # the system also locks files that may only be read
-            return _checked(os.open(name, flags, dir_fd=directory), name)
-        except PermissionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)  # its creator may be about to open it to all
-
-
-def _create_lock_file(directory: int, name: str) -> int:
-    """Create a file that every user may lock; raises ``FileExistsError`` if it exists, also as a broken link."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, 0o666, dir_fd=directory)
-    os.fchmod(descriptor, 0o666)
-    return descriptor
-
-
-def _checked(descriptor: int, name: str) -> int:
-    """Return ``descriptor`` if it is of a regular file with one name; closes it and raises :class:`UserError` otherwise."""
-    status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
-        return descriptor
-    os.close(descriptor)
-    kind = "has another name elsewhere (a hard link)" if stat.S_ISREG(status.st_mode) else "is not a regular file"
-    message = f"{kind}, which a lock must not be: remove it from the lock folder."
-    raise UserError([Problem("limits.locks", name, message)])

@@ -1,6 +1,6 @@
 """The progress display: results so far, the current trial, the share that is done, failures, time left.
 
-On a terminal it is a table that grows row by row above a bar; elsewhere a line for each combination that has its first result.
+It prints a line for each combination that has its first result; on a terminal there is a bar below them.
 
 The display reads the events that the shards append to files, so it shows the same whatever launcher runs them. It wakes once
 a second, and only then, because it shares the machine with the measurement.
@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from sweeprof.numbers import rounded
@@ -36,9 +34,7 @@ from sweeprof.text import axis_text
 
 WAKE_S = 1.0
 MOST_LINES = 200
-"""Maximum number of combinations with a line of their own where the output is not a terminal."""
-OTHER_LINES = 6
-"""Lines of a terminal that are kept free of results."""
+"""Maximum number of combinations with a line of their own."""
 
 
 @dataclass(slots=True)
@@ -110,10 +106,10 @@ class ProgressDisplay:
         self._ends = trials_end(folder)
         self._may_stop = any(most_rounds(c.config) for c in plan.combinations)
         """True if verdicts can be decided before all rounds are measured."""
-        self._axes = _shown_axes(plan)
+        axes = [axis for axis, values in plan.axes.items() if len(values) > 1] or ["model", "backend", "batch_size"]
         self._combinations = {c.id: c for c in plan.combinations}
         self._shown_steps = 0
-        self._labels = {c.id: _label(c, self._axes) for c in plan.combinations}
+        self._labels = {c.id: _label(c, axes) for c in plan.combinations}
         if plan.search is None:
             planned = plan.trials()
         else:  # so many trials, of whichever combinations it chooses
@@ -140,15 +136,14 @@ class ProgressDisplay:
             TextColumn("{task.fields[failed]}", style="red", markup=False),
             TextColumn("{task.description}", markup=False),
             console=console,
+            auto_refresh=False,
+            transient=True,
         )
         self._task = self._bar.add_task("", total=len(planned), left="", failed="")
-        self._live = (
-            Live(self._bar, console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        )
 
     def __enter__(self) -> ProgressDisplay:
-        if self._live:
-            self._live.start()
+        if self._console.is_terminal:
+            self._bar.start()
         self._thread.start()
         return self
 
@@ -157,18 +152,17 @@ class ProgressDisplay:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        if self._live:
-            self._live.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
 
     def _follow(self) -> None:
         last_line, waited_for, queue = 0.0, "", ""
         while not self._stop.wait(WAKE_S):
             self._take_new()
-            if self._live:
-                self._refresh()
-                continue
             self._print_results()
-            if self._jobs.queue() not in ("", queue):
+            if self._console.is_terminal:
+                self._refresh()
+            elif self._jobs.queue() not in ("", queue):
                 queue = self._jobs.queue()
                 self._console.print(queue, highlight=False, markup=False, soft_wrap=True)
             elif self.state.waited_for != waited_for:
@@ -178,8 +172,7 @@ class ProgressDisplay:
                 last_line = time.monotonic()
                 self._console.print(self._plain(), highlight=False, markup=False, soft_wrap=True)
         self._take_new()
-        if not self._live:
-            self._print_results()
+        self._print_results()
 
     def _take_new(self) -> None:
         for path in sorted(self._events.glob("shard-*.jsonl")):
@@ -223,22 +216,7 @@ class ProgressDisplay:
         planned = int(self._combinations[id].config["protocol"]["rounds"])
         return f"{len(self.state.steps[id])} of {planned} round{'s' * (planned > 1)}"
 
-    def _results(self) -> Table:
-        """Return the newest results, as many as the terminal has room for."""
-        table = Table(box=None, pad_edge=False)
-        for axis in self._axes:
-            table.add_column(axis)
-        table.add_column("step", justify="right")
-        table.add_column("rounds", style="dim")
-        most = max(1, self._console.height - OTHER_LINES)
-        for id in list(self.state.steps)[-most:]:
-            axes = self._combinations[id].axes
-            table.add_row(*(Text(axis_text(axes.get(axis))) for axis in self._axes), self._step(id), self._rounds(id))
-        return table
-
     def _refresh(self) -> None:
-        assert self._live is not None
-        self._live.update(Group(self._results(), self._bar) if self.state.steps else self._bar)
         failed = len(self.state.failures)
         self._bar.update(
             self._task,
@@ -248,7 +226,7 @@ class ProgressDisplay:
             left=f"{self._left()} left" if self.state.current else "starting",
             failed=f"{failed} failed" if failed else "",
         )
-        self._live.refresh()
+        self._bar.refresh()
 
     def _plain(self) -> str:
         failed = f", {len(self.state.failures)} failed" if self.state.failures else ""
@@ -261,11 +239,6 @@ class ProgressDisplay:
         if self._ends is not None:
             seconds = min(seconds, max(0.0, self._ends - time.monotonic()))
         return f"{'at most ' if self._may_stop else ''}{_duration(seconds)}"
-
-
-def _shown_axes(plan: Plan) -> list[str]:
-    varying = [axis for axis, values in plan.axes.items() if len(values) > 1]
-    return varying or ["model", "backend", "batch_size"]
 
 
 def _label(combination: Combination, axes: Sequence[str]) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol
 
 from sweeprof.results.record import Json
 
@@ -55,20 +53,3 @@ class ProcessExit:
     timed_out: bool = False
     used_bytes: int | None = None
     """Memory of its processes, if it was ended because that was above ``limits.memory``."""
-
-
-class Isolation(Protocol):
-    """Runs trials; a context that leaves no process behind."""
-
-    def __enter__(self) -> Isolation: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def run(self, request: Request) -> ProcessExit:
-        """Run the trial and wait for its end.
-
-        Raises:
-            WorkerError: no process for the trial could be started, or it did not answer.
-        """

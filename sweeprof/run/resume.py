@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,12 +23,12 @@ from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.compose import Composer
-from sweeprof.plan.plan import Combination, OtherSweep, Plan, Trial
+from sweeprof.plan.plan import OtherSweep, Plan, Trial
 from sweeprof.plan.search import change_problems, changed_search, placement_problems
 from sweeprof.plan.shards import Shards
 from sweeprof.plan.sweep_file import plain_node
 from sweeprof.results.environment import capture
-from sweeprof.results.files import read_json, remove_unfinished, write_bytes, write_json
+from sweeprof.results.files import read_json, remove_unfinished, write_json
 from sweeprof.results.record import FINE, STATUSES, Json, Status, check_environment, outcome
 from sweeprof.run import driver
 from sweeprof.run.dry_run import print_plan
@@ -39,67 +38,6 @@ from sweeprof.run.search import measured_plan
 from sweeprof.run.tracking_file import StoredTracker, stored_tracker
 from sweeprof.storage.folder import Folder, last_sweep
 from sweeprof.storage.jobs import Jobs
-
-MOST_KEYS = 8
-"""Changed keys that are listed."""
-_ABSENT = object()
-
-
-def difference(old: Plan, new: Plan, measured: Collection[str]) -> list[str]:
-    """Return sentences: what is new, what is gone, which keys changed, how many measured combinations still belong to the plan.
-
-    Args:
-        measured: the combinations that have records.
-    """
-    before, after = ({c.id: c for c in plan.combinations} for plan in (old, new))
-    added = [combination for id, combination in after.items() if id not in before]
-    gone = [combination for id, combination in before.items() if id not in after]
-    if not added and not gone and old.passes == new.passes:
-        return []
-    sentences = []
-    changed = dict(_changes(gone, added))
-    if changed:
-        shown = [f"{key}: {_text(a)} → {_text(b)}" for key, (a, b) in list(changed.items())[:MOST_KEYS]]
-        more = f" and {len(changed) - MOST_KEYS} more" if len(changed) > MOST_KEYS else ""
-        sentences.append(f"Changed: {', '.join(shown)}{more}.")
-    if added or gone:
-        sentences.append(f"{len(added)} combinations are new, {len(gone)} are gone.")
-    passes = [name for name in new.passes if name not in old.passes]
-    if passes:
-        sentences.append(f"New passes: {', '.join(passes)}.")
-    belong = sum(id in after for id in measured)
-    sentences.append(f"{belong} of {len(measured)} combinations with results belong to the new plan.")
-    return sentences
-
-
-def _changes(gone: Collection[Combination], added: Collection[Combination]) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield dotted keys with their values before and after, of combinations with the same values of the axes."""
-    places = {_place(c): c for c in gone}
-    for combination in added:
-        other = places.get(_place(combination))
-        if other is None:
-            continue
-        a, b = dict(_leaves(other.config)), dict(_leaves(combination.config))
-        for key in sorted(a.keys() | b.keys()):
-            if a.get(key, _ABSENT) != b.get(key, _ABSENT):
-                yield key, (a.get(key, _ABSENT), b.get(key, _ABSENT))
-
-
-def _place(combination: Combination) -> str:
-    return json.dumps(combination.axes, sort_keys=True, default=str)
-
-
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _text(value: Any) -> str:
-    return "absent" if value is _ABSENT else json.dumps(value, default=str)
-
 
 DAMAGED = "damaged"
 """The status of a trial whose record cannot be read: it was cut, edited, or comes from a later version."""
@@ -145,13 +83,7 @@ def stored_plan(folder: Folder) -> Plan:
     except (OSError, Damaged) as error:
         message = f"has a plan.json that cannot be read: {error}"
         raise UserError([Problem("resume", str(folder.path), message)]) from None
-    problems = constraint_problems(
-        {
-            "limits": dataclasses.asdict(plan.limits),
-            "isolation": plan.isolation,
-            "parallel_trials": plan.parallel_trials,
-        }
-    )
+    problems = constraint_problems({"limits": dataclasses.asdict(plan.limits), "isolation": plan.isolation})
     if problems:
         message = "has a plan.json that cannot be used: " + " ".join(map(str, problems))
         raise UserError([Problem("resume", str(folder.path), message)])
@@ -195,6 +127,8 @@ def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, J
 def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]:
     """Return the new plan with the folder's id and name, and sentences on the differences; nothing is written.
 
+    Ids of combinations are hashes of what is measured, so results that belong to the new plan are those of its ids.
+
     Raises:
         UserError: nothing that was measured belongs to it, or it would be compared with itself.
     """
@@ -202,8 +136,16 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     compare = dataclasses.replace(new.compare, against=against)
     plan = dataclasses.replace(new, sweep_id=old.sweep_id, name=old.name, created=old.created, compare=compare)
     measured = {path.name for path in folder.records.glob("*") if any(path.glob("*-r*.json"))}
-    sentences = difference(old, plan, measured)
-    if measured and not measured & {c.id for c in plan.combinations}:
+    before, after = {c.id for c in old.combinations}, {c.id for c in plan.combinations}
+    kept = measured & after
+    sentences = []
+    if before != after:
+        sentences.append(f"{len(after - before)} combinations are new, {len(before - after)} are gone.")
+        sentences.append(f"{len(kept)} of {len(measured)} combinations with results belong to the new plan.")
+    passes = [name for name in plan.passes if name not in old.passes]
+    if passes:
+        sentences.append(f"New passes: {', '.join(passes)}.")
+    if measured and not kept:
         message = "has no results that belong to this plan; start a new sweep without resume. " + " ".join(sentences)
         raise UserError([Problem("resume", str(folder.path), message)])
     return plan, sentences
@@ -219,23 +161,18 @@ def _same_sweep(folder: Folder, old: OtherSweep | None, new: OtherSweep | None) 
 
 
 def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
-    """Write ``plan``; a plan that it replaces is kept beside it."""
-    if plan == old:
-        return
-    if _measured(plan) != _measured(old):
-        number = 1 + sum(1 for _ in folder.path.glob("plan-*.json"))
-        # A copy, so that neither a kill nor a full disk leaves the folder without a plan.
-        write_bytes(folder.path / f"plan-{number}.json", folder.plan.read_bytes())
-    comparing = [(_measured(one), one.compare, one.threshold, one.search) for one in (plan, old)]
-    if comparing[0] != comparing[1]:
+    """Write ``plan`` instead of ``old``; what that has decided is decided again if other verdicts are to be reached."""
+    if _compared(plan) != _compared(old):
         folder.forget_decided()
     if plan.compare.against != old.compare.against:
         folder.baseline.unlink(missing_ok=True)
-    write_json(folder.plan, plan.to_dict())
+    if plan != old:
+        write_json(folder.plan, plan.to_dict())
 
 
-def _measured(plan: Plan) -> Any:
-    return [c.id for c in plan.combinations], plan.passes, plan.metrics, plan.order_seed, plan.baseline
+def _compared(plan: Plan) -> Any:
+    ids = [c.id for c in plan.combinations]
+    return ids, plan.passes, plan.metrics, plan.baseline, plan.compare, plan.threshold, plan.search
 
 
 def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:

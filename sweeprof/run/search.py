@@ -150,7 +150,7 @@ class Outcomes:
 
     def first_trials(self, id: str) -> list[Trial]:
         """Return the trials of a combination that a search needs: everything once."""
-        groups = trial_groups([self._combinations[id]], self._plan.passes, self._plan.order_seed, self._plan.baseline)
+        groups = trial_groups([self._combinations[id]], self._plan.passes, self._plan.baseline)
         return [trial for group in groups for trial in group if trial.round == 0]
 
     def is_measured(self, id: str) -> bool:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations as pairs_of
 
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Selected
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import deciding_metric, metric_in_rounds, most_rounds, thresholds_of
-from sweeprof.plan.plan import Combination, Plan, pair_key
+from sweeprof.plan.plan import Combination, Plan
 from sweeprof.results.compare import Row, SearchGoal, compared_row, find_baselines, key_of
 from sweeprof.results.constraints import conditions, metric_names
 from sweeprof.results.measurement import Measurement
@@ -64,9 +63,6 @@ class SequentialRounds:
         self._baselines = find_baselines(plan.baseline, {id: c.axes for id, c in self._combinations.items()})
         self._outcomes = Outcomes(plan, folder) if plan.search is not None and self._sequential else None
         """Of a search with one goal the best combination is compared with all others that fulfil the conditions."""
-        self._alike: dict[str, list[str]] = {}
-        for id, c in self._combinations.items():
-            self._alike.setdefault(pair_key(c.axes, plan.baseline), []).append(id)
 
     def note_decided(self, rounds: int) -> list[str]:
         """Note in the folder which combinations need no more than the first ``rounds`` rounds; returns their ids."""
@@ -100,19 +96,12 @@ class SequentialRounds:
             best = self._best(feasible)
             yield from ((id, best) for id in feasible if best is not None and id != best)
             return
+        if self._plan.compare.against is not None:
+            return
         for id in self._sequential:
-            kind = self._combinations[id].config["protocol"]["decide"]
-            if kind == "baseline" and self._plan.compare.against is None:
-                base = self._baselines[id]
-                if base is not None and base != id:
-                    yield id, base
-        for group in self._alike.values():
-            kinds = {self._combinations[id].config["protocol"].get("decide") for id in group}
-            if "pairs" in kinds:
-                yield from pairs_of(group, 2)
-            elif "best" in kinds:
-                best = self._best(group)
-                yield from ((id, best) for id in group if best is not None and id != best)
+            base = self._baselines[id]
+            if base is not None and base != id:
+                yield id, base
 
     def _best(self, group: list[str]) -> str | None:
         """Return the combination of the group with the best value so far; None if none has a value."""
@@ -149,13 +138,11 @@ class SequentialRounds:
 
     def _open_against_other_sweep(self, waiting: list[str]) -> set[str]:
         """Return the combinations whose comparison with another sweep (``compare.baseline``) further rounds can decide."""
-        kinds = {id: self._combinations[id].config["protocol"]["decide"] for id in waiting}
-        wanted = [id for id, kind in kinds.items() if kind == "baseline"]
-        if self._plan.compare.against is None or not wanted:
+        if self._plan.compare.against is None or not waiting:
             return set()
         found = set()
-        for row in comparison_of(self._folder, running=True, only=wanted, trust=True).rows:
-            if row.combination_id not in wanted:
+        for row in comparison_of(self._folder, running=True, only=waiting, trust=True).rows:
+            if row.combination_id not in waiting:
                 continue
             metric = deciding_metric(self._metrics, self._combinations[row.combination_id].config.get("mode"))
             cell = row.cells.get(metric.metric.info.name) if metric is not None else None

@@ -1,8 +1,7 @@
 """A shard: the trials that belong on one host; each writes a record, even if it fails.
 
-Passes that do not measure the device may run several at a time (``parallel_trials``), and while frameworks are imported; passes
-that measure run alone. A trial that has a record is not run again, so a shard that was interrupted is resumed by running it once
-more.
+Passes that do not measure the device may run while frameworks are imported; passes that measure run alone. A trial that has a
+record is not run again, so a shard that was interrupted is resumed by running it once more.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ import signal
 import statistics
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +29,12 @@ from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcom
 from sweeprof.run.budget import Budget
 from sweeprof.run.devices import HostSlot, HostSlots, host_slots
 from sweeprof.run.interleave import Coordinator
-from sweeprof.run.isolation import WorkerPool, server_key
+from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.live_reports import LiveReports
-from sweeprof.run.locks import Holder, OnWait, exclusive_lock, host_lock, work_lock
+from sweeprof.run.locks import Holder, OnWait, host_lock, locked, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.reports import prepare_reports
-from sweeprof.run.request import Isolation, ProcessExit, Request
+from sweeprof.run.request import ProcessExit, Request
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
 from sweeprof.run.sequential import SequentialRounds
 from sweeprof.run.trial_watch import excess_reason
@@ -47,6 +44,10 @@ from sweeprof.storage.folder import Folder
 KILLED_TOGETHER_S = 0.3
 """How long a shard waits before it notes that the processes of a trial were killed: a launcher that ends its jobs kills their
 processes one after the other, and this one may be next."""
+
+
+Run = Callable[[Request], ProcessExit]
+"""Runs a trial and waits for its end; raises :class:`WorkerError` as :meth:`WorkerPool.run` does."""
 
 
 def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
@@ -62,10 +63,12 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
     if work is None:
         return False
     path = folder.events / f"shard-{index}.jsonl"
-    with work, exclusive_lock(path, wait_s) as is_alone:
-        if is_alone:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A launcher that retries a job may start it twice, and a job that a cluster gave up may still run on a node without contact.
+    with work, locked(path, wait_s) as other:
+        if other is None:
             _run_trials(folder, index, path)
-    return is_alone
+    return other is None
 
 
 def _run_trials(folder: Folder, index: int, path: Path) -> None:
@@ -77,7 +80,7 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
         host_slots(host_lock(plan), index) as slots,
     ):
         ids = plan.shards[index]
-        reports = LiveReports(folder, plan, ids, sum(len(group) for group in todo))
+        reports = LiveReports(folder)
         sequential, budget = SequentialRounds(plan, folder, ids), Budget.of(folder, plan, index)
         shard = _Shard(plan, folder, ids, pool, slots, events, reports, sequential, budget)
         if plan.search is None:
@@ -89,16 +92,12 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
             shard.ids, shard.sequential = plan.shards[index], SequentialRounds(plan, folder, plan.shards[index])
             todo = [group for group in plan.trial_groups(index) if not all(map(folder.is_done, group))]
         rounds = 0
-        for is_exclusive, groups in groupby(todo, lambda group: group[0].pass_name in exclusive_passes()):
-            if not is_exclusive:
-                shard.run_in_parallel(list(groups))
-                continue
-            for group in groups:
-                if group[0].round > rounds:
-                    rounds = group[0].round
-                    shard.stop_decided(rounds)
-                shard.run(group)
-                shard.report()
+        for group in todo:
+            if group[0].round > rounds:
+                rounds = group[0].round
+                shard.stop_decided(rounds)
+            shard.run(group)
+            shard.report()
 
 
 @dataclass(slots=True)
@@ -121,7 +120,6 @@ class _Shard:
     """Combinations of which a trial reached its time limit, and whether its pass is exclusive."""
     _lost: set[Trial] = field(init=False, default_factory=set)
     """Trials whose fork server was killed or stopped, perhaps by another trial; each is run once more."""
-    _is_ending: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._combinations = {c.id: c for c in self.plan.combinations}
@@ -140,9 +138,9 @@ class _Shard:
         with self.slots.shared(self._on_wait(remaining[0][0])):
             self.pool.start(self._forked_from(trial) for group in of_host for trial in group)
             self._prepare_data(groups)
-            aside = [group for group in of_host if group[0].pass_name not in exclusive_passes()]
-            if self.plan.parallel_trials > 1 or self.plan.search is not None:
-                aside = []  # several at once are faster than one after the other; a search chooses what to run
+            aside = []
+            if self.plan.search is None:
+                aside = [group for group in of_host if group[0].pass_name not in exclusive_passes()]
             is_prepared = bool(self.plan.cluster)  # there the driver writes the reports
             while self.pool.is_importing:
                 group = next((group for group in aside if self.pool.is_ready(*self._forked_from(group[0]))), None)
@@ -198,21 +196,6 @@ class _Shard:
             with self.slots.shared():
                 self.reports.write()
 
-    def run_in_parallel(self, groups: Sequence[TrialGroup]) -> None:
-        """Run trials that do not measure the device, ``parallel_trials`` at a time."""
-        if self.plan.parallel_trials == 1:
-            for group in groups:
-                self.run(group)
-            return
-        with ThreadPoolExecutor(self.plan.parallel_trials) as threads:
-            try:
-                list(threads.map(self.run, groups))  # raises what a trial raised
-            except BaseException:
-                self._is_ending = True  # or the executor would wait for the trials that its threads run …
-                self.slots.stop_waiting()  # … or wait for
-                self.pool.close()
-                raise
-
     def run(self, group: TrialGroup) -> None:
         """Run the trials of a group, each leaving its record; does nothing once the sweep is to stop, or its budget is used up."""
         if self._has_time_for(group):
@@ -220,7 +203,7 @@ class _Shard:
 
     def _run_in(self, group: TrialGroup, host: HostSlot | None = None) -> None:
         """Run the trials of a group; ``host``: the slot that the caller has taken for them."""
-        if self._is_ending or self.folder.stopped() is not None:
+        if self.folder.stopped() is not None:
             return
         self.folder.check_exists()
         trials = [trial for trial in group if not self.folder.is_decided(trial) and not self._is_skipped(trial)]
@@ -242,12 +225,10 @@ class _Shard:
             if len(trials) > 1:
                 self._run_interleaved(trials, taken)
             else:
-                with self.pool.slot() as slot:
-                    self._run_trial(slot, taken, trials[0])
+                self._run_trial(self.pool.run, taken, trials[0])
             # One after the other, also if they were interleaved: a trial that kills the fork servers of the others is then alone.
             for trial in [trial for trial in trials if trial in self._lost]:
-                with self.pool.slot() as slot:
-                    self._run_trial(slot, taken, trial)
+                self._run_trial(self.pool.run, taken, trial)
                 self._lost.discard(trial)
 
     def _on_wait(self, trial: Trial) -> OnWait:
@@ -278,7 +259,7 @@ class _Shard:
         Where further rounds would begin, the combinations then keep the rounds that they have; else the sweep is stopped.
         """
         trials = [trial for trial in group if not self.folder.is_done(trial)]
-        if self._is_ending or self.folder.stopped() is not None or self.budget.has_time_for(trials):
+        if self.folder.stopped() is not None or self.budget.has_time_for(trials):
             return True
         if trials[0].round == 0:
             self.folder.stop_because(f"budget={self.plan.budget}, which is used up")
@@ -299,18 +280,11 @@ class _Shard:
             if self.folder.is_done(trial):
                 self.folder.set_aside(self.folder.record_path(trial))
         names = [trial.combination_id for trial in trials]
-        seed = f"{self.plan.order_seed} {trials[0].round}"
-        with ExitStack() as held:
-            # Slots are given back in the opposite order: next time each trial gets one with the same kind of fork server.
-            alike = sorted(trials, key=lambda trial: server_key(*self._forked_from(trial)))
-            slots = {trial: held.enter_context(self.pool.slot()) for trial in alike}
-            coordinator = held.enter_context(
-                Coordinator(names, self.plan.limits.timeout_s, seed, trials[0].round),
-            )
+        with Coordinator(names, self.plan.limits.timeout_s, trials[0].round) as coordinator:
             calls = {}
             for trial in trials:
-                isolation = coordinator.isolation(trial.combination_id, slots[trial])
-                calls[trial.combination_id] = partial(self._run_trial, isolation, host, trial)
+                run = partial(coordinator.run_participant, trial.combination_id, self.pool.run)
+                calls[trial.combination_id] = partial(self._run_trial, run, host, trial)
             coordinator.run(calls)
 
     def _is_skipped(self, trial: Trial) -> bool:
@@ -326,8 +300,8 @@ class _Shard:
         self._end(trial, self._keep(replace(self._blank(trial), status="skipped", reason=reason)))
         return True
 
-    def _run_trial(self, slot: Isolation, host: HostSlot, trial: Trial) -> None:
-        record = self._record(slot, host.noted(self._blank(trial)), host)
+    def _run_trial(self, run: Run, host: HostSlot, trial: Trial) -> None:
+        record = self._record(run, host.noted(self._blank(trial)), host)
         if record is not None:
             self._end(trial, record)
 
@@ -337,7 +311,6 @@ class _Shard:
         log = self.folder.log_path(trial)
         shown = str(log) if status not in FINE and log.is_file() else None
         self.events.write("end", trial, status=status, reason=reason, log=shown, step_s=_step_s(record))
-        self.reports.take(trial)
         self.budget.take(trial, record.wall_s)
         if self.plan.fail_fast and status not in FINE:
             self.folder.stop_because(f"fail_fast: {record.pass_name} {status}: {reason}")
@@ -350,7 +323,7 @@ class _Shard:
             self.plan, combination, trial, "crashed", "ended without leaving a record", environment
         )
 
-    def _record(self, slot: Isolation, blank: Record, host: HostSlot) -> Record | None:
+    def _record(self, run: Run, blank: Record, host: HostSlot) -> Record | None:
         """Run one trial and return its record: the worker's own, or one made here from the way its process ended.
 
         None if its fork server was killed or stopped for the first time: the trial is run once more.
@@ -373,10 +346,8 @@ class _Shard:
             environment=host.environment,
         )
         try:
-            end = slot.run(request)
+            end = run(request)
         except WorkerError as error:
-            if self._is_ending:
-                raise
             self.folder.repair(blank.combination_id)
             if path.exists():  # it was complete before whatever happened
                 return self._written(path, blank)

@@ -223,7 +223,7 @@ class TrackerProcess:
             elif limit_s is None:
                 self.trouble = f"the tracker did not answer within {left_s:g} s"
             else:
-                self.trouble = f"the tracker did not finish within limits.tracking_s={limit_s:g}"
+                self.trouble = f"the tracker did not finish within {limit_s:g} s"
             return None
         except WorkerError as error:
             self.trouble = str(error)

@@ -93,7 +93,7 @@ class Folder:
 
     ::
 
-        plan.json            the plan; if a sweep is resumed with another plan, the old one is plan-1.json
+        plan.json            the plan
         environment.json     of the driver's process
         baseline.json        the comparison of another sweep, if that is the baseline
         tracking.json        the tracker, and whether the sweep was sent

@@ -69,7 +69,7 @@ class MissingResults:
             return [Record(plan.sweep_id, combination.id, name, "unsupported", reason) for name in plan.passes]
         known = {(record.pass_name, record.round) for record in records}
         placeholders = []
-        for (trial,) in trial_groups([combination], plan.passes, 0, {}):
+        for (trial,) in trial_groups([combination], plan.passes, {}):
             if (trial.pass_name, trial.round) not in known and (is_needed is None or is_needed(trial)):
                 status, reason = self._reason(trial, damaged or {})
                 placeholders.append(Record(plan.sweep_id, combination.id, trial.pass_name, status, reason, trial.round))

@@ -142,7 +142,6 @@ def test_a_slowdown_of_a_tenth_is_found(tmp_path: Path, monkeypatch: pytest.Monk
             "protocol=rigorous",
             f"protocol.interleave={interleave}",
             "protocol.min_samples=20",
-            f"seed.order={number}",
         )
         ((_, cell),) = candidates(comparison)
         cells.append(cell)

@@ -55,7 +55,7 @@ def options(seed: int) -> list[str]:
     """Every kind of process has its seeds: MLflow's at every fourth, shards of their own at every other."""
     joblib = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shards=2"] if seed % 2 else []
     tracking = [] if seed % 4 == 3 else ["tracking=none"]
-    return [*joblib, *tracking, "parallel_trials=2"] if seed % 3 == 0 else [*joblib, *tracking]
+    return [*joblib, *tracking]
 
 
 def arguments(cwd: Path, seed: int) -> list[str]:

@@ -133,8 +133,8 @@ CASES = {
     ),
     "isolation": (["isolation=forkk"], ["isolation: 'forkk' is not an isolation", "Did you mean 'fork'?"]),
     "an axis that changes nothing": (
-        ["isolation=fork,spawn"],
-        ["isolation: ['fork', 'spawn'] cannot be an axis, because it does not change what is measured"],
+        ["isolation=fork,inline"],
+        ["isolation: ['fork', 'inline'] cannot be an axis, because it does not change what is measured"],
     ),
     "a list for a number": (["batch_size=[1,8]"], ["batch_size: [1, 8] is not a batch size"]),
     "no metrics": (["metrics.select=[]"], ["metrics.select: [] is not a list of at least one metric."]),

@@ -12,7 +12,7 @@ import pytest
 
 from sweeprof.results.files import read_json, write_json
 from sweeprof.run import cluster_task
-from sweeprof.run.locks import exclusive_lock
+from sweeprof.run.locks import locked
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import HELD, Jobs, Submission
 
@@ -68,8 +68,9 @@ def test_one_of_which_nothing_is_known_measures_nothing(folder: Folder, submissi
 
 def test_two_do_not_measure_one_shard(folder: Folder, submission: Submission, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_task, "ENDING_S", 0.1)
-    with exclusive_lock(folder.events / "shard-2.jsonl") as is_alone:
-        assert is_alone
+    folder.events.mkdir(exist_ok=True)
+    with locked(folder.events / "shard-2.jsonl") as other:
+        assert other is None
         assert cluster_task.main([str(folder.path), submission.token]) == cluster_task.EXIT_HELD
     note = Jobs(folder.path).note(submission.token, 1)
     assert note is not None

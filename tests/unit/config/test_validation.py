@@ -51,7 +51,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "backend.compile": ([True, False, "inductor", "openvino"], [1.5, "inductro", [True]]),
     "backend.threads": WHOLE_FROM_1,
     "seed.weights": WHOLE_FROM_0,
-    "seed.order": WHOLE_FROM_0,
     "protocol.rounds": WHOLE_FROM_1,
     "protocol.warmup_steps": WHOLE_FROM_0,
     "protocol.warmup_s": SECONDS,
@@ -63,12 +62,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "protocol.threshold": SHARE_OR_NULL,
     "quality": ([{}, {"f1": {"_target_": "a.b"}}], [64, "64", [64], None]),
     "inputs": ([{}, {"image_size": 64}], [64, "64", [64], None]),
-    "limits.combinations": ([1, 10**6], [0, -1, 1.5, "1", True, None]),
-    "limits.tracking_s": ([0.001, 600, 604800], [0, -1, "1", True, None]),
     "limits.timeout_s": ([None, 0.001, 5, 604800], [0, -1, "1", True]),
     "limits.locks": ([None, "/tmp", "/tmp/not/yet/there"], ["locks", "", "/dev/null", 5, True]),
     "limits.memory": ([None, "2GiB", 4096, "1.5 MB"], [0, -1, "2 apples", "GiB", "", True, 1.5]),
-    "isolation": (["fork", "spawn", "inline"], ["thread", None, 1, "Fork"]),
+    "isolation": (["fork", "inline"], ["spawn", None, 1, "Fork"]),
     "tracking.uri": (
         [None, "http://h:5000", "https://u:p@h", "sqlite:////a/b.db", "postgresql+psycopg://h/d"],
         ["foo", "", 5, "ftp://h", "/a/b"],
@@ -83,7 +80,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "single_combination": BOOLEAN,
     "trust": BOOLEAN,
     "fail_fast": BOOLEAN,
-    "parallel_trials": WHOLE_FROM_1,
     "resume": ([None, "last", "outputs/a/2026"], ["", 1, True, ["last"]]),
     "retry_statuses": ([[], ["oom", "timeout"], ["lost"]], ["oom", ["om"], None, [1]]),
     "protocol.interleave": (["rounds", "samples"], ["round", None, True]),
@@ -101,7 +97,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "search.seed": WHOLE_FROM_0,
     "protocol.decide": (
         [None],
-        ["base", True, ["best"]],
+        ["base", "pairs", True, ["baseline"]],
     ),  # the others need three rounds: tests/unit/run/test_sequential.py
     "compare.thresholds": ([{}, {"latency/forward": 0.03}], [{"a": 1}, {"a": "x"}, [0.1], None]),
     "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.plans import fake_plan
 from sweeprof.config.schema import IDENTITY
 from sweeprof.passes.registry import exclusive_passes, passes
+from sweeprof.plan import plan as plan_module
 from sweeprof.plan.plan import (
     SCHEMA_VERSION,
     Combination,
@@ -104,15 +105,15 @@ def test_a_repeated_combination_is_excluded() -> None:
     assert repeats == (Excluded({"a": 5, "b": 6}, "the same as a=1, b=2"),)
 
 
-def trials(combinations: list[Combination], passes: Sequence[PassName], seed: int) -> list[Trial]:
+def trials(combinations: list[Combination], passes: Sequence[PassName]) -> list[Trial]:
     """The trials of a plan without interleaved runs."""
-    found = trial_groups(combinations, passes, seed, {})
+    found = trial_groups(combinations, passes, {})
     assert all(len(group) == 1 for group in found)
     return [trial for (trial,) in found]
 
 
 def test_the_first_round_comes_first_and_the_others_last() -> None:
-    order = trials([combination("c1", 2), combination("c2", 2)], PASSES, 0)
+    order = trials([combination("c1", 2), combination("c2", 2)], PASSES)
     aside = [name for name in PASSES if name not in exclusive_passes()]
     alone = [name for name in PASSES if name in exclusive_passes() and name != "timing"]
     ids = [trial.combination_id for trial in order[:2]]
@@ -122,7 +123,7 @@ def test_the_first_round_comes_first_and_the_others_last() -> None:
     assert {(trial.pass_name, trial.round) for trial in order[-2:]} == {("timing", 1)}
 
 
-def test_the_first_results_are_spread_over_the_axes() -> None:
+def test_the_first_results_are_spread_over_the_axes(monkeypatch: pytest.MonkeyPatch) -> None:
     models, backends, sizes = ["mlp", "lenet5", "resnet"], ["torch", "tf"], [1, 8, 64]
     combinations = [
         combination(f"c{model}-{backend}-{size}", model=model, backend=backend, batch_size=size)
@@ -132,7 +133,8 @@ def test_the_first_results_are_spread_over_the_axes() -> None:
     ]
     by_id = {c.id: c.axes for c in combinations}
     for seed in range(5):
-        found = trial_groups(combinations, ["timing"], seed, {"backend": "torch"})
+        monkeypatch.setattr(plan_module, "ORDER_SEED", seed)
+        found = trial_groups(combinations, ["timing"], {"backend": "torch"})
         order = [by_id[trial.combination_id] for (trial,) in found[:18]]
         assert {axes["model"] for axes in order[:6]} == set(models)
         assert all({axes["backend"] for axes in order[i : i + 2]} == set(backends) for i in range(0, 18, 2))
@@ -144,7 +146,7 @@ def test_the_first_results_are_spread_over_the_axes() -> None:
 
 def test_numbers_come_from_the_ends_to_the_middle() -> None:
     combinations = [combination(f"c{size}", batch_size=size) for size in (1, 2, 4, 8, 16)]
-    order = [trial.combination_id for (trial,) in trial_groups(combinations, ["timing"], 3, {})]
+    order = [trial.combination_id for (trial,) in trial_groups(combinations, ["timing"], {})]
     assert set(order[:2]) == {"c1", "c16"}
     assert order[2] == "c4"
     assert set(order[3:5]) == {"c2", "c8"}
@@ -152,14 +154,14 @@ def test_numbers_come_from_the_ends_to_the_middle() -> None:
 
 def test_combinations_that_share_one_baseline_are_spread_too() -> None:
     combinations = [combination(f"c{m}{size}", model=m, batch_size=size) for m in "ab" for size in (1, 2, 4)]
-    order = [t.combination_id for (t,) in trial_groups(combinations, ["timing"], 0, {"model": "a", "batch_size": 1})]
+    order = [t.combination_id for (t,) in trial_groups(combinations, ["timing"], {"model": "a", "batch_size": 1})]
     assert {id[1] for id in order[:2]} == {"a", "b"}
     assert set(order[4:6]) == {"ca2", "cb2"}
 
 
-@given(rounds=st.lists(st.integers(1, 6), min_size=1, max_size=8), seed=st.integers(0, 99))
-def test_every_round_has_every_combination_once(rounds: list[int], seed: int) -> None:
-    order = trials([combination(f"c{i}", n) for i, n in enumerate(rounds)], ["timing"], seed)
+@given(rounds=st.lists(st.integers(1, 6), min_size=1, max_size=8))
+def test_every_round_has_every_combination_once(rounds: list[int]) -> None:
+    order = trials([combination(f"c{i}", n) for i, n in enumerate(rounds)], ["timing"])
     assert [t.round for t in order] == sorted(t.round for t in order)
     for round in range(max(rounds)):
         ids = [t.combination_id for t in order if t.round == round]
@@ -167,25 +169,20 @@ def test_every_round_has_every_combination_once(rounds: list[int], seed: int) ->
     assert all(t.attempt == 0 for t in order)
 
 
-def test_rounds_have_orders_of_their_own_that_the_seed_fixes() -> None:
-    combinations = [combination(f"c{i}", 5) for i in range(8)]
-
-    def orders(seed: int) -> list[tuple[str, ...]]:
-        order = trials(combinations, ["timing"], seed)
-        return [tuple(t.combination_id for t in order if t.round == r) for r in range(5)]
-
-    assert len(set(orders(0))) == 5
-    assert orders(0)[0] == ("c4", "c1", "c5", "c2", "c0", "c3", "c7", "c6")  # in every process
-    assert orders(0) != orders(1)
+def test_rounds_have_orders_of_their_own_that_are_always_the_same() -> None:
+    order = trials([combination(f"c{i}", 5) for i in range(8)], ["timing"])
+    orders = [tuple(t.combination_id for t in order if t.round == r) for r in range(5)]
+    assert len(set(orders)) == 5
+    assert orders[0] == ("c4", "c1", "c5", "c2", "c0", "c3", "c7", "c6")  # in every process
 
 
 def test_static_passes_alone_need_no_rounds() -> None:
-    assert trials([combination("c1", 5)], ["quality"], 0) == [Trial("c1", "quality")]
-    assert trials([], PASSES, 0) == []
+    assert trials([combination("c1", 5)], ["quality"]) == [Trial("c1", "quality")]
+    assert trials([], PASSES) == []
 
 
 def test_what_is_unsupported_is_not_tried() -> None:
-    order = trials([combination("c1"), combination("c2", unsupported="no builder")], PASSES, 0)
+    order = trials([combination("c1"), combination("c2", unsupported="no builder")], PASSES)
     assert {t.combination_id for t in order} == {"c1"}
 
 
@@ -196,7 +193,7 @@ def test_what_shares_a_baseline_is_interleaved_in_one_trial_group() -> None:
         for backend in ("torch", "tf", "onnx")
         for size in (1, 8)
     ]
-    found = trial_groups(combinations, ["timing"], 0, {"backend": "torch"})
+    found = trial_groups(combinations, ["timing"], {"backend": "torch"})
     assert [len(group) for group in found] == [3] * 6
     assert all(
         len({t.combination_id[-1] for t in group}) == 1 and len({t.round for t in group}) == 1 for group in found
@@ -268,7 +265,7 @@ def test_ten_thousand_combinations_take_bounded_work(monkeypatch: pytest.MonkeyP
         return dumps(*arguments, **keywords)
 
     monkeypatch.setattr(json, "dumps", counting)
-    order = trials(combinations, PASSES, 0)
+    order = trials(combinations, PASSES)
     assert len(order) == 10_000 * (3 + len(PASSES) - 1)
     shards = in_shards(combinations, {"backend": 0}, 8)
     assert sum(map(len, shards)) == 10_000

@@ -23,9 +23,9 @@ def test_without_a_cluster_nothing_is_asked_for() -> None:
 
 
 def test_what_combinations_use_is_asked_for() -> None:
-    plan = planned([*FAKE, "backend.threads=3", "parallel_trials=2", "cluster.memory=4GiB", "cluster.partition=cpu"])
+    plan = planned([*FAKE, "backend.threads=3", "cluster.memory=4GiB", "cluster.partition=cpu"])
     (asked,) = plan.cluster["resources"]
-    assert (asked["cpus"], asked["gpus"], asked["memory"], asked["partition"]) == (6, 0, "4GiB", "cpu")
+    assert (asked["cpus"], asked["gpus"], asked["memory"], asked["partition"]) == (3, 0, "4GiB", "cpu")
 
 
 def test_a_gpu_is_asked_for_where_the_device_is_one() -> None:

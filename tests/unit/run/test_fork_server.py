@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
 from sweeprof.run import fork_server, isolation
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.isolation import Fork, Inline, Spawn, WorkerPool
+from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.request import ProcessExit, Request
 
 PRELOAD = ["sweeprof.backends.fake"]
@@ -287,12 +287,12 @@ def test_a_stopped_trial_is_ended_by_its_limit(shared: ForkServer, tmp_path: Pat
 
 
 def test_an_idle_fork_server_that_is_stopped_is_replaced(tmp_path: Path) -> None:
-    with Fork(tmp_path / "logs") as fork:
-        assert fork.run(request_of(tmp_path)) == ProcessExit(0)
-        (idle,) = fork._idle.values()
+    with WorkerPool("fork", tmp_path / "logs") as pool:
+        assert pool.run(request_of(tmp_path)) == ProcessExit(0)
+        ((idle,),) = pool._free.values()
         os.kill(idle.pid, signal.SIGSTOP)
         assert wait_until(lambda: not idle.alive)
-        assert fork.run(request_of(tmp_path)) == ProcessExit(0)
+        assert pool.run(request_of(tmp_path)) == ProcessExit(0)
         assert is_gone(idle.pid)
 
 
@@ -336,8 +336,7 @@ def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
             pool.wait_for_import()
         assert pool.is_importing
         assert not pool.is_ready(hangs, "quality")
-        with pool.slot() as slot:
-            assert slot.run(request_of(tmp_path)) == ProcessExit(0)
+        assert pool.run(request_of(tmp_path)) == ProcessExit(0)
         os.kill(pid, signal.SIGSTOP)
         assert wait_until(lambda: not pool.is_importing)
     assert wait_until(lambda: is_gone(pid))
@@ -369,21 +368,18 @@ def test_a_fork_server_whose_driver_is_killed_during_the_import_exits(
 
 SHARD = """
 import json, pathlib, sys, time
-from sweeprof.run.isolation import Fork, Inline
 from sweeprof.run.fork_server import ForkServer
 from sweeprof.run.request import Request
-further = [["sweeprof.zoo.loading"]] if sys.argv[2] == "True" else []
-server = ForkServer(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "fork-server.log"), further)
-server = server.further[0] if further else server
+server = ForkServer(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "fork-server.log"))
 server.wait_until_ready()
 print(server.pid, flush=True)
 server.run(Request(**json.loads(sys.stdin.readline())))
 """
 
 
-@pytest.mark.parametrize(("stopped", "further"), [(False, False), (True, False), (False, True), (True, True)])
-def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool, further: bool) -> None:
-    command = [sys.executable, "-c", SHARD, str(tmp_path), str(further)]
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool) -> None:
+    command = [sys.executable, "-c", SHARD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shard:
         assert shard.stdout is not None
         assert shard.stdin is not None
@@ -397,109 +393,6 @@ def test_a_killed_shard_leaves_no_process(tmp_path: Path, stopped: bool, further
             fork_server.suspend()
         shard.kill()
     assert wait_until(lambda: is_gone(fork_server.pid) and is_gone(child.pid))
-
-
-NOTES_ITS_PROCESS = """
-import os, pathlib
-with pathlib.Path({folder!r}, "imported").open("a") as file:
-    print(os.getpid(), file=file)
-"""
-
-
-@pytest.fixture
-def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ForkServer, ForkServer]]:
-    """A fork server, and one that was forked from it, which has imported a further module."""
-    (tmp_path / "more.py").write_text(NOTES_ITS_PROCESS.format(folder=str(tmp_path)))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    first = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log", [["more"]])
-    (further,) = first.further
-    yield first, further
-    first.close()
-    further.close()
-    assert is_gone(first.pid)
-    assert is_gone(further.pid)
-
-
-def test_a_further_fork_server_imports_what_the_first_does_not(
-    family: tuple[ForkServer, ForkServer], tmp_path: Path
-) -> None:
-    for server in family:
-        assert server.run(request_of(tmp_path)) == ProcessExit(0)
-    first, further = family
-    assert (tmp_path / "imported").read_text().split() == [str(further.pid)]
-    assert first.pid != further.pid
-    assert psutil.Process(further.pid).parent() == psutil.Process(first.pid)
-
-
-def test_a_trial_of_the_first_fork_server_leaves_the_further_one_alone(
-    family: tuple[ForkServer, ForkServer], tmp_path: Path
-) -> None:
-    first, further = family
-    further.wait_until_ready()
-    running = in_background(lambda: further.run(request_of(tmp_path, None, on_step="hang")))
-    child = running_child(further)
-    (tmp_path / "other").mkdir()
-    for _ in range(3):
-        assert first.run(request_of(tmp_path / "other")) == ProcessExit(0)
-    assert further.alive
-    assert not is_gone(child.pid)
-    further._process._connection.socket.shutdown(2)
-    with pytest.raises(WorkerError, match="fork_server ended"):
-        running.result(30)
-    assert wait_until(lambda: is_gone(child.pid))
-
-
-def test_a_further_fork_server_outlives_the_first(family: tuple[ForkServer, ForkServer], tmp_path: Path) -> None:
-    first, further = family
-    further.wait_until_ready()
-    os.kill(first.pid, signal.SIGKILL)
-    assert wait_until(lambda: not first.alive)
-    assert further.alive
-    assert further.run(request_of(tmp_path)) == ProcessExit(0)
-
-
-def test_a_further_fork_server_that_was_killed_is_noticed(
-    family: tuple[ForkServer, ForkServer], tmp_path: Path
-) -> None:
-    first, further = family
-    further.wait_until_ready()
-    os.kill(further.pid, signal.SIGKILL)
-    assert wait_until(lambda: not further.alive)
-    with pytest.raises(WorkerError):
-        further.run(request_of(tmp_path))
-    assert first.run(request_of(tmp_path)) == ProcessExit(0)
-
-
-def test_a_module_that_only_the_further_fork_server_cannot_import(tmp_path: Path) -> None:
-    first = ForkServer(PRELOAD, {}, tmp_path / "fork-server.log", [["no_such_module"]])
-    (further,) = first.further
-    with pytest.raises(WorkerError, match="fork_server ended: cannot import no_such_module: ModuleNotFoundError"):
-        further.wait_until_ready()
-    assert first.run(request_of(tmp_path)) == ProcessExit(0)
-    first.close()
-
-
-def test_a_pool_forks_the_fork_server_of_a_pass_that_imports_more_from_that_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "more.py").write_text(NOTES_ITS_PROCESS.format(folder=str(tmp_path)))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    asked = {name: request_of(tmp_path, pass_name=name) for name in ("analysis", "quality")}
-    for request in asked.values():
-        request.blank["config"]["backend"]["preload_for"] = {"analysis": ["more"]}
-    before = psutil.Process().children()
-    with WorkerPool("fork", tmp_path / "logs") as pool:
-        pool.start((request.blank["config"], name) for name, request in asked.items())
-        while pool.is_importing:
-            pool.wait_for_import()
-        (first,) = set(psutil.Process().children()) - set(before)
-        (further,) = first.children()
-        assert (tmp_path / "imported").read_text().split() == [str(further.pid)]
-        for request in asked.values():
-            with pool.slot() as slot:
-                assert slot.run(request) == ProcessExit(0)
-        assert set(psutil.Process().children()) == {*before, first}
-    assert wait_until(lambda: is_gone(first.pid) and is_gone(further.pid))
 
 
 def test_closing_an_idle_fork_server_leaves_no_process(tmp_path: Path) -> None:
@@ -530,38 +423,19 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fork_server_that_died_while_it_waited_costs_no_trial(tmp_path: Path) -> None:
-    with Fork(tmp_path / "logs") as fork:
-        assert fork.run(request_of(tmp_path)) == ProcessExit(0)
-        (fork_server,) = fork._idle.values()
+    with WorkerPool("fork", tmp_path / "logs") as pool:
+        assert pool.run(request_of(tmp_path)) == ProcessExit(0)
+        ((fork_server,),) = pool._free.values()
         os.kill(fork_server.pid, signal.SIGKILL)
         assert wait_until(lambda: not fork_server.alive)
-        assert fork.run(request_of(tmp_path)) == ProcessExit(0)
-
-
-@pytest.mark.parametrize("kind", [Fork, Spawn])
-def test_who_leaves_an_isolation_ends_its_running_trial(tmp_path: Path, kind: type[Fork | Spawn]) -> None:
-    before = set(psutil.Process().children())
-
-    def started() -> list[psutil.Process]:
-        return [child for child in psutil.Process().children() if child not in before]
-
-    with ThreadPoolExecutor(1) as pool, kind(tmp_path / "logs") as place:
-        running = pool.submit(place.run, request_of(tmp_path, None, on_step="hang"))
-        assert wait_until(lambda: any(child.children() for child in started()))
-        place.__exit__(None, None, None)
-        with pytest.raises(WorkerError):
-            running.result(20)
-        assert started() == []
-        with pytest.raises(WorkerError, match="the sweep is ending"):
-            place.run(request_of(tmp_path))
-        assert started() == []
+        assert pool.run(request_of(tmp_path)) == ProcessExit(0)
 
 
 def test_a_trial_run_inline_leaves_no_memory_limit(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     try:
-        with Inline() as inline:
-            assert inline.run(replace(request_of(tmp_path), memory=1 << 30)) == ProcessExit(0)
+        with WorkerPool("inline", tmp_path) as pool:
+            assert pool.run(replace(request_of(tmp_path), memory=1 << 30)) == ProcessExit(0)
         assert resource.getrlimit(resource.RLIMIT_DATA) == before
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.record import Record, read_records
 from sweeprof.run import fork_server, locks
 from sweeprof.run.interleave import Coordinator, Participant, joined
-from sweeprof.run.isolation import Fork
-from sweeprof.run.request import Isolation, ProcessExit, Request
+from sweeprof.run.isolation import WorkerPool
+from sweeprof.run.request import ProcessExit, Request
 from sweeprof.run.shard import run_shard
 from sweeprof.storage.folder import Folder
 
@@ -33,31 +34,24 @@ def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
 
 
-class Inside:
-    """Runs a player in the calling thread; what it does is a function of its turns."""
+def inside(play: Callable[[Participant], None]) -> Callable[[Request], ProcessExit]:
+    """Returns what runs a player in the calling thread; what it does is a function of its turns."""
 
-    def __init__(self, play: Callable[[Participant], None]) -> None:
-        self._play = play
-
-    def __enter__(self) -> Isolation:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def run(self, request: Request) -> ProcessExit:
+    def run(request: Request) -> ProcessExit:
         with joined(request.interleaved, request.blank["combination_id"]) as player:
             assert player is not None
-            self._play(player)
+            play(player)
         return ProcessExit(0)
+
+    return run
 
 
 def hold(plays: Mapping[str, Callable[[Participant], None]], timeout_s: float | None = None) -> None:
-    with Coordinator(list(plays), timeout_s, "0") as coordinator:
+    with Coordinator(list(plays), timeout_s) as coordinator:
         trials = {}
         for name, play in plays.items():
             request = Request({"combination_id": name, "config": {"backend": {}}}, "", "", timeout_s, None, 0.0)
-            place = coordinator.isolation(name, Inside(play))
-            trials[name] = lambda place=place, request=request: place.run(request)
+            trials[name] = partial(coordinator.run_participant, name, inside(play), request)
         coordinator.run(trials)
 
 
@@ -163,7 +157,7 @@ def timing(record: Record) -> Timing:
     return Timing.from_dict(record.observations, record.round)
 
 
-@pytest.mark.parametrize("place", ["fork", "spawn", "inline"])
+@pytest.mark.parametrize("place", ["fork", "inline"])
 def test_every_round_is_an_interleaved_run(tmp_path: Path, place: str) -> None:
     rounds = 2 if place == "fork" else 1
     models: dict[str, dict[str, Any]] = {"a": {"step_s": 0.5}, "b": {"step_s": [0.25, 0.125]}}
@@ -248,14 +242,14 @@ def test_a_trial_group_without_one_of_its_records_is_run_again_as_a_whole(tmp_pa
 def test_a_participant_whose_fork_server_is_lost_is_lost_and_the_other_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Fork.run
+    real = WorkerPool.run
 
     def breaks(self: Any, request: Request) -> ProcessExit:
         if request.blank["combination_id"] == "cb":
             raise WorkerError("the fork server is gone")
         return real(self, request)
 
-    monkeypatch.setattr(Fork, "run", breaks)
+    monkeypatch.setattr(WorkerPool, "run", breaks)
     found = run(tmp_path, interleaved_plan({"a": {}, "b": {}, "c": {}}))
     assert {key: record.status for key, record in found.items()} == {"a0": "ok", "b0": "lost", "c0": "ok"}
 
@@ -310,10 +304,9 @@ def test_a_player_whose_coordinator_is_gone_ends_without_an_outcome(tmp_path: Pa
         with pytest.raises(SystemExit):
             player.ready(1.0)
 
-    with Coordinator(["a"], None, "0") as coordinator:
+    with Coordinator(["a"], None) as coordinator:
         request = Request({"combination_id": "a", "config": {"backend": {}}}, "", "", None, None, 0.0)
-        place = coordinator.isolation("a", Inside(leaves))
-        running = threading.Thread(target=place.run, args=(request,))
+        running = threading.Thread(target=coordinator.run_participant, args=("a", inside(leaves), request))
         running.start()
         connection, _ = coordinator._listener.accept()
         connection.close()

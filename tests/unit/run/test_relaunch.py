@@ -1,11 +1,12 @@
-"""Launchers that give up: relaunching what is left, and what kills its shard twice is not."""
+"""Launchers that fail, and shards that still run then."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.record import Record, read_records
 from sweeprof.run import launchers, locks
-from sweeprof.run.launchers import MOST_FAILURES, error_line, launch_shards
-from sweeprof.storage.events import EventKind, EventLog
+from sweeprof.run.launchers import error_line, launch_shards
+from sweeprof.storage.events import EventLog, begun
 from sweeprof.storage.folder import Folder
 
 PLAN = dataclasses.replace(
@@ -39,7 +40,7 @@ def test_a_process_that_holds_the_lock_and_measures_nothing_is_not_waited_for_wi
     assert held is not None
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        Launcher(plan, {})(folder, plan, shards)
+        Launcher(plan, [])(folder, plan, shards)
         if is_waiting:
             with EventLog(folder.events / "shard-0.jsonl") as events:
                 events.write("waiting", Trial("ca", "timing"), waits_for="another sweep")
@@ -55,79 +56,54 @@ def test_a_process_that_holds_the_lock_and_measures_nothing_is_not_waited_for_wi
 
 
 class Launcher:
-    """Runs shards trial by trial in turn; a trial that kills ends its shard and, where ``all_die``, every other one."""
+    """Measures the trials of each shard in turn; a trial that kills ends its shard."""
 
-    def __init__(self, plan: Plan, kills: dict[str, int], all_die: bool = False) -> None:
-        self.plan, self.kills, self.all_die = plan, kills, all_die
-        self.launches: list[list[int]] = []
+    def __init__(self, plan: Plan, kills: Collection[str]) -> None:
+        self.plan, self.kills = plan, kills
 
     def __call__(self, folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        self.launches.append(list(shards))
-        todo = {
-            shard: [id for id in self.plan.shards[shard] if not folder.is_done(Trial(id, "timing"))] for shard in shards
-        }
-        dead = 0
-        while any(todo.values()):
-            begun = {shard: ids.pop(0) for shard, ids in todo.items() if ids}
-            for shard, id in begun.items():
-                self.tell(folder, shard, "begin", id)
-            killing = {shard for shard, id in begun.items() if self.kills.get(id, 0)}
-            for shard in killing:
-                self.kills[begun[shard]] -= 1
-                todo[shard].clear()
-            dead += len(killing)
-            if killing and self.all_die:
-                break
-            for shard, id in begun.items():
-                if shard not in killing:
-                    Record(self.plan.sweep_id, id, "timing", "ok").write(folder.records)
-                    self.tell(folder, shard, "end", id)
+        dead = False
+        for shard in shards:
+            for id in plan.shards[shard]:
+                with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
+                    events.write("begin", Trial(id, "timing"))
+                    if id in self.kills:
+                        dead = True
+                        break
+                    Record(plan.sweep_id, id, "timing", "ok").write(folder.records)
+                    events.write("end", Trial(id, "timing"), status="ok")
         if dead:
             raise RuntimeError("a job died\nand much more")
 
-    def tell(self, folder: Folder, shard: int, kind: EventKind, id: str) -> None:
-        with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
-            events.write(kind, Trial(id, "timing"))
+
+def test_what_was_measured_before_a_job_died_is_kept(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path, PLAN)
+    with pytest.raises(RuntimeError, match="a job died"):
+        launch_shards(PLAN, folder, Launcher(PLAN, ["cb"]), Console(file=io.StringIO()))
+    assert {r.combination_id for r in read_records(folder.records)} == {"ca", "cd", "ce", "cf"}
+    assert begun(folder.events) == {("cb", "timing", 0)}  # which reports show as lost
 
 
-def run(tmp_path: Path, launcher: Launcher) -> tuple[dict[str, str], str]:
-    """The status of every trial, and what was said."""
-    folder, said = sweep_folder(tmp_path, PLAN), Console(file=io.StringIO(), width=200)
-    launch_shards(PLAN, folder, launcher, said)
-    assert isinstance(said.file, io.StringIO)
-    return {r.combination_id: r.status for r in read_records(folder.records)}, said.file.getvalue()
+def test_shards_that_run_when_the_launcher_fails_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "PROBE_S", 0.05)
+    folder = sweep_folder(tmp_path / "sweep", PLAN)
+    held = locks.work_lock(folder.path)
+    assert held is not None
+    released: list[float] = []
 
-
-FINE = {f"c{name}": "ok" for name in "abcdef"}
-
-
-@pytest.mark.parametrize("all_die", [False, True])
-def test_a_job_that_died_once_costs_nothing(tmp_path: Path, all_die: bool) -> None:
-    launcher = Launcher(PLAN, {"cb": 1}, all_die)
-    found, said = run(tmp_path, launcher)
-    assert found == FINE
-    assert launcher.launches == [[0, 1], [0, 1] if all_die else [0]]
-    assert "the launcher failed: RuntimeError: a job died; relaunching what is left\n" in said
-
-
-@pytest.mark.parametrize("all_die", [False, True])
-def test_what_kills_its_job_each_time_is_lost_and_nothing_else(tmp_path: Path, all_die: bool) -> None:
-    found, _ = run(tmp_path, Launcher(PLAN, {"ca": 99, "cf": 99}, all_die))
-    assert found == FINE | {"ca": "lost", "cf": "lost"}
-    lost = [record for record in read_records(tmp_path / "records") if record.status == "lost"]
-    assert {record.reason for record in lost} == {"its shard died twice while it ran (RuntimeError: a job died)"}
-
-
-def test_a_launcher_that_gets_nowhere_is_not_tried_again(tmp_path: Path) -> None:
-    tries = []
+    def release() -> None:
+        released.append(time.monotonic())
+        held.close()
 
     def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        tries.append(shards)
-        raise RuntimeError("no sbatch here")
+        threading.Timer(0.5, release).start()
+        raise RuntimeError("one of its jobs died")
 
-    with pytest.raises(RuntimeError, match="no sbatch"):
-        launch_shards(PLAN, sweep_folder(tmp_path, PLAN), launch, Console(file=io.StringIO()))
-    assert len(tries) == 1
+    with pytest.raises(RuntimeError, match="one of its jobs died"):
+        launch_shards(PLAN, folder, launch, Console(file=io.StringIO()))
+    assert released
 
 
 def test_errors_are_told_in_one_line_and_ours_without_their_kind() -> None:
@@ -142,11 +118,3 @@ def test_an_error_of_ours_means_what_it_says(tmp_path: Path) -> None:
 
     with pytest.raises(WorkerError):
         launch_shards(PLAN, sweep_folder(tmp_path, PLAN), launch, Console(file=io.StringIO()))
-
-
-def test_a_launcher_that_always_fails_is_left_in_the_end(tmp_path: Path) -> None:
-    plan = fake_plan({str(number): {} for number in range(MOST_FAILURES)}, passes=("timing",))
-    launcher = Launcher(plan, {f"c{number}": 99 for number in range(MOST_FAILURES)})
-    with pytest.raises(RuntimeError):
-        launch_shards(plan, sweep_folder(tmp_path, plan), launcher, Console(file=io.StringIO()))
-    assert len(launcher.launches) == MOST_FAILURES

@@ -303,7 +303,7 @@ def test_further_rounds_go_to_what_may_be_the_best(tmp_path: Path) -> None:
     """Times of fake models do not scatter, so that three of six rounds decide everything."""
     plan = plan_of(4, rounds=6, batches=(64,), threshold=0.05)
     for combination in plan.combinations:
-        combination.config["protocol"]["decide"] = "best"
+        combination.config["protocol"]["decide"] = "baseline"
     _, comparison = searched(tmp_path / "sweep", plan)
     assert {row.rounds_complete for row in comparison.rows} == {3}
     assert answer(comparison).finding.endswith("It can be distinguished from all others.")

@@ -85,19 +85,6 @@ def test_a_folder_whose_name_is_no_time_has_none(tmp_path: Path) -> None:
         assert created_at(tmp_path / name) is None
 
 
-@pytest.mark.usefixtures("berlin")
-def test_the_last_days_are_days_of_24_hours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    now = datetime.now(UTC)
-    young, aged = (
-        new(tmp_path, now - timedelta(hours=23, minutes=50)),
-        new(tmp_path, now - timedelta(hours=24, minutes=10)),
-    )
-    newest = new(tmp_path, now)
-    assert prune(["nightly", "--keep", "1", "--days", "1", "--output", str(tmp_path)]) == 0
-    assert "begun in the last 1 days" in capsys.readouterr().out
-    assert [path.is_dir() for path in (aged, young, newest)] == [False, True, True]
-
-
 def test_two_sweeps_of_one_second_have_different_folders(tmp_path: Path) -> None:
     made = [new(tmp_path, BEFORE) for _ in range(11)]
     assert [path.name for path in made[:3]] == [

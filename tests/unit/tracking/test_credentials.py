@@ -215,7 +215,7 @@ def test_a_log_and_a_traceback_have_no_password(monkeypatch: pytest.MonkeyPatch)
 def test_a_whole_sweep_writes_no_password(password: str, scheme: str, tmp_path: Path) -> None:
     forget()
     address = f"{scheme}://me:{password}@127.0.0.1:9"
-    words = ["model=fake", "backend=fake", "metrics.select=[params/total]", "limits.tracking_s=8"]
+    words = ["model=fake", "backend=fake", "metrics.select=[params/total]"]
     ran = call_command(tmp_path, *words, f"tracking.uri={quoted(address)}")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not leaks(ran.out + ran.err + "".join(path.read_text(errors="replace") for path in files))

@@ -153,7 +153,7 @@ def test_the_sweep_has_its_axes_and_protocol_as_parameters(output: Path, client:
 
 
 def test_another_plan_has_other_parameters_and_keeps_what_others_logged(output: Path, client: MlflowClient) -> None:
-    whole = dataclasses.replace(decided(), settings={"protocol.rounds": 3, "seed.order": 0})
+    whole = dataclasses.replace(decided(), settings={"protocol.rounds": 3, "seed.weights": 0})
     send(output, dataclasses.replace(whole, rows=whole.rows[:2]))
     (before,) = sweep_runs(client)
     client.set_tag(before.info.run_id, "baseline.nightly", "true")
@@ -165,7 +165,7 @@ def test_another_plan_has_other_parameters_and_keeps_what_others_logged(output: 
         (after,) = sweep_runs(client)
     assert after.data.params["batch_size"] == "1, 8, 64"
     assert after.data.params["ticket"] == "1234"
-    assert "seed.order" not in after.data.params
+    assert "seed.weights" not in after.data.params
     assert after.data.metrics["mine"] == 7.0
     assert after.data.metrics["combinations_total"] == 4
     assert after.data.tags["baseline.nightly"] == "true"
