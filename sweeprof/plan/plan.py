@@ -25,8 +25,6 @@ from sweeprof.results.record import Json, PassName, check_id, check_version
 from sweeprof.results.validation import damaged, validated
 
 SCHEMA_VERSION = 2
-"""1: trials were listed, and every combination had its config in full. 2: trials follow from the passes and the order's seed, and
-equal parts of configs are written once."""
 
 Point = Json
 """A value per axis."""
@@ -141,25 +139,16 @@ class Plan:
     def to_dict(self) -> Json:
         """Plain JSON data; equal parts of the combinations' configs are there once."""
         data = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-        if not self.cluster:
-            del data["cluster"]  # as plans of this schema version always were
-        if self.search is None:
-            del data["search"]
-        else:
-            data["search"] = dataclasses.asdict(self.search)
-        packed, parts = _packed(self.combinations)
-        return {
-            **data,
-            "combinations": packed,
-            "parts": parts,
-            "excluded": [dataclasses.asdict(point) for point in self.excluded],
-            "limits": dataclasses.asdict(self.limits),
-            "compare": dataclasses.asdict(self.compare),
-        }
+        data["combinations"], data["parts"] = _packed(self.combinations)
+        data["excluded"] = [dataclasses.asdict(point) for point in self.excluded]
+        data["limits"] = dataclasses.asdict(self.limits)
+        data["compare"] = dataclasses.asdict(self.compare)
+        data["search"] = None if self.search is None else dataclasses.asdict(self.search)
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Plan:
-        """The plan that :meth:`to_dict` wrote, of this or an earlier schema version.
+        """The plan that :meth:`to_dict` wrote.
 
         Raises:
             Damaged: the data are not a plan, or come from a later schema version.
@@ -310,15 +299,7 @@ def _essence(node: object) -> object:
     for name in ("precision_method", "decide"):
         if kept.get(name, "") is None:
             del kept[name]
-    if kept.get("precision") == "fp32" and kept.get("framework") in _WITHOUT_PRECISION:
-        del kept["precision"]
-        if kept["framework"] == "litert":
-            kept.setdefault("quantization", "none")
     return kept
-
-
-_WITHOUT_PRECISION = ("jax", "litert", "onnx")
-"""Frameworks whose backends had no setting ``precision`` in the last release."""
 
 
 def without_repeats(combinations: Sequence[Combination]) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
