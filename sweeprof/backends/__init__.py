@@ -393,16 +393,6 @@ CAPABILITIES = tuple(LACKS)
 """What a backend has or declares a gap for."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCheck:
-    """Whether one measurement of an accelerator works on this host."""
-
-    value: str | None
-    """What was measured; None if that failed."""
-    reason: str | None = None
-    """Why it failed."""
-
-
 Compiler = Literal["inductor", "openvino", "cudagraphs", "tensorrt", "openxla", "tvm", "aot_eager", "eager"]
 """As ``torch.compile(backend=…)`` calls them. ``eager`` and ``aot_eager`` capture the graph, and run it without generating code."""
 

@@ -106,7 +106,7 @@ def mapping(message: str, accepts: Callable[[Mapping[object, object]], bool] | N
 
 LARGEST_SIZE = 10_000_000
 """Of a batch, and of a side of an input."""
-KEPT_NAMES = ("doctor", "mlflow-artifacts", "mlflow.db", "mlruns")
+KEPT_NAMES = ("mlflow-artifacts", "mlflow.db", "mlruns")
 """What is below ``output`` beside sweeps; the other such names begin with a dot or with that of the database."""
 LONGEST_NAME = 255
 """Bytes of the name of a folder in Linux's file systems."""

@@ -11,16 +11,21 @@ from pathlib import Path
 import hydra
 import yaml
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from sweeprof.config.schema import default_config
 from sweeprof.paths import conf_folder
 
 VERSION_BASE: dict[str, str] = {} if hydra.__version__ >= "1.4" else {"version_base": "1.3"}
 """Hydra 1.3 requires an argument for the defaults, and Hydra 1.4 does not have it."""
 NOUNS = {"metrics": "metric set"}
 """The noun for a member of a config group, if it is not the group's name."""
+
+# The main config in `conf/config.yaml` includes it.
+ConfigStore.instance().store("sweeprof_keys", default_config())
 
 
 @dataclass(slots=True)

@@ -1,11 +1,11 @@
 """Every config key, defined once: type, default, unit, constraint, help text and role.
 
 The tree of dataclasses mirrors the config; :data:`KEYS` has all keys by their dotted names. Validation, the sets of keys that
-planning uses, ``--help`` and ``docs/config.md`` are derived from it. To add a key, add a field here and its default to
-``conf/config.yaml`` or, for a key of a config group, to the files of the group.
+planning uses, the main config, ``--help`` and ``docs/config.md`` are derived from it. To add a key, add a field here and, for a key
+of a config group, its default to the files of the group.
 """
 
-# ruff: noqa: RUF009, PLR0913  # `_key` and `_part` return dataclass fields
+# ruff: noqa: RUF009  # `_key` and `_part` return dataclass fields
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from sweeprof.results.protocol import LONGEST_S, MOST_ROUNDS, MOST_STEPS, Protoc
 from sweeprof.results.record import STATUSES
 from sweeprof.results.validation import LARGEST
 
-"""``protocol.interleave=samples`` in the last release; ids of combinations and stored plans still have it."""
 MOST_TOKENS, MOST_JOBS, MOST_COMBINATIONS = 10_000_000, 100_000, 100_000
 LARGEST_SEED = 2**32 - 1
 """Of NumPy, and so of every framework."""
@@ -59,23 +58,22 @@ class Key:
     """Dotted, as on the command line."""
     type: str
     default: object
-    help: str
     role: Role
-    constraint: Constraint | None
-    unit: str | None
-    is_group: bool
-    """True if its value is chosen from a config group."""
-    is_open: bool
-    """True if the command line may add any key below it, as the arguments of a model."""
-    is_part: bool
+    help: str
+    constraint: Constraint | None = None
+    unit: str | None = None
+    is_part: bool = False
     """True if it is a mapping whose keys are also defined here."""
-    has_target: bool
+    is_group: bool = False
+    """True if its value is chosen from a config group."""
+    is_open: bool = False
+    """True if the command line may add any key below it, as the arguments of a model."""
+    has_target: bool = False
     """True if it is a mapping that names a class (``_target_``) with its arguments, so that it may have further keys."""
-    is_column: bool
+    is_column: bool = False
     """True if every table of a comparison has it as a column, even with a single value."""
-    is_repeated: bool
+    is_repeated: bool = False
     """True if the command that measures one combination again repeats it."""
-    """Its name in the last release, which is still accepted with a warning; only for keys at the top of the config."""
 
     @property
     def is_mapping(self) -> bool:
@@ -83,55 +81,17 @@ class Key:
         return self.type.startswith("dict[") and not self.is_group
 
 
-def _key(
-    default: object,
-    help: str,
-    constraint: Constraint | None = None,
-    *,
-    unit: str | None = None,
-    role: Role = Role.RUN,
-    is_open: bool = False,
-    is_column: bool = False,
-    is_repeated: bool = False,
-) -> Any:
-    """Return the field of a key; keys below a part have the role of the part."""
-    metadata = {
-        "help": help,
-        "constraint": constraint,
-        "unit": unit,
-        "role": role,
-        "is_open": is_open,
-        "is_column": is_column,
-        "is_repeated": is_repeated,
-    }
+def _key(default: object, help: str, constraint: Constraint | None = None, **options: Any) -> Any:
+    """Return the field of a key; ``options`` are fields of :class:`Key`, and keys below a part have the role of the part."""
+    metadata = {"help": help, "constraint": constraint, **options}
     if isinstance(default, dict | list):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def _part(
-    part: type,
-    help: str,
-    *,
-    role: Role = Role.RUN,
-    is_group: bool = False,
-    has_target: bool = False,
-    is_open: bool = False,
-    is_column: bool = False,
-    is_repeated: bool = False,
-) -> Any:
+def _part(part: type, help: str, **options: Any) -> Any:
     """Return the field of a mapping whose keys are the fields of ``part``."""
-    metadata = {
-        "help": help,
-        "part": part,
-        "role": role,
-        "is_group": is_group,
-        "has_target": has_target,
-        "is_open": is_open or (has_target and role is Role.IDENTITY),
-        "is_column": is_column,
-        "is_repeated": is_repeated,
-    }
-    return dataclasses.field(default_factory=part, metadata=metadata)
+    return dataclasses.field(default_factory=part, metadata={"help": help, "part": part, **options})
 
 
 @dataclass
@@ -669,26 +629,22 @@ class Config:
 
 def _keys(part: type, parent: Key | None = None) -> Iterator[Key]:
     for spec in dataclasses.fields(part):
-        data = spec.metadata
-        below = data.get("part")
-        default = spec.default if spec.default_factory is dataclasses.MISSING else spec.default_factory()
-        key = Key(
-            f"{parent.name}.{spec.name}" if parent else spec.name,
-            "mapping" if below else str(spec.type),
-            None if below else default,
-            data["help"],
-            parent.role if parent else data["role"],
-            data.get("constraint"),
-            data.get("unit"),
-            data.get("is_group", False),
-            data["is_open"],
-            below is not None,
-            data.get("has_target", False),
-            data["is_column"],
-            data["is_repeated"] or data["role"] is Role.IDENTITY,
-        )
+        options = dict(spec.metadata)
+        below = options.pop("part", None)
+        role = options.pop("role", Role.RUN)
+        name, type_, default = spec.name, str(spec.type), spec.default
+        if parent is not None:
+            name, role = f"{parent.name}.{name}", parent.role
+        elif role is Role.IDENTITY:
+            options["is_repeated"] = True
+            options["is_open"] = options.get("is_open", False) or options.get("has_target", False)
+        if below is not None:
+            type_, default = "mapping", None
+        elif spec.default_factory is not dataclasses.MISSING:
+            default = spec.default_factory()
+        key = Key(name, type_, default, role, is_part=below is not None, **options)
         yield key
-        if below:
+        if below is not None:
             yield from _keys(below, key)
 
 
@@ -700,7 +656,6 @@ def _top_level(is_wanted: Callable[[Key], bool]) -> tuple[str, ...]:
     return tuple(key.name for key in KEYS.values() if "." not in key.name and is_wanted(key))
 
 
-"""The present names of keys by those of the last release."""
 TOP_LEVEL = _top_level(lambda _: True)
 """The keys at the top of the config."""
 IDENTITY = _top_level(lambda key: key.role is Role.IDENTITY)
@@ -724,6 +679,17 @@ CLOSED_PARTS = _top_level(lambda key: key.is_part and not key.has_target and not
 
 RESOURCES = tuple(spec.name for spec in dataclasses.fields(ResourceSettings))
 """The keys under ``cluster`` that its groups may set, too."""
+
+
+def default_config() -> dict[str, object]:
+    """Return the keys that belong to no config group, with their defaults, as ``conf/config.yaml`` includes them."""
+    found: dict[str, object] = {}
+    for name in TOP_LEVEL:
+        if name in PARTS and name not in GROUPS:
+            found[name] = {below: key.default for below, key in keys_below(name).items()}
+        elif name not in GROUPS:
+            found[name] = KEYS[name].default
+    return found
 
 
 def keys_below(part: str) -> dict[str, Key]:

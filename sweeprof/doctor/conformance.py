@@ -1,4 +1,6 @@
-"""The conformance suite for an accelerator: models of the zoo on it and on the CPU, measured by the code that users run.
+"""Checks of an accelerator: models of the zoo on it and on the CPU, measured by the code that users run.
+
+The doctor and ``tests/gpu`` run them.
 
 ``python -m sweeprof.doctor.conformance NAME`` prints what each check found as JSON.
 """
@@ -139,12 +141,30 @@ def _operators(device: str) -> str:
     return f"{len(times)} operators take {rounded(sum(times), 's')} on the device"
 
 
+def _transfers(device: str) -> str:
+    profiler = _profiler(MODELS[-1], device)
+    times = {name: _positive(profiler, f"latency/{name}") for name in ("h2d", "d2h")}
+    return f"host to device {scaled(times['h2d'], 's')}, device to host {scaled(times['d2h'], 's')}"
+
+
 def _memory(device: str) -> str:
     profiler = _profiler(MODELS[-1], device)
     peak, size = _value(profiler, "memory/cuda_allocated_peak_bytes"), _value(profiler, "size/params_bytes")
     if peak < size:
         raise Failed(f"the peak is {rounded(peak, 'B')}, less than the parameters' {rounded(size, 'B')}")
     return f"a peak of {rounded(peak, 'B')}, with {rounded(size, 'B')} of parameters"
+
+
+def _process_memory(device: str) -> str:
+    return scaled(_value(_profiler(MODELS[-1], device), "memory/cuda_process_peak_bytes"), "B")
+
+
+def _lines(device: str) -> str:
+    found: Any = _profiler(MODELS[-1], device).seen("lines")
+    if found.memory_reason is not None:
+        raise Unsupported(found.memory_reason)
+    allocated = sum(line.allocated_bytes or 0 for function in found.functions for line in function.lines)
+    return f"{scaled(allocated, 'B')} by the lines of a forward"
 
 
 def _positive(profiler: Profiler, metric: str) -> float:
@@ -163,7 +183,10 @@ CHECKS: Mapping[str, Callable[[str], str]] = {
     "times of a training step": _training,
     "times of layers": _layers,
     "times of operators": _operators,
+    "times of transfers": _transfers,
     "memory of a step": _memory,
+    "memory of the process": _process_memory,
+    "memory of source lines": _lines,
 }
 """Each returns what was found, or raises :class:`Failed`, or :class:`Unsupported` with the reason."""
 
@@ -183,8 +206,15 @@ def answers(device: str) -> dict[str, tuple[str, str]]:
 
 
 def main() -> None:
-    """Run the suite in this process and print the answers."""
+    """Run the checks in this process and print the answers; none for what is a device on no host."""
+    import torch
+
     backend = backend_named("torch")
+    try:
+        torch.device(sys.argv[1])
+    except RuntimeError:
+        print("{}")
+        return
     if sys.argv[1] not in backend.devices():
         raise SystemExit(f"torch has no device {sys.argv[1]!r} here. Known: {', '.join(backend.devices())}")
     print(json.dumps(answers(sys.argv[1])))

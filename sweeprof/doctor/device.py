@@ -1,97 +1,52 @@
-"""Which measurements of an accelerator work on this host, tried in a process of its own."""
+"""Whether an accelerator of this host measures as the CPU does: the checks of :mod:`.conformance`, in a process of their own."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator
 
-from sweeprof.backends import DeviceCheck
-from sweeprof.backends.lookup import backend_named
 from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.errors import UserError, choice_problem, nearest
-from sweeprof.processes import child_environment, end_process, module_command
+from sweeprof.processes import child_environment, module_command
 
 KINDS = ("cpu", "cuda", "hpu", "mps", "mtia", "xpu")
 """Kinds of devices of PyTorch; a package may bring others."""
-PROBE_S = 120.0
-SUITE_S = 600.0
-REPORT = "sweeprof doctor device={name} --json > report.json"
-
-
-@runtime_checkable
-class ChecksDevices(Protocol):
-    """A backend that can try the measurements of an accelerator."""
-
-    def device_checks(self, device: str) -> Mapping[str, DeviceCheck]:
-        """Return by name which measurements work."""
+LIMIT_S = 600.0
 
 
 def device(name: str) -> Iterator[Finding]:
-    """Yield which measurements of an accelerator work in PyTorch, with what was measured or the reason.
+    """Yield what each check found on an accelerator, and where to send it.
 
     Raises:
         UserError: PyTorch has no such kind of device on any host.
     """
     section = f"Device {name}"
-    answer = _answer("sweeprof.doctor.device", name, PROBE_S)
-    if isinstance(answer, str):
-        yield Finding(section, "torch", None, answer, distorts=True)
+    command = [*module_command("sweeprof.doctor.conformance"), name]
+    try:
+        done = subprocess.run(
+            command, env=child_environment({}), capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        yield Finding(section, "torch", None, f"did not answer within {LIMIT_S:g} s", distorts=True)
         return
-    if not answer:
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1]
+        yield Finding(section, "torch", None, f"cannot be used: {last}", distorts=True)
+        return
+    answers: dict[str, tuple[str, str]] = json.loads(done.stdout.strip().splitlines()[-1])
+    if not answers:
         problem = choice_problem("device", name, "kind of device", KINDS)
         raise UserError([dataclasses.replace(problem, nearest=nearest(name.partition(":")[0], KINDS))])
-    is_unusable = name != "cpu" and all(check["value"] is None for check in answer.values())
-    for title, check in answer.items():
-        finding = known(section, title, check["value"], check["reason"] or "unknown")
-        yield dataclasses.replace(finding, distorts=is_unusable)
-
-
-def conformance(name: str) -> Iterator[Finding]:
-    """Run the conformance suite on an accelerator; yield what each check found, and where to send it."""
-    section = f"Conformance of {name}"
-    answer = _answer("sweeprof.doctor.conformance", name, SUITE_S)
-    if isinstance(answer, str):
-        yield known(section, "suite", None, answer)
-        return
-    for title, (outcome, text) in answer.items():
+    for title, (outcome, text) in answers.items():
         if outcome == "not possible":
             yield known(section, title, None, text)
         else:
             yield Finding(section, title, f"{outcome}: {text}", distorts=outcome == "failed")
-    counts = Counter(outcome for outcome, _ in answer.values())
+    counts = Counter(outcome for outcome, _ in answers.values())
     text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    advice = Advice("send this report, so that the page on hardware can list the device", REPORT.format(name=name))
+    report = f"sweeprof doctor device={name} --json > report.json"
+    advice = Advice("send this report, so that the page on hardware can list the device", report)
     yield Finding(section, "result", text, advice=advice)
-
-
-def _answer(module: str, name: str, limit_s: float) -> dict[str, Any] | str:
-    """Return what a process of its own prints about a device, or why it printed nothing."""
-    command = [*module_command(module), name]
-    try:
-        done = subprocess.run(
-            command, env=child_environment({}), capture_output=True, text=True, timeout=limit_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"did not answer within {limit_s:g} s"
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1]
-        return f"cannot be used: {last}"
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
-
-
-def main() -> None:
-    """``python -m sweeprof.doctor.device NAME``: try the measurements in this process and print what came out."""
-    backend = backend_named("torch")
-    assert isinstance(backend, ChecksDevices)
-    print(json.dumps({name: dataclasses.asdict(check) for name, check in backend.device_checks(sys.argv[1]).items()}))
-
-
-if __name__ == "__main__":
-    main()
-    end_process()

@@ -1,4 +1,4 @@
-"""Backends, each tested in a process of its own, the tracker, versions, and the disk."""
+"""Backends, each tested in a process of its own, versions, and the disk."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
 from typing import TypedDict
@@ -22,16 +20,13 @@ import yaml
 
 from sweeprof.backends.lookup import missing_package
 from sweeprof.config.validation import FRAMEWORK_EXTRAS, Extra
-from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import conf_folder
 from sweeprof.plan.process_environment import environment
 from sweeprof.processes import child_environment, end_process, module_command
-from sweeprof.tracking.connection import within
 
 PROBE_S = 120.0
-HEALTH_S = 5.0
 SLOW_DISK_S = 0.05
 SYNCS = 8
 PACKAGES = (
@@ -174,33 +169,6 @@ def _sync_s(folder: Path) -> float:
             os.fsync(file.fileno())
             times.append(time.perf_counter() - begin)
     return statistics.median(times)
-
-
-def tracking(uri: str | None) -> Iterator[Finding]:
-    """Yield whether a tracking server answers."""
-    if uri is None:
-        yield known("Tracking", "MLflow server", None, "none was named: --uri http://…")
-    elif uri.startswith(("http://", "https://")):
-        shown, asked = (
-            redacted_address(uri),
-            redacted_address(uri, ""),
-        )  # which nobody needs to ask for a server's health
-        try:
-            url = f"{asked.rstrip('/')}/health"
-            answer = within(HEALTH_S, lambda: urllib.request.urlopen(url, timeout=HEALTH_S))
-            answer.close()
-            yield known("Tracking", shown, f"answers: {answer.status}")
-        except (OSError, ValueError, HTTPException) as error:
-            advice = Advice("start it, or measure now and send later", f"sweeprof sync DIR uri={shown}")
-            yield Finding(
-                "Tracking",
-                shown,
-                None,
-                f"does not answer: {redacted_message(str(getattr(error, 'reason', error)))}",
-                advice,
-            )
-    else:
-        yield known("Tracking", redacted_address(uri), None, "only servers (http://, https://) are asked")
 
 
 def main() -> None:

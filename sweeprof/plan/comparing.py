@@ -145,32 +145,6 @@ _ID = re.compile(r"c[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A baseline that was named by a text."""
-
-    axes: Json | None
-    """All axes of one of the sweep's own combinations; None for another sweep."""
-    against: OtherSweep | None
-    """None for one of the sweep's own combinations."""
-
-
-def named_baseline(text: str, combinations: Sequence[Combination], find_sweep: FindSweep, name: str) -> Named:
-    """The combination, or the other sweep, that ``compare.baseline=text`` means.
-
-    Raises:
-        UserError: it means neither.
-    """
-    if _ID.fullmatch(text):
-        found = next((c for c in combinations if c.id == text), None)
-        if found is None:
-            raise UserError(
-                [choice_problem(KEY, text, "id of a combination of this sweep", [c.id for c in combinations])]
-            )
-        return Named(dict(found.axes), None)
-    return Named(None, OtherSweep(text, str(find_sweep(text, name))))
-
-
-@dataclass(frozen=True, slots=True)
 class Chosen:
     """The baseline that ``compare.baseline`` chose."""
 
@@ -191,11 +165,17 @@ def chosen_baseline(
     if not isinstance(given, str):
         problems = list(baseline_problems(given, axes))
         return Chosen(given if isinstance(given, dict) and not problems else {}, None, problems)
+    if _ID.fullmatch(given):
+        found = next((c for c in combinations if c.id == given), None)
+        if found is None:
+            problem = choice_problem(KEY, given, "id of a combination of this sweep", [c.id for c in combinations])
+            return Chosen({}, None, [problem])
+        return Chosen(dict(found.axes))
     try:
-        named = named_baseline(given, combinations, find_sweep, name)
+        file = str(find_sweep(given, name))
     except UserError as error:
         return Chosen({}, None, error.problems)
-    return Chosen(named.axes or default, named.against)
+    return Chosen(default, OtherSweep(given, file))
 
 
 def compare_problems(compare: Json, metrics: Sequence[MetricInfo], axes: Sequence[str]) -> Iterator[Problem]:

@@ -95,14 +95,12 @@ class Composer:
 
     def __post_init__(self) -> None:
         given = {*self.arguments.fixed, *self.arguments.axes}
-        warnings = []
         if lacks_default_tracker(self._plain("tracking"), given):
             self.config.tracking = {"_target_": None}
-            warnings.append(
+            warning = (
                 "tracking: MLflow is not installed, so results are written to the sweep's folder only; "
                 "pip install 'sweeprof[mlflow]' installs it, tracking=none hides this message"
             )
-        for warning in warnings:
             if self.live:
                 self.live.print(Text(warning, style="yellow"), soft_wrap=True)
 
@@ -127,7 +125,7 @@ class Composer:
         chosen = {(str(group), str(name)) for group, name in self.config.hydra.runtime.choices.items()}
         chosen |= {(key, str(v)) for key, values in self.arguments.axes.items() if key in self._groups for v in values}
         return [
-            *(ConfigFile(path) for name in self._files if (path := config_file(folders, "sweep", name))),
+            *map(ConfigFile, self.points.sweep_files.values()),
             *(
                 ConfigFile(path, f"{group}.")
                 for group, name in sorted(chosen)
@@ -288,13 +286,6 @@ class Composer:
         return Points(Groups(self.loader, choices), self.config, self.arguments, self._program())
 
     @cached_property
-    def _files(self) -> list[str]:
-        """The sweep files that the command line names."""
-        given = self.arguments.fixed.get(SWEEP_GROUP)
-        named = None if given is None else given.value()
-        return [str(name) for name in (named if isinstance(named, list) else [named]) if name is not None]
-
-    @cached_property
     def _groups(self) -> Groups:
         return self.points.groups
 
@@ -333,7 +324,7 @@ class Composer:
 
     def name(self) -> str:
         """Return the name of the sweep: as given, or that of its files: ``a+b``; ``team-a`` for a file ``team/a``."""
-        named_by_files = re.sub(r"[^\w.\-+ ]", "-", "+".join(self._files))
+        named_by_files = re.sub(r"[^\w.\-+ ]", "-", "+".join(self.points.sweep_names))
         return str(self.config.name or named_by_files or "adhoc")
 
     def sharded(
@@ -378,8 +369,7 @@ class Composer:
         """Return the problems of sweep files with an empty shape, such as `axes: {}`."""
         if self.config.single_combination is True or self.points.names_axes:
             return []
-        folders = source_folders(self.config)
-        paths = [path for name in self._files if (path := config_file(folders, "sweep", name))]
+        paths = self.points.sweep_files.values()
         found = [problem for path in paths if (problem := empty_shape(path, (*SHAPE_KEYS, "hydra")))]
         given = self.arguments.fixed.get("axes")
         if given is not None and not self._plain("axes"):
@@ -390,10 +380,7 @@ class Composer:
         """Return the problem of several sweep files that list combinations: Hydra would merge their axes into one product."""
         if self.config.single_combination is True:
             return
-        folders = source_folders(self.config)
-        shaped = [
-            name for name in self._files if (path := config_file(folders, "sweep", name)) and _lists_combinations(path)
-        ]
+        shaped = [name for name, path in self.points.sweep_files.items() if _lists_combinations(path)]
         if len(shaped) > 1:
             message = "list combinations; name one of them, and write several products as `grids` of one file."
             yield Problem("sweep", ", ".join(shaped), message)

@@ -9,11 +9,10 @@ import dataclasses
 import hashlib
 import json
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 from sweeprof.config.constraints import is_folder_name, is_fraction
@@ -26,8 +25,6 @@ from sweeprof.results.record import Json, PassName, check_id, check_version
 from sweeprof.results.validation import damaged, validated
 
 SCHEMA_VERSION = 2
-"""1: trials were listed, and every combination had its config in full. 2: trials follow from the passes, and
-equal parts of configs are written once."""
 
 ORDER_SEED = 0
 """Seed of the order of trials: a plan always has the same one."""
@@ -142,25 +139,16 @@ class Plan:
     def to_dict(self) -> Json:
         """Plain JSON data; equal parts of the combinations' configs are there once."""
         data = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
-        if not self.cluster:
-            del data["cluster"]  # as plans of this schema version always were
-        if self.search is None:
-            del data["search"]
-        else:
-            data["search"] = dataclasses.asdict(self.search)
-        packed, parts = _packed(self.combinations)
-        return {
-            **data,
-            "combinations": packed,
-            "parts": parts,
-            "excluded": [dataclasses.asdict(point) for point in self.excluded],
-            "limits": dataclasses.asdict(self.limits),
-            "compare": dataclasses.asdict(self.compare),
-        }
+        data["combinations"], data["parts"] = _packed(self.combinations)
+        data["excluded"] = [dataclasses.asdict(point) for point in self.excluded]
+        data["limits"] = dataclasses.asdict(self.limits)
+        data["compare"] = dataclasses.asdict(self.compare)
+        data["search"] = None if self.search is None else dataclasses.asdict(self.search)
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Plan:
-        """The plan that :meth:`to_dict` wrote, of this or an earlier schema version.
+        """The plan that :meth:`to_dict` wrote.
 
         Raises:
             Damaged: the data are not a plan, or come from a later schema version.
@@ -199,26 +187,22 @@ class Plan:
 
 
 def _packed(combinations: Sequence[Combination]) -> tuple[list[Json], dict[str, list[object]]]:
-    """The combinations with each mapping of their configs replaced by its position in a list of different ones, and these lists."""
+    """Return the combinations with each part of their configs as its position in a list of different ones, and these lists."""
     parts: dict[str, list[object]] = {}
     places: dict[tuple[str, str], int] = {}
-    seen: dict[tuple[str, int], int] = {}
+    seen: dict[tuple[str, int], int] = {}  # equal parts mostly are the same objects
     packed = []
-    # A key of which any combination has something else than a mapping is written out in all of them.
-    scalar = {key for c in combinations for key, value in c.config.items() if not isinstance(value, Mapping)}
     for combination in combinations:
         config = {}
         for key, value in combination.config.items():
-            if key in scalar:
-                config[key] = value
-                continue
-            place = seen.get((key, id(value)))
-            if place is None:
-                place = places.setdefault((key, json.dumps(value, sort_keys=True)), len(parts.setdefault(key, [])))
-                if place == len(parts[key]):
-                    parts[key].append(value)
-                seen[key, id(value)] = place
-            config[key] = place
+            if (key, id(value)) not in seen:
+                listed = parts.setdefault(key, [])
+                text = json.dumps(value, sort_keys=True)
+                if (key, text) not in places:
+                    places[key, text] = len(listed)
+                    listed.append(value)
+                seen[key, id(value)] = places[key, text]
+            config[key] = seen[key, id(value)]
         fields = {spec.name: getattr(combination, spec.name) for spec in dataclasses.fields(combination)}
         packed.append({**fields, "config": config})
     return packed, parts
@@ -315,15 +299,7 @@ def _essence(node: object) -> object:
     for name in ("precision_method", "decide"):
         if kept.get(name, "") is None:
             del kept[name]
-    if kept.get("precision") == "fp32" and kept.get("framework") in _WITHOUT_PRECISION:
-        del kept["precision"]
-        if kept["framework"] == "litert":
-            kept.setdefault("quantization", "none")
     return kept
-
-
-_WITHOUT_PRECISION = ("jax", "litert", "onnx")
-"""Frameworks whose backends had no setting ``precision`` in the last release."""
 
 
 def without_repeats(combinations: Sequence[Combination]) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
@@ -400,68 +376,29 @@ def pair_key(axes: Mapping[str, object], baseline: Mapping[str, object]) -> str:
 
 
 def spread(points: Sequence[Mapping[str, object]], baseline: Mapping[str, object]) -> list[int]:
-    """Return the positions of the points in the order in which they are measured first.
+    """Return the positions of the points in the order in which they are measured first: along diagonals of the axes.
 
     Args:
         points: the axis values of each combination.
         baseline: the axis values that make a combination a baseline.
     """
-    shuffler = random.Random(ORDER_SEED)
+    order = list(range(len(points)))
+    random.Random(ORDER_SEED).shuffle(order)  # or a drift of the machine would always favour the same side of a comparison
     axes = list(dict.fromkeys(axis for point in points for axis in point))
-    places = {axis: _places([point.get(axis) for point in points], shuffler) for axis in axes}
     # If the baseline is one combination, it is that of all others.
-    diagonal = [axis for axis in axes if axis not in baseline] or axes
+    axes = [axis for axis in axes if axis not in baseline] or axes
+    numbers: dict[str, dict[str, int]] = {}
+    for axis in axes:
+        numbers[axis] = {}
+        for position in order:
+            numbers[axis].setdefault(repr(points[position].get(axis)), len(numbers[axis]))
     # The axis with most values is first: a step along it is then a step along all others.
-    diagonal.sort(key=lambda axis: -len(set(places[axis])))
+    axes.sort(key=lambda axis: -len(numbers[axis]))
 
     def rank(position: int) -> tuple[int, ...]:
-        level = sum(places[axis][position].level for axis in axes)
-        steps = [places[axis][position] for axis in diagonal]
-        first = steps[0].number if steps else 0
-        return (level, *((step.number - first) % step.count for step in steps[1:]), first)
+        steps = [numbers[axis][repr(points[position].get(axis))] for axis in axes]
+        first = steps[0] if steps else 0
+        offsets = [(step - first) % len(numbers[axis]) for axis, step in zip(axes, steps, strict=True)]
+        return (*offsets, first)
 
-    order = list(range(len(points)))
-    shuffler.shuffle(order)  # or a drift of the machine would always favour the same side of a comparison
     return sorted(order, key=rank)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a value is among the values of its axis."""
-
-    number: int
-    """From the ends to the middle, starting with 0."""
-    level: int = 0
-    """0 for an end, 1 for the middle between the ends, 2 for the middle of each half …; 0 for everything but numbers."""
-    count: int = 1
-    """How many values have this or a lower level."""
-
-
-def _places(values: Sequence[object], shuffler: random.Random) -> list[_Place]:
-    """Return the place of each value of one axis."""
-    texts = list(map(repr, values))
-    distinct = dict(zip(texts, values, strict=True))
-    if all(type(value) in (int, float) for value in distinct.values()):
-        ordered = sorted(distinct, key=lambda text: float(str(distinct[text])))
-        levels = _levels(len(ordered))
-    else:
-        ordered = list(distinct)
-        shuffler.shuffle(ordered)
-        levels = dict.fromkeys(range(len(ordered)), 0)
-    counts = list(accumulate(Counter(levels.values()).values()))  # levels ascend
-    known = {
-        ordered[index]: _Place(number, level, counts[level]) for number, (index, level) in enumerate(levels.items())
-    }
-    return [known[text] for text in texts]
-
-
-def _levels(count: int) -> dict[int, int]:
-    """Return the level of each of ``count`` positions, from the ends to the middle: each level halves what is between the last."""
-    levels = dict.fromkeys((0, count - 1), 0)
-    halves, level = [(0, count - 1)], 1
-    while halves:
-        divided = [(low, (low + high) // 2, high) for low, high in halves if high - low > 1]
-        levels |= {middle: level for _, middle, _ in divided}
-        halves = [half for low, middle, high in divided for half in ((low, middle), (middle, high))]
-        level += 1
-    return levels

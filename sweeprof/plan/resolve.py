@@ -240,5 +240,6 @@ def _with(node: object, path: Sequence[str], value: object) -> object:
     """Return ``node`` with a value set, sharing with it whatever stays as it is."""
     if not path:
         return value
-    inner = node.get(path[0]) if isinstance(node, Mapping) else None
-    return {**(node if isinstance(node, Mapping) else {}), path[0]: _with(inner, path[1:], value)}
+    changed = dict(node) if isinstance(node, Mapping) else {}
+    changed[path[0]] = _with(changed.get(path[0]), path[1:], value)
+    return changed

@@ -94,7 +94,7 @@ class Points:
         for axis, names in (plain_node(self.config, "variants") or {}).items():
             if isinstance(names, Mapping):
                 written[str(axis)] = {frozen(name): _text(name) for name in names}
-        for path in self._sweep_paths:
+        for path in self.sweep_files.values():
             texts = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
             typed = OmegaConf.to_container(OmegaConf.load(path))
             for axis, names in (typed.get("variants") or {}).items() if isinstance(typed, Mapping) else ():
@@ -428,16 +428,15 @@ class Points:
         if known not in self._given_keys:
             folders = source_folders(self.config)
             members = [config_file(folders, group.partition("@")[0], name) for group, name in own]
-            in_files = [key for path in (*self._sweep_paths, *members) if path for key in _keys_of_file(path)]
+            paths = [*self.sweep_files.values(), *members]
+            in_files = [key for path in paths if path for key in _keys_of_file(path)]
             self._given_keys[known] = [key for key in dict.fromkeys((*keys, *in_files)) if key.startswith(f"{part}.")]
         return self._given_keys[known]
 
     def _own_model(self, model: Json, keys: tuple[str, ...], choices: Mapping[str, object]) -> Json:
-        return (
-            model
-            if self._is_chosen("model", choices)
-            else without_other_builders(model, self._keys_below("model", keys, choices))
-        )
+        if self._is_chosen("model", choices):
+            return model
+        return without_other_builders(model, self._keys_below("model", keys, choices))
 
     def _own_dataset(self, dataset: Json, keys: tuple[str, ...], choices: Mapping[str, object]) -> Json:
         """The dataset without the keys of the default one: who names another class, and chooses no file, has another dataset."""
@@ -452,13 +451,17 @@ class Points:
         return group in self.arguments.fixed or group in self.keys or choices.get(group) != default_choices()[group]
 
     @cached_property
-    def _sweep_paths(self) -> list[Path]:
-        """Return the sweep files that the command line names."""
-        named = self.arguments.fixed.get(SWEEP_GROUP)
-        value = None if named is None else named.value()
+    def sweep_names(self) -> list[str]:
+        """The names of the sweep files that the command line gives."""
+        given = self.arguments.fixed.get(SWEEP_GROUP)
+        named = None if given is None else given.value()
+        return [str(name) for name in (named if isinstance(named, list) else [named]) if name is not None]
+
+    @cached_property
+    def sweep_files(self) -> dict[str, Path]:
+        """The sweep files that the command line names, by their names."""
         folders = source_folders(self.config)
-        names = [str(name) for name in (value if isinstance(value, list) else [value]) if name is not None]
-        return [path for name in names if (path := config_file(folders, "sweep", name))]
+        return {name: path for name in self.sweep_names if (path := config_file(folders, "sweep", name))}
 
     def _command(self, overrides: Sequence[Setting], dropped: Collection[str]) -> str:
         """The sweep's own command with every key of a point set to one value, without settings that its backend lacks."""

@@ -18,7 +18,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 from sweeprof.errors import nearest
@@ -283,7 +282,8 @@ def _holds(op: ast.cmpop, left: Any, right: Any) -> bool:
 
 def _computed(op: ast.operator, left: Any, right: Any) -> Any:
     sign, computes = _ARITHMETIC[type(op)]
-    _number(left, sign), _number(right, sign)
+    _number(left, sign)
+    _number(right, sign)
     if sign == "**" and isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > MAX_BITS:
         raise OverflowError
     value = computes(left, right)
@@ -305,7 +305,7 @@ def _called(name: str, arguments: list[Any]) -> Any:
     comparable = isinstance(values, list | tuple) and values
     if not comparable or not (all(map(_is_number, values)) or all(isinstance(one, str) for one in values)):
         raise ValueError(f"has {name}() of {_spelled(values)}, which are neither numbers nor texts")
-    return {"min": partial(min, values), "max": partial(max, values)}[name]()
+    return min(values) if name == "min" else max(values)
 
 
 def _is_number(value: Any) -> bool:

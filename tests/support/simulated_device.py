@@ -124,7 +124,6 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         "device_times": [row.device_self_s for row in operators.rows],
         "layers": layers.forward_covered,
         "conformance": conformance.answers(NAME),
-        "checks": {name: [check.value, check.reason] for name, check in TorchBackend().device_checks(NAME).items()},
     }
 
 

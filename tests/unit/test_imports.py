@@ -51,8 +51,6 @@ READS_PROC = {
     "results/environment.py",
     "measuring/process_memory.py",
     "measuring/interference.py",
-    # What a task gets on a cluster: the file system of the folder that is shared.
-    "doctor/task.py",
     # The children of this process, after every trial.
     "run/fork_server.py",
     # The memory of this process at each line.
@@ -172,7 +170,6 @@ FRAMEWORKS_BY_FOLDER = {
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},
     "config/errors.py": {"hydra", "omegaconf"},
-    "cli/doctor.py": {"hydra", "omegaconf"},
     "measuring/instantiate.py": {"hydra"},
 }
 

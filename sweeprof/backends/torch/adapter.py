@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from sweeprof.backends import Build, Compiler, DeviceCheck, Gap
+from sweeprof.backends import Build, Compiler, Gap
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
@@ -248,12 +248,6 @@ class TorchBackend:
         from sweeprof.backends.torch.memory import line_meter_of
 
         return line_meter_of(device)
-
-    def device_checks(self, device: str) -> Mapping[str, DeviceCheck]:
-        """Return by name which measurements of an accelerator work on this host."""
-        from sweeprof.backends.torch.device import device_checks
-
-        return device_checks(device)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         # The CPU allocator raises a plain RuntimeError.

@@ -1,26 +1,17 @@
-"""A device itself: the peak rates with the present settings, and which measurements work on this host.
-
-Each measurement of an accelerator is tried with a small model, by the code that measures it.
-"""
+"""The peak rates of a device with the present settings."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
-from sweeprof.backends import DeviceCheck
 from sweeprof.backends.torch.callsites import dtype_name
-from sweeprof.backends.torch.model import TorchModel, accelerators, synchronised
+from sweeprof.backends.torch.model import synchronised
 from sweeprof.backends.torch.state import tensors_of
-from sweeprof.errors import Unsupported
 from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_host, measured_peaks
-from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import WallClock, lasting, sampled
-from sweeprof.measuring.training_config import Work
-from sweeprof.numbers import rounded
+from sweeprof.measuring.timing import WallClock, sampled
 from sweeprof.results.peaks import Peaks, PeakSettings
 
 
@@ -71,97 +62,3 @@ def _copy_rate(device: torch.device) -> float:
 def _best(call: Callable[[], object], device: torch.device) -> float:
     """Seconds of one call."""
     return min(sampled(synchronised(call, device), SHORT, WallClock()))
-
-
-WIDTH, BATCH, REPEATS = 256, 64, 10
-
-
-def device_checks(device: str) -> Mapping[str, DeviceCheck]:
-    """Return by name whether each measurement works on a device, with what was measured or the reason; nothing for no device."""
-    try:
-        torch.device(device)
-    except RuntimeError:
-        return {}
-    return {name: _tried(check, device) for name, check in CHECKS.items()}
-
-
-def _tried(check: Callable[[TorchModel, Inputs], str], device: str) -> DeviceCheck:
-    try:
-        if device == "cpu":
-            raise Unsupported("this is measured of accelerators only")
-        if device not in accelerators():
-            raise Unsupported(f"torch has no device {device!r} here. Known: {', '.join(['cpu', *accelerators()])}")
-        module = torch.nn.Linear(WIDTH, WIDTH).eval().to(device)
-        model = TorchModel(module, torch.device(device))
-        return DeviceCheck(check(model, Inputs((torch.ones(BATCH, WIDTH),))))
-    except Exception as error:  # a driver may raise anything
-        return DeviceCheck(None, " ".join(str(error).split())[:200] or type(error).__name__)
-
-
-def _transfers(model: TorchModel, inputs: Inputs) -> str:
-    with model.stepping(model.put(inputs)) as step:
-        outputs = step()
-        moves = {**model.transfers(inputs, outputs), "compute": step}
-        medians = {
-            name: statistics.median(lasting(move, 1, WallClock()) for _ in range(REPEATS))
-            for name, move in moves.items()
-        }
-    parts = [f"{title} {rounded(medians[name], 's')}" for name, title in _TITLES.items()]
-    return ", ".join([*parts, f"total {rounded(sum(medians.values()), 's')}"])
-
-
-_TITLES = {"h2d": "host to device", "compute": "compute", "d2h": "device to host"}
-
-
-def _events(model: TorchModel, inputs: Inputs) -> str:
-    clock = model.clock()
-    with model.stepping(model.put(inputs)) as step:
-        begin = clock.mark()
-        step()
-        return f"a step of {rounded(clock.between(begin, clock.mark()), 's')}"
-
-
-def _memory(model: TorchModel, inputs: Inputs) -> str:
-    found = _metered(model, inputs)
-    if not found["allocated_peak_bytes"]:
-        raise Unsupported("the allocator keeps no statistics")
-    names = {"allocated_pre_bytes": "before", "allocated_peak_bytes": "peak", "allocated_post_bytes": "after"}
-    return ", ".join(f"{title} {rounded(found[name], 'B')}" for name, title in names.items())
-
-
-def _process(model: TorchModel, inputs: Inputs) -> str:
-    found = _metered(model, inputs)
-    if "process_peak_bytes" not in found:
-        raise Unsupported("the driver does not tell: it needs NVIDIA's driver and pip install nvidia-ml-py")
-    return rounded(found["process_peak_bytes"], "B")
-
-
-def _metered(model: TorchModel, inputs: Inputs) -> dict[str, int]:
-    """Return the figures of the device around one step."""
-    from sweeprof.backends.torch.memory import meter_of  # not for every process that calibrates
-
-    meter, batch = meter_of(model.device), model.put(inputs)
-    meter.begin()
-    with model.stepping(batch) as step:
-        step()
-    meter.stepped()
-    return meter.result()
-
-
-def _lines(model: TorchModel, inputs: Inputs) -> str:
-    from sweeprof.backends.torch.memory import lines
-
-    found = lines(model, Work(model.put(inputs)), ())
-    if found.memory_reason is not None:
-        raise Unsupported(found.memory_reason)
-    allocated = sum(line.allocated_bytes or 0 for line in found.functions[0].lines)
-    return f"{rounded(allocated, 'B')} by the lines of a forward"
-
-
-CHECKS: Mapping[str, Callable[[TorchModel, Inputs], str]] = {
-    "transfer times (latency/h2d, d2h, total)": _transfers,
-    "events (times of layers)": _events,
-    "allocated memory (memory/cuda_allocated_*)": _memory,
-    "memory of the process (memory/cuda_process_*)": _process,
-    "memory per source line (metrics=lines)": _lines,
-}

@@ -15,7 +15,7 @@ from support import planning
 from sweeprof.backends.lookup import TARGETS
 from sweeprof.config.signatures import constant_of, signature_of
 from sweeprof.errors import UserError
-from sweeprof.plan.plan import Plan, identity
+from sweeprof.plan.plan import Plan
 
 MINE = """
 from dataclasses import dataclass
@@ -136,19 +136,6 @@ def test_methods_of_a_precision() -> None:
     ).combinations
     assert combination.unsupported is not None
     assert "a method needs a precision" in combination.unsupported
-
-
-def test_combinations_keep_their_ids() -> None:
-    """Those of the last release, whose backends had fewer settings."""
-    for backend in ("torch", "tensorflow", "jax", "onnxruntime", "litert"):
-        (combination,) = planned("model=lenet5", f"backend={backend}").combinations
-        earlier = dict(combination.config["backend"])
-        del earlier["precision_method"]
-        if backend not in ("torch", "tensorflow"):
-            del earlier["precision"]
-        if backend == "litert":
-            earlier["quantization"] = "none"
-        assert identity({**combination.config, "backend": earlier}) == combination.id
 
 
 def test_settings_of_other_backends_beside_torch() -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from sweeprof.config.groups import VERSION_BASE
 from sweeprof.config.reference import help_lines, page
 from sweeprof.config.schema import GROUPS, KEYS, PARTS, TOP_LEVEL, keys_below
 from sweeprof.paths import conf_folder
@@ -26,12 +28,14 @@ def defaults_below(part: str) -> dict[str, Any]:
 
 
 def test_the_main_config_has_the_keys_of_the_schema_with_their_defaults() -> None:
-    own = {name for name in TOP_LEVEL if name not in GROUPS}
+    with initialize_config_dir(str(conf_folder()), **VERSION_BASE):
+        composed = OmegaConf.to_container(compose("config"))
+    assert isinstance(composed, dict)
+    assert set(composed) == set(TOP_LEVEL)
+    for name in set(TOP_LEVEL) - set(GROUPS):
+        assert composed[name] == (defaults_below(name) if name in PARTS else KEYS[name].default), name
     main = loaded("config.yaml")
-    assert set(main) - {"defaults", "hydra"} == own
     assert main["hydra"]["mode"] == "MULTIRUN"
-    for name in own:
-        assert main[name] == (defaults_below(name) if name in PARTS else KEYS[name].default), name
     groups = {name for entry in main["defaults"] if isinstance(entry, dict) for name in entry if " " not in name}
     assert groups == set(GROUPS)
 

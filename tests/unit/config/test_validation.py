@@ -36,7 +36,7 @@ SHARE_OR_NULL = ([None, 0.05, 0.999], [0, 1, 1.5, -0.1, "x", True, float("nan")]
 BOOLEAN = ([True, False], [None, 0, 1, "true"])
 TEXTS = ([[], ["latency"], ["latency < 5 ms", "accuracy > 0.97"]], ["latency", [1], None, {"a": "b"}])
 
-KEPT = ["mlflow.db", "MLflow.db-journal", "mlflow.db.new", "mlruns", "mlflow-artifacts", "doctor"]
+KEPT = ["mlflow.db", "MLflow.db-journal", "mlflow.db.new", "mlruns", "mlflow-artifacts"]
 
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "metrics.strict": (["error", "warn", "ignore"], ["warning", None, True]),

@@ -1,9 +1,7 @@
-"""Backends that are missing or broken, disks and servers."""
+"""Backends that are missing or broken, and disks."""
 
 from __future__ import annotations
 
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,42 +56,3 @@ def test_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert slow.advice is not None
     (refused,) = software.disk(Path("/proc"))
     assert str(refused.reason).startswith("cannot be written: ")
-
-
-@pytest.mark.parametrize(
-    ("uri", "reason"),
-    [
-        (None, "none was named: --uri http://…"),
-        ("sqlite:///runs.db", "only servers (http://, https://) are asked"),
-        ("http://127.0.0.1:1", "does not answer: [Errno 111] Connection refused"),
-        ("http://[bad", "does not answer: Invalid IPv6 URL"),
-    ],
-)
-def test_trackers_that_do_not_answer(uri: str | None, reason: str) -> None:
-    (found,) = software.tracking(uri)
-    assert (found.value, found.reason) == (None, reason)
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK", "answers: 200"), (b"SSH-2.0-x\r\n", None)],
-)
-def test_a_server_is_asked_without_its_password_and_one_of_another_kind_does_not_answer(
-    said: bytes, expected: str | None
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        pool.submit(answer_once, server, said)
-        (found,) = software.tracking(f"http://ann:secret@127.0.0.1:{server.getsockname()[1]}")
-    assert found.value == expected
-    if expected:
-        assert found.reason is None
-    else:
-        assert str(found.reason).startswith("does not answer: ")
-    assert "secret" not in str(found)
-
-
-def answer_once(server: socket.socket, said: bytes) -> None:
-    connection, _ = server.accept()
-    with connection:
-        assert b"/health" in connection.recv(1 << 16)
-        connection.sendall(said)

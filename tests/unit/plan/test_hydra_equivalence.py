@@ -39,6 +39,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+import sweeprof.config.groups
 conf, own, given, result = sys.argv[1:]
 found = []
 for lines in pickle.load(open(given, "rb")):

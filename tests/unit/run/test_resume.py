@@ -100,7 +100,7 @@ def test_what_is_run_again(tmp_path: Path) -> None:
     for id, status in endings.items():
         Record("s1", id, "quality", status).write(folder.records)
     found = count_trials(folder, plan, retry_statuses([]), move=False)
-    assert str(found) == "1 trials are measured, 1 missing, 2 again (1 oom, 1 timeout)"
+    assert str(found) == "1 trials are measured, 1 missing, 2 again (1 timeout, 1 oom)"
     assert (
         str(count_trials(folder, plan, retry_statuses(["oom"]), move=True))
         == "2 trials are measured, 1 missing, 1 again (1 oom)"
