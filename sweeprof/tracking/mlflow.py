@@ -130,12 +130,11 @@ class MlflowTracker(Tracker):
             content = sweep_content(comparison, records, folder, ending, experiment, parent)
             self._send(client, parent, content, partial(stage_sweep, folder=folder, comparison=comparison))
             # Runs of an earlier plan, and those that a repeated request has created twice.
-            for run in runs_of_sweep(client, experiment, sweep.sweep_id, "combination"):
-                if run.info.run_id not in sent.values():
-                    client.delete_run(run.info.run_id)
-            for run in runs_of_sweep(client, experiment, sweep.sweep_id, "sweep"):
-                if run.info.run_id != parent_id:
-                    client.delete_run(run.info.run_id)
+            kept = {parent_id, *sent.values()}
+            for kind in ("combination", "sweep"):
+                for run in runs_of_sweep(client, experiment, sweep.sweep_id, kind):
+                    if run.info.run_id not in kept:
+                        client.delete_run(run.info.run_id)
             # A server may take no views and no history: these come last, so that it has all the rest.
             views = final_view(comparison, parent_id)
             if self._history:

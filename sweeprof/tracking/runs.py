@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 
-RunKind = Literal["sweep", "combination"]
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 # MLflow's limits: it truncates longer values at the end, where a reason or a path is most informative.
@@ -339,8 +338,11 @@ def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]
     return sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id))
 
 
-def runs_of_sweep(client: MlflowClient, experiment: str, sweep_id: str, kind: RunKind) -> list[Run]:
-    """The sweep's own runs of a kind; more than one for the same thing if a request was repeated whose response was lost."""
+def runs_of_sweep(client: MlflowClient, experiment: str, sweep_id: str, kind: str) -> list[Run]:
+    """The runs of a sweep, of the kind ``sweep`` or ``combination``.
+
+    There is more than one for the same thing if a request was repeated whose response was lost.
+    """
     condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'"
     found = all_runs(client, experiment, condition)
     return sorted(found, key=lambda run: run.info.status == "RUNNING")  # those that nobody completed come last
