@@ -20,5 +20,5 @@ class ClusterLauncher(Launcher):
         # Hydra imports every plugin at each start, also for --help and for other applications.
         from sweeprof.cluster.launcher import launch
 
-        launch(self._config.hydra.sweep.dir, bool(self._config.wait_for_jobs))
+        launch(self._config.hydra.sweep.dir)
         return []

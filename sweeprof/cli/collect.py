@@ -1,4 +1,4 @@
-"""``sweeprof collect DIR``: make the comparison of a sweep whose jobs were not waited for (``wait_for_jobs=false``).
+"""``sweeprof collect DIR``: make the comparison of a sweep on a cluster whose driver has ended before its jobs.
 
 It can be run at any time and any number of times: while jobs run, it shows what is measured so far; afterwards it gives the reason
 of each missing result, and sends the sweep to its tracker.

@@ -159,12 +159,11 @@ def _send(folder: Folder, asked: Json, trust: bool) -> ExitCode:
     ending, missing = noted_ending(folder) or (None, MISSING)
     with report_lock(folder.path):
         comparison = comparison_of(folder, missing, trust=trust)
-        if not (folder.path / "report.html").is_file():
-            write_reports(folder, comparison)
+        write_reports(folder, comparison)
     if ending is None:
         ending = ending_of(exit_code(comparison, folder.read_plan().budget is not None))
     with TrackerProcess(stored, folder, trust) as tracker:
-        links = tracker.close(ending, missing)
+        links = tracker.close(ending)
         if tracker.trouble:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return ExitCode.INCOMPLETE

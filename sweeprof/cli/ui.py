@@ -26,10 +26,9 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from sweeprof.cli.common import add_output, print_error, sweep_folder
-from sweeprof.config.schema import constraint_problems
 from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError
-from sweeprof.paths import cache_folder, expanded_address
+from sweeprof.paths import cache_folder
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import die_with
 from sweeprof.run.interrupts import terminable
@@ -37,15 +36,17 @@ from sweeprof.run.tracking_file import read_tracking, stored_tracker
 from sweeprof.storage.addresses import check_address
 from sweeprof.storage.folder import Folder, foreign
 from sweeprof.tracking import MLFLOW
-from sweeprof.tracking.connection import LOCAL, PORT, ServerUnreachable, is_healthy, logins
+from sweeprof.tracking.connection import LOCAL, PORT, ServerUnreachable, is_healthy, logins, same_address
 from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, pages_of, with_token
 
 EPILOG = """\
 Starts MLflow's interface on the store of the sweep, prints the addresses of the sweep's pages, opens the table in your browser if
 there is a graphical session, and runs until Ctrl-C. Only who has the token in these addresses can use the server. If another
 `sweeprof ui` of yours already shows the sweep on the port, it is used. For a sweep on a server, no other is started, and nothing is
-opened unless you give the address (--uri, or MLFLOW_TRACKING_URI).
+opened unless MLFLOW_TRACKING_URI is its address.
 """
+VARIABLE = "MLFLOW_TRACKING_URI"
+"""By which the user names a store, with its password."""
 SQLITE = "sqlite:///"
 POSTGRESQL = ("postgresql", "postgresql+psycopg")
 """Schemes for which SQLAlchemy uses psycopg."""
@@ -83,15 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=PORT, metavar="N", help=f"where to listen ({PORT}); 0: any free port"
     )
     parser.add_argument("--no-browser", action="store_true", help="only print the addresses")
-    parser.add_argument(
-        "--uri", metavar="ADDRESS", help="use another store or server than the one that the sweep was sent to"
-    )
 
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
     folder = sweep_folder(options.folder, options.output)
-    store, named = _store(folder, options.uri)
+    store, named = _store(folder)
     try:
         with terminable():
             return _show(folder, store, named, options.port, not options.no_browser)
@@ -102,7 +100,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         return ExitCode.INCOMPLETE
 
 
-def _store(folder: Folder, uri: str | None) -> tuple[str, bool]:
+def _store(folder: Folder) -> tuple[str, bool]:
     """Return the address of the server or database that has the sweep, and whether the user names it, not only the folder.
 
     A server that only the sweep's folder names does not get the user's login, and a database names no artifacts elsewhere.
@@ -110,28 +108,21 @@ def _store(folder: Folder, uri: str | None) -> tuple[str, bool]:
     Raises:
         UserError: the sweep was not sent, or its address is not stored completely.
     """
-    if uri is not None:
-        problems = constraint_problems({"tracking": {"uri": uri}})
-        if problems:
-            raise UserError(problems)
-        return _absolute(expanded_address(uri), folder), True
     try:
         stored = read_tracking(folder)
     except Damaged as error:
-        message = f"has a tracking.json that cannot be read: {error}; give --uri."
+        message = f"has a tracking.json that cannot be read: {error}; {_how_to_send(folder)}"
         raise UserError([Problem("DIR", str(folder.path), message)]) from None
-    address: str = stored["config"].get("uri") or ""
-    shown = redacted_address(address, "")
     if stored["config"].get("_target_") != MLFLOW:
         raise UserError([Problem("DIR", str(folder.path), f"was not sent to MLflow; {_how_to_send(folder)}")])
-    if _is_server(address):  # its pages can be shown without the password, which is not stored
-        how = "give it with --uri, or set MLFLOW_TRACKING_URI"
-        return shown, check_address(folder, "--uri", shown, [os.environ.get("MLFLOW_TRACKING_URI")], how)
-    if not stored["complete"]:
-        message = "is the sweep's store, whose password is not stored; give the complete address."
-        raise UserError([Problem("--uri", shown, message)])
-    tracker = stored_tracker(folder, "--uri")
-    return _absolute(tracker.config["uri"], folder), not tracker.confined
+    address = redacted_address(stored["config"].get("uri") or "", "")
+    if not _is_server(address):
+        tracker = stored_tracker(folder, VARIABLE)
+        return _absolute(tracker.config["uri"], folder), not tracker.confined
+    named = os.environ.get(VARIABLE)
+    if named and same_address(named, address):  # with the password, which is not stored
+        return named.rstrip("/"), True
+    return address, check_address(folder, "DIR", address, [named], f"set {VARIABLE} to it")
 
 
 def _absolute(uri: str | None, folder: Folder) -> str:
@@ -159,7 +150,7 @@ def _show(folder: Folder, store: str, named: bool, port: int, browse: bool) -> E
         return _print_pages(folder, _pages(store, plan, login=named), browse and named)
     database = Path(store.removeprefix(SQLITE).partition("?")[0]) if store.startswith(SQLITE) else None
     if database and not database.is_file():
-        raise UserError([Problem("--uri", store, f"does not exist; {_how_to_send(folder)}")])
+        raise UserError([Problem("DIR", store, f"does not exist; {_how_to_send(folder)}")])
     running = _token_of(port)  # of a server that this user started, and not any program that listens there
     if running is not None:
         with suppress(ServerUnreachable):
@@ -235,7 +226,9 @@ def _pages(store: str, plan: Plan, login: bool) -> dict[str, str]:
     except ServerUnreachable as error:
         if login or not logins():
             raise
-        hint = f"your login was not sent, as only the sweep's folder names this server; to send it: --uri {store}"
+        hint = (
+            f"your login was not sent, as only the sweep's folder names this server; to send it, set {VARIABLE}={store}"
+        )
         raise ServerUnreachable(f"{error} ({hint})") from None
 
 
@@ -272,7 +265,7 @@ def _check_store(store: str) -> None:
     for package, extra in needed.items():
         if find_spec(package) is None:
             message = f"needs {package}, which is not installed: pip install 'sweeprof[{extra}]'."
-            raise UserError([Problem("--uri", shown, message)])
+            raise UserError([Problem("DIR", shown, message)])
     if not entry_points(group="mlflow.app", name=NAME):
         raise UserError(
             "this installation of sweeprof is older than its code: install it again, as with pip install -e ."
@@ -284,7 +277,7 @@ def _check_store(store: str) -> None:
             psycopg.connect(f"postgresql://{rest}", connect_timeout=CONNECT_S).close()
         except psycopg.Error as error:
             message = f"refuses the connection: {redacted_message(' '.join(str(error).split()))}"
-            raise UserError([Problem("--uri", shown, message)]) from None
+            raise UserError([Problem("DIR", shown, message)]) from None
 
 
 def _free_port(port: int) -> int:

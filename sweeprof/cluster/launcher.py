@@ -1,4 +1,4 @@
-"""A sweep's shards as tasks of a cluster: launched by a driver, and followed by it, by a later driver, or not at all."""
+"""A sweep's shards as tasks of a cluster: launched by a driver, and followed by it or by a later command."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ class Detached(SweeprofError):
     """The jobs are running and are not waited for."""
 
 
-def launch(path: Path | str, wait: bool) -> None:
+def launch(path: Path | str) -> None:
     """Submit every incomplete shard of a sweep that no task is to measure; follow all tasks until they end.
 
     Raises:
-        Detached: unless ``wait``, once everything is submitted.
         ClusterError: the scheduler refused.
         UserError: this host lacks what submits to it.
     """
@@ -36,10 +35,6 @@ def launch(path: Path | str, wait: bool) -> None:
     try:
         tracker.update()
         tracker.submit(tracker.unattended())
-        if not wait:
-            tracker.update()
-            tracker.write_queue()
-            raise Detached(tracker.jobs.queue())
         tracker.follow()
     except KeyboardInterrupt:
         try:
@@ -54,7 +49,11 @@ def launch(path: Path | str, wait: bool) -> None:
 
 
 def follow(path: Path | str, wait: bool, trust: bool = False) -> None:
-    """Follow the tasks of a sweep without submitting any; raises like :func:`launch` and :func:`job_tracker`."""
+    """Follow the tasks of a sweep without submitting any; raises like :func:`launch` and :func:`job_tracker`.
+
+    Raises:
+        Detached: tasks are left; unless ``wait``, after one query.
+    """
     folder = Folder(Path(path))
     if not _need_scheduler(folder):
         return

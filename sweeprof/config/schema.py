@@ -615,11 +615,6 @@ class Config:
         "cluster by cluster.minutes.",
         c.optional(c.integer("number of shards", MOST_JOBS)),
     )
-    wait_for_jobs: bool = _key(
-        True,
-        "false: on a cluster, submit and exit; `sweeprof collect DIR` then makes the comparison.",
-        c.BOOLEAN,
-    )
     tracking: TrackingSettings = _part(
         TrackingSettings, "The tracker that receives the results.", is_group=True, has_target=True
     )

@@ -144,7 +144,7 @@ def _operators(device: str) -> str:
 def _transfers(device: str) -> str:
     profiler = _profiler(MODELS[-1], device)
     times = {name: _positive(profiler, f"latency/{name}") for name in ("h2d", "d2h")}
-    return f"host to device {scaled(times['h2d'], 's')}, device to host {scaled(times['d2h'], 's')}"
+    return f"host to device {rounded(times['h2d'], 's')}, device to host {rounded(times['d2h'], 's')}"
 
 
 def _memory(device: str) -> str:
@@ -156,7 +156,7 @@ def _memory(device: str) -> str:
 
 
 def _process_memory(device: str) -> str:
-    return scaled(_value(_profiler(MODELS[-1], device), "memory/cuda_process_peak_bytes"), "B")
+    return rounded(_value(_profiler(MODELS[-1], device), "memory/cuda_process_peak_bytes"), "B")
 
 
 def _lines(device: str) -> str:
@@ -164,7 +164,7 @@ def _lines(device: str) -> str:
     if found.memory_reason is not None:
         raise Unsupported(found.memory_reason)
     allocated = sum(line.allocated_bytes or 0 for function in found.functions for line in function.lines)
-    return f"{scaled(allocated, 'B')} by the lines of a forward"
+    return f"{rounded(allocated, 'B')} by the lines of a forward"
 
 
 def _positive(profiler: Profiler, metric: str) -> float:

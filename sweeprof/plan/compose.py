@@ -437,8 +437,6 @@ class Composer:
         if self.config.cluster.get("scheduler") is None:
             if launcher == CLUSTER:
                 yield Problem("hydra/launcher", name, "is selected by cluster=slurm, which has its settings.")
-            if self.config.wait_for_jobs is False:
-                yield Problem("wait_for_jobs", "false", "needs a cluster: cluster=slurm.")
         elif launcher not in (CLUSTER, BASIC):
             named = self.config.hydra.runtime.choices.get("cluster")
             yield Problem("hydra/launcher", name, f"cannot be combined with cluster={named}; remove one of the two.")

@@ -108,19 +108,17 @@ def measure_missing(
         for change in folder.repair_all():
             live.print(Text(f"a trial changed the sweep's folder: {change}", style="yellow"), soft_wrap=True)
         folder.check_exists()
-        tracker.prepare(missing)
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
             code = ExitCode.INTERRUPTED if interrupted else exit_code(comparison, plan.budget is not None)
-            send_ahead = partial(tracker.send_ahead, ending_of(code), missing)
-            report = write_reports(folder, comparison, on_combinations=send_ahead)
+            report = write_reports(folder, comparison)
         with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
             out.print(Report(comparison, folder.path))
         note_ending(folder, ending_of(code), missing)
         links = None
         try:
             with _wait_explained(live):
-                links = tracker.close(ending_of(code), missing, SENDING_S)
+                links = tracker.close(ending_of(code), SENDING_S)
         except KeyboardInterrupt:  # everything is on disk
             code, tracker.trouble = ExitCode.INTERRUPTED, "interrupted before everything was sent"
     with suppress(SystemExit, BrokenPipeError):

@@ -66,7 +66,6 @@ def write_reports(
     comparison: Comparison,
     formats: Collection[Format] = (),
     is_final: bool = True,
-    on_combinations: Callable[[], object] = lambda: None,
 ) -> Path:
     """Write the reports of a sweep into its folder; returns the path of ``report.html``.
 
@@ -75,7 +74,6 @@ def write_reports(
 
     Args:
         formats: formats that are written on request; those that exist are always written again.
-        on_combinations: is called once the files of all combinations are written.
         is_final: whether also the exports are written, which are for what follows a sweep.
     """
     wanted = {*formats, *standing(folder)}
@@ -84,7 +82,6 @@ def write_reports(
     made = tables(comparison)  # once: of ten thousand combinations they take seconds
     write_atomically(folder.path / "comparison.md", markdown(comparison, made))
     seen, links, left_out = _of_combinations(folder, _names(comparison))
-    on_combinations()
     layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
     report = folder.path / "report.html"
     saved = against_saved(comparison, folder.path) if len(comparison.rows) <= MOST_UNASKED else []

@@ -10,11 +10,11 @@ everything is measured, and sending ends at a limit whatever the server does: wh
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
 import logging
 import math
 import os
+import resource
 import sys
 import threading
 import time
@@ -42,22 +42,12 @@ from sweeprof.processes import (
 )
 from sweeprof.results.compare import Comparison
 from sweeprof.results.record import Record
-from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import HostLock, host_lock, sending_lock
 from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
 from sweeprof.terminal import log_as_a_program
 from sweeprof.text import stored
-from sweeprof.tracking import (
-    KNOWN,
-    Links,
-    ReportsProgress,
-    SendsAhead,
-    ShowsState,
-    SweepInfo,
-    SweepOutcome,
-    Tracker,
-)
+from sweeprof.tracking import KNOWN, Links, SweepInfo, SweepOutcome, Tracker
 from sweeprof.tracking.connection import LOGIN, without_logins
 
 OPEN_S = 120.0
@@ -67,6 +57,8 @@ IDLE_S = 120.0
 PROGRESS_S = 1.0
 """How often progress is reported."""
 OPENING_NICE = 10
+MEMORY = 8 << 30
+"""Bytes that the process may allocate: a broken server may send a response that never ends."""
 SHOWN_S = 30.0
 """How long sending what a running sweep has measured may take; meanwhile it measures nothing."""
 OTHERS_OPEN_S, OTHERS_CLOSE_S = 5.0, 100.0
@@ -130,8 +122,8 @@ class TrackerProcess:
             self._opening.join(wait_s)
         return self._links
 
-    def close(self, ending: SweepOutcome, missing: str, limit_s: float = math.inf) -> Links | None:
-        """Send the folder, also if opening failed or its process is gone; the result is stored in the folder.
+    def close(self, ending: SweepOutcome, limit_s: float = math.inf) -> Links | None:
+        """Send the folder, whose reports are written, also if opening failed or its process is gone; the result is stored there.
 
         Args:
             limit_s: after which, or after :data:`IDLE_S` without progress, the process is killed.
@@ -148,35 +140,15 @@ class TrackerProcess:
         if not self._child.alive:
             self._child.close()
             self._start()
-        message = {"close": True, "ending": ending, "missing": missing}
-        links = self._ask(message, max(0.0, end - time.monotonic()), limit_s)
+        links = self._ask({"close": ending}, max(0.0, end - time.monotonic()), limit_s)
         note_sent(self._folder, self.trouble)
         return links or self._links
 
-    def prepare(self, missing: str) -> None:
-        """Have the process make the comparison that :meth:`close` sends, while the driver makes its own."""
-        self._tell({"prepare": missing, "trust": self._trust})
-
-    def send_ahead(self, ending: SweepOutcome, missing: str) -> None:
-        """Have the process send the combinations, whose files are complete, while the driver writes the reports."""
-        self._tell({"ahead": ending, "missing": missing})
-
-    def _tell(self, message: Mapping[str, Any]) -> None:
-        """Send a message that has no answer; nothing if the tracker is not open."""
-        child = self._open_child()
-        if child is not None:
-            with suppress(WorkerError):  # which closing reports
-                child.send({**message, "folder": str(self._folder.path)}, IDLE_S)
-
-    def _open_child(self) -> Child | None:
-        """Return the process of a tracker that is open; None while it is opened, and after a failure."""
-        is_opening = self._opening is not None and self._opening.is_alive()
-        return None if is_opening or self._links is None or self.trouble else self._child
-
     def show(self, comparison: Comparison) -> None:
         """Send the state of a running sweep, with the combinations that have values; nothing if the tracker is not open."""
-        child = self._open_child()
-        if child is None:
+        child = self._child
+        is_open = self._links is not None and self.trouble is None
+        if child is None or not is_open:
             return
         ids = [row.combination_id for row in comparison.rows if row.has_values]
         try:
@@ -193,7 +165,7 @@ class TrackerProcess:
             with suppress(ImportError):  # which the process will say
                 module = import_module(self._config["_target_"].rpartition(".")[0])
         inherited = without_logins(os.environ) if self._confined else os.environ
-        variables = {**inherited, **getattr(module, "ENVIRONMENT", {})}
+        variables = {**getattr(module, "ENVIRONMENT", {}), **inherited}
         if not self._trust:  # which runs no code of the user's own
             variables |= NO_WORKING_DIRECTORY
         log = self._folder.logs / "tracker.log"
@@ -256,11 +228,10 @@ def trouble_of(error: Exception) -> str:
 def _serve() -> None:
     die_with(int(sys.argv[2]))
     sys.stdout, sys.stderr = cast("TextIO", _Discreet(sys.stdout)), cast("TextIO", _Discreet(sys.stderr))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     connection = inherited_connection()
     tracker: Tracker | None = None
     progress = _Progress(connection)
-
-    prepared: dict[str, Comparison] = {}
 
     def do(message: Mapping[str, Any]) -> None:
         nonlocal tracker
@@ -268,42 +239,26 @@ def _serve() -> None:
         try:
             if tracker is None:
                 tracker = _made(message)
-                if isinstance(tracker, ReportsProgress):
-                    tracker.on_progress = progress.report
-            links = _done(tracker, message, Folder(Path(message["folder"])), prepared)
+                tracker.on_progress = progress.report
+            links = _done(tracker, message, Folder(Path(message["folder"])))
             text["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # errors of a tracker are reported, and end nothing
             text["trouble"] = stored(trouble_of(error))
         connection.send(text)
 
     for message in connection.messages():
-        if "prepare" in message:
-            with suppress(Exception):  # which closing reports
-                missing, folder = message["prepare"], Folder(Path(message["folder"]))
-                prepared[missing] = comparison_of(folder, missing, trust=message["trust"])
-            continue
-        if "ahead" in message:
-            with suppress(Exception):
-                _send_ahead(tracker, message, prepared)
-            continue
         if "open" not in message:
             do(message)
             continue
         # The priority is that of a thread, for a process may not raise its own again.
-        opening = threading.Thread(target=_at_low_priority, args=(functools.partial(_open, message, do),))
+        opening = threading.Thread(target=_open, args=(message, do))
         opening.start()
         opening.join()
 
 
-def _send_ahead(tracker: object, message: Mapping[str, Any], prepared: Mapping[str, Comparison]) -> None:
-    comparison, folder = prepared[message["missing"]], Folder(Path(message["folder"]))
-    if isinstance(tracker, SendsAhead):
-        with sending_lock(folder.path, OTHERS_CLOSE_S):
-            tracker.send_ahead(comparison, list(_outcomes(folder)), folder.path, message["ahead"])
-
-
 def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object]) -> None:
-    """Open the tracker; what keeps a processor busy for seconds is done while nothing is measured on this host."""
+    """Open the tracker at a low priority; what keeps a processor busy is done while nothing is measured here."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), OPENING_NICE)
     config = message["config"]
     is_server = str(config.get("uri")).startswith(("http://", "https://"))
     with ExitStack() as lock:
@@ -313,7 +268,6 @@ def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object])
                 with suppress(SweeprofError, OSError):
                     lock.enter_context(_host_lock(Folder(Path(message["folder"])), message["trust"]).taken(False))
                 import_module(config["_target_"].rpartition(".")[0]).import_library()
-            import scipy.special  # noqa: F401 – for the intervals of a comparison, which are sent after the last measurement
         finally:
             collect_again()
         if is_server:
@@ -327,11 +281,6 @@ def _host_lock(folder: Folder, trust: bool) -> HostLock:
     if folder.foreign() is not None and not trust:
         plan = dataclasses.replace(plan, limits=dataclasses.replace(plan.limits, locks=None))
     return host_lock(plan)
-
-
-def _at_low_priority(step: Callable[[], None]) -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), OPENING_NICE)
-    step()
 
 
 class _Progress:
@@ -369,36 +318,16 @@ def _made(message: Mapping[str, Any]) -> Tracker:
     return known
 
 
-def _done(
-    tracker: Tracker, message: Mapping[str, Any], folder: Folder, prepared: Mapping[str, Comparison]
-) -> Links | None:
-    if "open" in message:
-        info = message["open"]
-        with sending_lock(folder.path, OTHERS_OPEN_S):
+def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links | None:
+    with sending_lock(folder.path, OTHERS_OPEN_S if "open" in message else OTHERS_CLOSE_S):
+        if "open" in message:
+            info = message["open"]
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
-    if "show" in message:
-        if isinstance(tracker, ShowsState):
-            shown = Comparison.read(folder.path)  # of the reports that were just written
-            records = list(_outcomes(folder, message["show"]))
-            with sending_lock(folder.path, OTHERS_CLOSE_S):
-                tracker.show(shown, records, folder.path, message["show"])
-        return None
-    with sending_lock(folder.path, OTHERS_CLOSE_S):
-        comparison = prepared.get(message["missing"])
-        return _close(tracker, folder, message["ending"], message["missing"], message["trust"], comparison)
-
-
-def _close(
-    tracker: Tracker,
-    folder: Folder,
-    ending: SweepOutcome,
-    missing: str,
-    trust: bool = False,
-    comparison: Comparison | None = None,
-) -> Links | None:
-    if comparison is None:
-        comparison = comparison_of(folder, missing, trust=trust)
-    return tracker.close(comparison, list(_outcomes(folder)), folder.path, ending)
+        comparison = Comparison.read(folder.path)  # of the reports that were just written
+        if "show" in message:
+            tracker.show(comparison, list(_outcomes(folder, message["show"])), folder.path, message["show"])
+            return None
+        return tracker.close(comparison, list(_outcomes(folder)), folder.path, message["close"])
 
 
 def _outcomes(folder: Folder, only: Collection[str] | None = None) -> Iterator[Record]:

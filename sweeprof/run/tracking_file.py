@@ -118,7 +118,8 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
         raise UserError([Problem(key, address, message)])
     database = address or f"sqlite:///{folder.output / 'mlflow.db'}"
     if not (_is_beside(folder, database) and foreign(folder.output) is None):
-        check_address(folder, key, database, mine, f"give {key}=…, or set MLFLOW_TRACKING_URI")
+        how = "set MLFLOW_TRACKING_URI" if key == "MLFLOW_TRACKING_URI" else f"give {key}=…, or set MLFLOW_TRACKING_URI"
+        check_address(folder, key, database, mine, how)
     if address is None or _is_beside(folder, address):
         return StoredTracker(config, confined=True)
     if _is_foreign_database(folder, address):
@@ -234,9 +235,11 @@ def viewing_command(folder: Folder, uri: str | None = None) -> str:
     Args:
         uri: of the database that has the sweep, where it is not the one that the folder names.
     """
-    words = ["sweeprof", "ui", str(folder.path)]
+    if uri is not None:
+        return shlex.join(["mlflow", "server", "--backend-store-uri", redacted_address(uri)])
+    command = shlex.join(["sweeprof", "ui", str(folder.path)])
     with suppress(OSError, ValueError, KeyError):
         stored = read_tracking(folder)
-        if uri or not stored["complete"] or _is_foreign_database(folder, stored["config"]["uri"]):
-            words += ["--uri", redacted_address(uri or stored["config"]["uri"])]
-    return shlex.join(words)
+        if not stored["complete"] or _is_foreign_database(folder, stored["config"]["uri"]):
+            return f"MLFLOW_TRACKING_URI={shlex.quote(stored['config']['uri'])} {command}"
+    return command

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from sweeprof.results.compare import Comparison
@@ -56,11 +56,23 @@ class Links:
     """The address that opens the comparison."""
 
 
-class Tracker(Protocol):
-    """The interface of a tracker, used by the driver; constructed from ``conf/tracking/NAME.yaml``."""
+class Tracker:
+    """The base class of trackers, used by the driver; constructed from ``conf/tracking/NAME.yaml``."""
+
+    on_progress: Callable[[], object] = staticmethod(lambda: None)
+    """Set by whoever runs the tracker; to be called whenever something was sent: a tracker is killed if it makes no progress."""
 
     def open(self, sweep: SweepInfo) -> Links:
         """Make what shows that the sweep has begun; safe to call again for the same sweep. Nothing waits for it."""
+        raise NotImplementedError
+
+    def show(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
+        """Send the combinations ``ids``, and show the state of the whole sweep; called again and again while the sweep runs.
+
+        Args:
+            records: of these combinations, as of :meth:`close`.
+            folder: has the reports of this state.
+        """
 
     def close(
         self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome
@@ -71,32 +83,4 @@ class Tracker(Protocol):
             records: of every trial, without what it saw, its environment and its traceback; those are in the files of ``folder``.
             folder: holds ``records/``, ``comparison.*`` and ``report.html``.
         """
-
-
-@runtime_checkable
-class ReportsProgress(Protocol):
-    """A tracker that reports progress while it sends. Without, it is killed when it does not return within two minutes."""
-
-    on_progress: Callable[[], object]
-    """Set by whoever runs the tracker; to be called whenever something was sent."""
-
-
-@runtime_checkable
-class SendsAhead(Protocol):
-    """A tracker that can send combinations before the reports of the sweep are complete."""
-
-    def send_ahead(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> None:
-        """Send the combinations, whose own files are complete; :meth:`Tracker.close` sends what is missing."""
-
-
-@runtime_checkable
-class ShowsState(Protocol):
-    """A tracker that can show what has been measured while the sweep runs."""
-
-    def show(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
-        """Send the combinations ``ids``, and show the state of the whole sweep; called again and again while the sweep runs.
-
-        Args:
-            records: of these combinations, as of :meth:`Tracker.close`.
-            folder: has the reports of this state.
-        """
+        raise NotImplementedError

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from sweeprof.credentials import redacted_message
 from sweeprof.terminal import log_as_a_program
-from sweeprof.tracking.connection import limit_requests
 from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
 from sweeprof.tracking.views import NOTE
 
@@ -90,7 +89,6 @@ def main(words: list[str]) -> int:
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
-    limit_requests()
     try:
         client = MlflowClient(tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
         if words[0] == "fetch":

@@ -1,15 +1,13 @@
-"""The connection to an MLflow server: logins, the environment of the process that sends, limits and repeated requests."""
+"""The connection to an MLflow server: logins, the environment of the process that sends, and requests without MLflow's client."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import json
 import logging
 import os
 import threading
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +15,7 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
@@ -27,10 +25,8 @@ from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import SweeprofError, UserError
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
+    from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
-    from requests import PreparedRequest, Response, Session
-    from requests.adapters import HTTPAdapter
 
 
 LOGINS = (
@@ -82,20 +78,17 @@ ENVIRONMENT: dict[str, str] = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "6",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Environment of the process that runs the tracker, set before it starts: no output, and a failed request raises at once.
+"""Environment of the process that sends, unless the user has set a variable.
 
-By MLflow's own defaults each call waits for four minutes; and a request that it repeats by itself may make a run twice, as only
-the answer was lost. 20 seconds is how long a server may wait for its own sqlite database.
+MLflow's client repeats a request that fails for up to 62 s: a server takes up to 42 s to restart on a loaded machine (measured with
+MLflow 3.17). By its own defaults it repeats for four minutes. A server may wait 20 s for its own sqlite database.
 """
-
-GIVE_UP_S = 45.0
-"""Seconds without any success after which a server counts as gone: on a loaded machine it takes up to 42 s to start again
-(measured with MLflow 3.17), and the user waits for the sweep to end."""
 
 
 def confine_artifacts(output: Path | None) -> None:
@@ -148,17 +141,10 @@ def _has_links(folder: Path) -> bool:
     return any(path.is_symlink() for path in below)
 
 
-# Requests to a tracking server by its REST interface, and limits on every request to it.
+# Requests to a tracking server by its REST interface.
 
 
 T = TypeVar("T")
-
-REQUEST_S = 30.0
-"""For a request with its redirects and its whole answer; a server may wait 20 seconds for its own database."""
-UPLOAD_BYTES_PER_S = 256 << 10
-"""A request that uploads gets as much more time as this rate needs."""
-ANSWER_BYTES = 256 << 20
-"""Limit of an answer to MLflow's client: many times what MLflow answers for 500 runs."""
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 PORT = 5000
@@ -193,61 +179,6 @@ def _run(step: Callable[[], T], done: Future[T]) -> None:
         done.set_result(step())
     except BaseException as error:
         done.set_exception(error)
-
-
-def limit_requests() -> None:
-    """Limit every request that this process makes with the library ``requests``, as MLflow's client does, from now on."""
-    from requests import Session, exceptions
-    from requests.adapters import HTTPAdapter
-
-    send, exchange = Session.send, HTTPAdapter.send
-    if hasattr(send, "__wrapped__"):
-        return
-    redirected = threading.local()
-
-    @functools.wraps(send)
-    def limited_send(self: Session, request: PreparedRequest, **options: Any) -> Response:
-        if getattr(redirected, "end", None):  # the limit is that of the first request
-            return send(self, request, **options)
-        limit_s = REQUEST_S + _size(request) / UPLOAD_BYTES_PER_S
-
-        def step() -> Response:
-            redirected.end = time.monotonic() + limit_s
-            return send(self, request, **options)
-
-        try:
-            return within(limit_s, step)
-        except TimeoutError as error:
-            raise exceptions.Timeout(str(error)) from None
-
-    @functools.wraps(exchange)
-    def limited_exchange(self: HTTPAdapter, request: PreparedRequest, **options: Any) -> Response:
-        response = exchange(self, request, **options)
-        if not options.get("stream"):
-            _read(response, getattr(redirected, "end", None))
-        return response
-
-    Session.send, HTTPAdapter.send = limited_send, limited_exchange  # type: ignore[method-assign, assignment]
-
-
-def _read(response: Response, end: float | None) -> None:
-    """Read the whole answer, as ``requests`` itself would without any limit."""
-    from requests import exceptions
-
-    content = bytearray()
-    for chunk in response.iter_content(1 << 16):
-        content += chunk
-        late = end is not None and time.monotonic() > end
-        if late or len(content) > ANSWER_BYTES:
-            response.close()
-            message = "took too long" if late else f"is larger than {ANSWER_BYTES >> 20} MiB"
-            raise exceptions.ConnectionError(f"the answer {message}")
-    response._content = bytes(content)
-
-
-def _size(request: PreparedRequest) -> int:
-    length = request.headers.get("Content-Length")
-    return int(length) if length else 0
 
 
 class ServerUnreachable(SweeprofError):
@@ -354,7 +285,7 @@ def _answer(request: urllib.request.Request, timeout_s: float) -> bytes:
     return content
 
 
-# A client of MLflow each of whose calls is tried again, so that a server that fails now and then is served all the same.
+# A client of MLflow.
 
 
 _SQLITE = "sqlite:///"
@@ -364,16 +295,7 @@ _ANSWERING_S = 10
 """For a database to answer at all."""
 _LOCK = 0x5357454550  # "SWEEP"
 """Of a PostgreSQL database: the advisory lock under which its schema is made."""
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 5.0
-_LATER = (408, 429)
-"""Statuses below 500 by which a server says: later."""
-_NEVER = ("authentication failed", "mlflow db upgrade")
-"""Of errors that MLflow and drivers report like a server that is down for a moment."""
-_RACED = ("UNIQUE constraint failed: datasets.", 'violates unique constraint "dataset')
-"""Of what MLflow refuses where two sweeps bring the same dataset at one moment; a moment later it is there for both."""
-_GIVEN_UP = "tried for long enough"
 _LOG = logging.getLogger(__name__)
-_DRIVERS = ("sqlalchemy", "psycopg", "psycopg2", "botocore", "boto3")
 
 
 def connected(uri: str) -> MlflowClient:
@@ -384,8 +306,6 @@ def connected(uri: str) -> MlflowClient:
     """
     from mlflow.tracking import MlflowClient
 
-    if uri.startswith(("http://", "https://")):
-        limit_requests()
     with _alone(uri):
         if uri.startswith(_SQLITE):
             _make_database(_database_file(uri))
@@ -442,116 +362,32 @@ def _alone_in_postgres(uri: str) -> Iterator[None]:
         yield
 
 
-def passes(error: BaseException) -> bool:
-    """True if a retry may succeed: the server restarts, hangs or is overloaded, as opposed to refusing the request."""
-    if any(words in str(error) for words in _NEVER):
-        return False
-    if any(words in str(error) for words in _RACED):
-        return True
-    status = status_of(error)
-    if status is not None:
-        return status >= 500 or status in _LATER
-    return isinstance(error, (ConnectionError, TimeoutError)) or type(error).__name__ == "OperationalError"
-
-
-def status_of(error: BaseException) -> int | None:
-    """The HTTP status of what a server refused, 500 for one that was not reached; None where no server was asked."""
-    from mlflow.exceptions import MlflowException
-
-    if isinstance(error, MlflowException):
-        return int(error.get_http_status_code())  # type: ignore[no-untyped-call]
-    return getattr(getattr(error, "response", None), "status_code", None)  # of an artifact that was not taken
-
-
-def is_foreign(error: BaseException) -> bool:
-    """True if the error comes from MLflow, a driver below it, the network or a disk, not from a bug in this package."""
-    from mlflow.exceptions import MlflowException
-
-    return isinstance(error, (MlflowException, OSError)) or type(error).__module__.partition(".")[0] in _DRIVERS
-
-
-def until_done(step: Callable[[int], T]) -> T:
-    """Return the result of ``step``, called with its number of failures; raise its last error after too long without success.
-
-    A step looks afresh at what is there when it is tried again: that no answer came does not mean that nothing was done.
-    """
-    began, wait_s, failed = time.monotonic(), _FIRST_WAIT_S, 0
-    while True:
-        try:
-            return step(failed)
-        except Exception as error:
-            # Once more in any case, however long a large step took.
-            over = failed > 0 and time.monotonic() + wait_s > began + GIVE_UP_S
-            if over or _GIVEN_UP in getattr(error, "__notes__", ()) or not passes(error):
-                error.add_note(_GIVEN_UP)  # for a larger step around this one
-                raise
-        time.sleep(wait_s)
-        wait_s, failed = min(2 * wait_s, _LONGEST_WAIT_S), failed + 1
+def is_unavailable(error: MlflowException) -> bool:
+    """True if a server or database is overloaded or not reached, as opposed to refusing a request."""
+    status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+    return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
 
 
 @contextlib.contextmanager
 def dispensable(what: str) -> Iterator[None]:
-    """Only warn where MLflow refuses ``what``: the numbers are worth more. What may pass is raised, to be sent later."""
+    """Only warn if MLflow refuses ``what``, without which the values are complete; an unavailable server is raised."""
+    from mlflow.exceptions import MlflowException
+
     try:
         yield
-    except Exception as error:
-        if passes(error):
+    except MlflowException as error:
+        if is_unavailable(error):
             raise
         _LOG.warning("MLflow took no %s", what, exc_info=True)
 
 
-_GONE = 404
+@contextlib.contextmanager
+def deleting() -> Iterator[None]:
+    """Accept that what is deleted is not there: the client repeats a request if only its response was lost."""
+    from mlflow.exceptions import MlflowException
 
-
-def retrying(client: MlflowClient, on_progress: Callable[[], object] = lambda: None) -> MlflowClient:
-    """Return a client that repeats failed calls, except calls that create something.
-
-    Before a caller repeats such a call, it must check whether the first attempt succeeded.
-
-    Args:
-        on_progress: is called after each call that succeeded.
-    """
-    return cast("MlflowClient", _RetryingClient(client, on_progress))
-
-
-def log_artifacts(client: MlflowClient, run: Run, folder: Path) -> None:
-    """Send the files below ``folder`` as artifacts of a run, by a client of :func:`retrying`."""
-    is_local = str(run.info.artifact_uri).startswith("file:")
-    cast("_RetryingClient", client).log_artifacts(run.info.run_id, str(folder), is_local)
-
-
-class _RetryingClient:
-    def __init__(self, client: MlflowClient, on_progress: Callable[[], object]) -> None:
-        self._client, self._on_progress = client, on_progress
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-        if name.startswith("create_"):
-            return method
-        deletes = name.startswith("delete_")
-
-        def called(*words: object, **named: object) -> Any:
-            returned = until_done(functools.partial(_called, functools.partial(method, *words, **named), deletes))
-            self._on_progress()
-            return returned
-
-        return called
-
-    def log_artifacts(self, run_id: str, local_dir: str, is_local: bool = False) -> None:
-        """One file at a time, for of many at once one would always fail; all at once into a folder of this machine."""
-        if is_local:
-            until_done(lambda _: self._client.log_artifacts(run_id, local_dir))
-            self._on_progress()
-            return
-        for path in sorted(path for path in Path(local_dir).rglob("*") if path.is_file()):
-            folder = path.parent.relative_to(local_dir).as_posix()
-            self.log_artifact(run_id, str(path), None if folder == "." else folder)
-
-
-def _called(method: Callable[[], object], deletes: bool, tried: int) -> Any:
     try:
-        return method()
-    except Exception as error:
-        if deletes and tried and status_of(error) == _GONE:  # only the answer to the first try was lost
-            return None
-        raise
+        yield
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise

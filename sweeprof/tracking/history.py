@@ -6,16 +6,15 @@ order, and again, ends as one line in the order of the sweeps.
 
 from __future__ import annotations
 
-import functools
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sweeprof.report.markdown import escaped
 from sweeprof.results.compare import Comparison
 from sweeprof.text import one_line, shortened
-from sweeprof.tracking.connection import until_done
+from sweeprof.tracking.connection import is_unavailable
 from sweeprof.tracking.descriptions import capped
 from sweeprof.tracking.runs import (
     NAME_LIMIT,
@@ -62,36 +61,51 @@ def history_name(sweep_name: str) -> str:
     return f"{shortened(experiment_name(sweep_name), NAME_LIMIT - 8)} history"
 
 
-def record_history(client: MlflowClient, experiment_id: str, comparison: Comparison, of: ViewOf, home: str) -> None:
+def record_history(
+    client: MlflowClient,
+    experiment_id: str,
+    comparison: Comparison,
+    of: ViewOf,
+    home: str,
+    on_progress: Callable[[], object],
+) -> None:
     """Add the sweep to the history of its combinations; adding it again changes what has changed.
 
     Args:
         of: the views of the sweep.
         home: id of the experiment with the sweep's runs.
+        on_progress: is called after each combination.
 
     Raises:
         mlflow.exceptions.MlflowException: MLflow cannot be reached, or refuses.
     """
-    known = until_done(lambda _: _known(client, experiment_id))
-    begun = False
+    from mlflow.exceptions import MlflowException
+
+    known = _known(client, experiment_id)
+    created = False
     for point in points(comparison, of, home):
         runs = known.get(point.combination_id, [])
-        begun |= not runs and bool(point.metrics)
-        until_done(functools.partial(_add, client, experiment_id, point, runs))
-    if begun:
-        _make_single(client, experiment_id, points(comparison, of, home))
+        if runs or point.metrics:
+            created |= not runs
+            try:
+                _add(client, experiment_id, point, runs)
+            except MlflowException as error:
+                if is_unavailable(error):
+                    raise
+                # Another sweep that ends at this moment may have replaced the run.
+                runs = _known(client, experiment_id).get(point.combination_id, [])
+                _add(client, experiment_id, point, runs)
+            on_progress()
+    if created:
+        # Another sweep may have begun the same history at this moment, or a repeated request may have created a run twice.
+        known = _known(client, experiment_id)
+        for point in points(comparison, of, home):
+            runs = known.get(point.combination_id, [])
+            if len(runs) > 1:
+                _add(client, experiment_id, point, runs)
     trend = ViewOf(HISTORY, "trend", "", 0, {}, {name: of.keys[name] for name in of.headlines})
     tags = {**trend_tag(trend), "mlflow.note.content": _NOTE}
     write_tags(client, experiment_id, "the history", lambda _: tags)
-
-
-def _make_single(client: MlflowClient, experiment_id: str, added: Iterable[HistoryEntry]) -> None:
-    """Leave one run per combination, where another sweep began the same at this moment, or a request was repeated on its way."""
-    known = until_done(lambda _: _known(client, experiment_id))
-    for point in added:
-        runs = known.get(point.combination_id, [])
-        if len(runs) > 1:
-            until_done(functools.partial(_add, client, experiment_id, point, runs))
 
 
 def step_of(created: str, sweep_id: str) -> int:
@@ -135,96 +149,52 @@ def _versions(comparison: Comparison) -> str:
     )
 
 
-def _known(client: MlflowClient, experiment_id: str, combination_id: str | None = None) -> dict[str, list[Run]]:
+def _known(client: MlflowClient, experiment_id: str) -> dict[str, list[Run]]:
     """The runs by combination id, the oldest first; more than one where two sweeps began a history at once."""
-    condition = "tags.`sweeprof.kind` = 'history'"
-    if combination_id is not None:
-        condition += f" and tags.`sweeprof.combination_id` = '{combination_id}'"
     found: dict[str, list[Run]] = {}
-    for run in sorted(
-        all_runs(client, experiment_id, condition), key=lambda run: (run.info.start_time, run.info.run_id)
-    ):
+    for run in all_runs(client, experiment_id, "tags.`sweeprof.kind` = 'history'"):
         found.setdefault(run.data.tags.get("sweeprof.combination_id", ""), []).append(run)
     return found
 
 
-def _add(client: MlflowClient, experiment_id: str, point: HistoryEntry, runs: Sequence[Run], tried: int) -> None:
-    """Add a point to the history that ``runs`` are; runs of an earlier attempt are searched for first."""
-    from mlflow.exceptions import MlflowException
+def _add(client: MlflowClient, experiment_id: str, point: HistoryEntry, runs: Sequence[Run]) -> None:
+    """Add a point to the history that ``runs`` are, and leave one run.
 
-    def look() -> list[Run]:
-        return _known(client, experiment_id, point.combination_id).get(point.combination_id, [])
-
-    runs = look() if tried else runs
-    try:
-        _put(client, experiment_id, point, runs)
-    except MlflowException:
-        # Another sweep that ends at this moment may have replaced the run, or merged it into another.
-        there = look()
-        if [run.info.run_id for run in there] == [run.info.run_id for run in runs]:
-            raise
-        _put(client, experiment_id, point, there)
-
-
-def _put(client: MlflowClient, experiment_id: str, point: HistoryEntry, runs: Sequence[Run]) -> None:
-    _merge(client, runs)
-    if runs:
-        _extend(client, experiment_id, runs[0], point)
-    elif point.metrics:
-        _begin(client, experiment_id, point, point.tags, _metrics(point))
-
-
-def _begin(
-    client: MlflowClient, experiment_id: str, point: HistoryEntry, tags: Mapping[str, str], metrics: Sequence[Metric]
-) -> str:
-    """The id of a new run."""
-    # The step comes with the points: a run without it has none yet.
-    first = {key: value for key, value in tags.items() if key != STEP_TAG}
-    id = str(client.create_run(experiment_id, point.at_ms, first, point.name).info.run_id)
-    _log(client, id, metrics, tags, point.params)
-    client.set_terminated(id, "FINISHED", point.at_ms)
-    return id
-
-
-def _extend(client: MlflowClient, experiment_id: str, run: Run, point: HistoryEntry) -> None:
-    """Add the point to its run; a run whose point of that step was another is replaced, as MLflow takes nothing back."""
-    id = run.info.run_id
-    newest = int(run.data.tags.get(STEP_TAG, "0"))
-    if point.step > newest:
-        if point.metrics:
-            _log(client, id, _metrics(point), point.tags, point.params if newest == 0 else {})
-        if run.info.status != "FINISHED":  # who began it was ended
-            client.set_terminated(id, "FINISHED", point.at_ms)
-        return
-    all_points = _points_of(client, run)
-    there = {(metric.key, metric.value) for metric in all_points if metric.step == point.step}
-    if there <= point.metrics.items():
-        if len(there) < len(point.metrics):
-            _log(client, id, _metrics(point))
-        return
-    others = [metric for metric in all_points if metric.step != point.step]
+    MLflow takes no point back: if there is another one of this sweep, a new run gets those of the other sweeps.
+    """
+    newest = max((int(run.data.tags.get(STEP_TAG, "0")) for run in runs), default=0)
+    old: dict[str, list[Metric]] = {run.info.run_id: [] for run in runs}
+    if len(runs) > 1 or point.step <= newest:
+        old = {run.info.run_id: _points_of(client, run) for run in runs}
+    own = [one for points in old.values() for one in points if one.step == point.step]
+    outdated = any(point.metrics.get(one.key) != one.value for one in own)
+    tags = point.tags
+    for run in runs:
+        if point.step < newest and run.data.tags.get(STEP_TAG) == str(newest):
+            tags = {key: run.data.tags.get(key, text) for key, text in point.tags.items()}
+    left = list(runs)
+    is_new = outdated or not runs
+    if not is_new:
+        kept = left.pop(0)
+        run_id, is_complete = kept.info.run_id, kept.info.status == "FINISHED"
+        old.pop(run_id)
+    others = [one for points in old.values() for one in points if one.step != point.step]
     if not others and not point.metrics:
-        client.delete_run(id)
+        for run in left:
+            client.delete_run(run.info.run_id)
         return
-    tags = {key: run.data.tags.get(key, text) for key, text in point.tags.items()}
-    new = [*others, *_metrics(point)]
-    heir = _begin(client, experiment_id, point, point.tags if point.step == newest else tags, new)
-    _bequeath(client, id, heir, but=point.step)
-
-
-def _merge(client: MlflowClient, runs: Sequence[Run]) -> None:
-    """Give what the later runs of one combination have to the first."""
-    for run in runs[1:]:
-        _log(client, runs[0].info.run_id, _points_of(client, run))
-        _bequeath(client, run.info.run_id, runs[0].info.run_id)
-
-
-def _bequeath(client: MlflowClient, run_id: str, heir: str, but: int | None = None) -> None:
-    """Delete a run whose points ``heir`` has, and give it those that another sweep has added meanwhile."""
-    client.delete_run(run_id)
-    # A run that is deleted takes no more; and MLflow keeps but one of equal points.
-    left = _points_of(client, client.get_run(run_id))
-    _log(client, heir, [metric for metric in left if metric.step != but])
+    if is_new:
+        # The step comes with the points: a run without it has none yet.
+        first = {key: text for key, text in tags.items() if key != STEP_TAG}
+        run_id, is_complete = client.create_run(experiment_id, point.at_ms, first, point.name).info.run_id, False
+    _log(client, run_id, [*others, *_metrics(point)], tags, point.params)
+    if not is_complete:  # also if the process that created it was killed
+        client.set_terminated(run_id, "FINISHED", point.at_ms)
+    for run in left:
+        client.delete_run(run.info.run_id)
+        # A run that is deleted takes no more: what another sweep has added until now is moved, too. Equal points are stored once.
+        late = _points_of(client, client.get_run(run.info.run_id))
+        _log(client, run_id, [one for one in late if one.step != point.step])
 
 
 def _points_of(client: MlflowClient, run: Run) -> list[Metric]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import importlib
 import json
@@ -12,7 +11,8 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,37 +24,26 @@ from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Record
 from sweeprof.text import one_line, shortened
-from sweeprof.tracking import Links, SweepInfo, SweepOutcome, tables
-from sweeprof.tracking.connection import (
-    ENVIRONMENT,
-    VIEWER,
-    connected,
-    dispensable,
-    is_foreign,
-    log_artifacts,
-    retrying,
-    until_done,
-)
+from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker, tables
+from sweeprof.tracking.connection import ENVIRONMENT, VIEWER, connected, deleting, dispensable
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.runs import (
-    METRICS_TAG,
-    Input,
+    OWN_TAGS,
     RunContent,
-    delete_strays,
     experiment_name,
     experiment_tags,
     final_view,
     first_view,
-    known_runs,
     log_inputs,
+    must_replace,
+    replaced,
     run_contents,
+    runs_of_sweep,
     sweep_content,
     sweep_info,
-    sweep_params,
     sweep_run,
-    with_params,
 )
-from sweeprof.tracking.views import NOTE, VERDICT_TAG, ViewOf, view_address, write_tags
+from sweeprof.tracking.views import NOTE, ViewOf, view_address, write_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -65,9 +54,6 @@ __all__ = ["ENVIRONMENT", "MlflowTracker", "TrackingError", "import_library"]
 
 SAID_LIMIT = 500
 """Characters of what MLflow said: a proxy may have answered with a page of HTML."""
-
-_OWN_TAGS = ("sweeprof.", VERDICT_TAG, "answer", "confidence")
-"""Beginnings of the keys of tags that are deleted where they no longer apply."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,7 +68,7 @@ class TrackingError(SweeprofError):
     """The tracker was not reached, or refused; the records are on disk, and closing again sends what is missing."""
 
 
-class MlflowTracker:
+class MlflowTracker(Tracker):
     """Sends sweeps to an MLflow server, or to a database below ``output``.
 
     Args:
@@ -93,7 +79,8 @@ class MlflowTracker:
 
     def __init__(self, uri: str | None, output: Path | str, history: bool = False) -> None:
         self._history = history
-        self.on_progress: Callable[[], object] = lambda: None
+        self._sent: dict[str, RunContent] = {}
+        """What this process has sent of combinations, by id."""
         folder = Path(output).absolute()
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
         self._is_server = self._uri.startswith(("http://", "https://"))
@@ -101,79 +88,17 @@ class MlflowTracker:
         self._artifacts = None if self._is_server else (folder / "mlflow-artifacts").as_uri()
 
     def open(self, sweep: SweepInfo) -> Links:
-        """Make the schema, the experiment, the sweep's run and its views; tried once, as :meth:`close` does it again.
+        """Make the schema, the experiment, the sweep's run and its views.
 
         Raises:
             TrackingError: MLflow cannot be reached, or refuses.
         """
-        with self._told():
-            client = connected(self._uri)
-            experiment = self._experiment(client, sweep.name)
+        with self._errors_explained():
+            client, experiment = self._connected(sweep.name)
             parent = sweep_run(client, experiment, sweep)
-            if parent.info.status != "RUNNING":
-                client.update_run(parent.info.run_id, status="RUNNING")
+            client.update_run(parent.info.run_id, status="RUNNING")
             _write_views(client, experiment, first_view(sweep, parent.info.run_id))
         return self._links(experiment, sweep.sweep_id)
-
-    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> Links:
-        """Send every combination that is not there yet, then the comparison, also where nothing was opened.
-
-        What fails for now is tried again until nothing has succeeded for :data:`~sweeprof.tracking.connection.GIVE_UP_S`.
-
-        Raises:
-            TrackingError: MLflow cannot be reached, or refuses; it says how much is there.
-        """
-        sweep, sent = sweep_info(comparison), list[str]()
-        with self._told(lambda: f"; {len(sent)} of {sweep.combinations} combinations are there"):
-            client, experiment, parent, known = self._send_combinations(comparison, records, folder, ending, sent)
-            parent_id = parent.info.run_id
-            until_done(lambda _: delete_strays(client, experiment, sweep.sweep_id, known))
-            whole = functools.partial(sweep_content, comparison, records, folder, ending, experiment, parent)
-            stage = functools.partial(stage_sweep, folder=folder, comparison=comparison)
-            own = functools.partial(sweep_run, client, experiment, sweep, parent_id)
-            until_done(lambda _: _send(client, experiment, own(), whole(), stage))
-            # A server may take no views and no history: these come last, so that it has all the rest.
-            views = final_view(comparison, parent_id)
-            if self._history:
-                with dispensable("history"):
-                    id = until_done(lambda _: self._experiment(client, history_name(sweep.name)))
-                    client.set_tag(parent_id, NOTE, whole(id).tags[NOTE])
-                    record_history(client, id, comparison, views, experiment)
-            _write_views(client, experiment, views)
-        return self._links(experiment, sweep.sweep_id)
-
-    def send_ahead(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> None:
-        """Send the combinations while the reports of the sweep are written; :meth:`close` then sends the rest.
-
-        Raises:
-            TrackingError: MLflow cannot be reached, or refuses.
-        """
-        with self._told():
-            self._send_combinations(comparison, records, folder, ending, [])
-
-    def _send_combinations(
-        self,
-        comparison: Comparison,
-        records: Sequence[Record],
-        folder: Path,
-        ending: SweepOutcome,
-        sent: list[str],
-    ) -> tuple[MlflowClient, str, Run, dict[str, Run]]:
-        """Send every combination that is not there yet, adding its id to ``sent``.
-
-        Returns the client, the experiment's id, the sweep's run, and the runs of the sweep that belong to no combination.
-        """
-        sweep = sweep_info(comparison)
-        client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
-        experiment = until_done(lambda _: self._experiment(client, sweep.name))
-        params = sweep_params(comparison)
-        parent = until_done(lambda _: with_params(client, sweep_run(client, experiment, sweep), params))
-        known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
-        for id, content in run_contents(comparison, records, ending, parent.info.run_id, experiment):
-            stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
-            until_done(functools.partial(_bring, client, experiment, content, stage, known.pop(id, None)))
-            sent.append(id)
-        return client, experiment, parent, known
 
     def show(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
         """Send some combinations, and show the state of the whole sweep in its run: description, answer, counts and reports.
@@ -181,48 +106,138 @@ class MlflowTracker:
         Raises:
             TrackingError: MLflow cannot be reached, or refuses.
         """
-        from mlflow.entities import Metric, RunTag
+        with self._errors_explained():
+            client, experiment = self._connected(comparison.name)
+            parent = self._sweep_run(client, experiment, comparison, records, folder, None)
+            contents = run_contents(comparison, records, None, parent.info.run_id, experiment)
+            self._send_combinations(client, experiment, comparison, folder, (c for c in contents if c[0] in ids))
+            content = sweep_content(comparison, records, folder, None, experiment, parent)
+            self._send(client, parent, content, partial(stage_sweep, folder=folder, comparison=comparison))
 
-        with self._told():
-            client, experiment, parent = self._add(comparison, records, folder, ids)
-            content = sweep_content(comparison, records, folder, "finished", experiment, parent)
-            run_id = parent.info.run_id
-            there, now = parent.data, int(time.time() * 1000)
-            client.log_batch(
-                run_id,
-                metrics=[
-                    Metric(k, value, now, 0) for k, value in content.metrics.items() if there.metrics.get(k) != value
-                ],
-                tags=[RunTag(key, text) for key, text in content.tags.items() if there.tags.get(key) != text],
-                synchronous=True,
-            )
-            with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
-                stage_sweep(Path(staged), folder, comparison)
-                log_artifacts(client, parent, Path(staged))
+    def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> Links:
+        """Send every combination, then the comparison, also where nothing was opened, and delete runs that do not belong to it.
 
-    def _add(
-        self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]
-    ) -> tuple[MlflowClient, str, Run]:
-        """Send some combinations; returns the client, the experiment's id and the sweep's run."""
-        sweep = sweep_info(comparison)
-        client = retrying(until_done(lambda _: connected(self._uri)), self.on_progress)
-        experiment = until_done(lambda _: self._experiment(client, sweep.name))
-        parent = until_done(lambda _: sweep_run(client, experiment, sweep))
-        known = until_done(lambda _: known_runs(client, experiment, sweep.sweep_id))
-        for id, content in run_contents(comparison, records, None, parent.info.run_id, experiment):
-            if id in ids:
-                stage = functools.partial(stage_combination, folder=folder, combination_id=id, config=content.config)
-                until_done(functools.partial(_bring, client, experiment, content, stage, known.get(id)))
-        return client, experiment, parent
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses; it says how much is there.
+        """
+        sweep, sent = sweep_info(comparison), dict[str, str]()
+        with self._errors_explained(lambda: f"; {len(sent)} of {sweep.combinations} combinations are there"):
+            client, experiment = self._connected(sweep.name)
+            parent = self._sweep_run(client, experiment, comparison, records, folder, ending)
+            parent_id = parent.info.run_id
+            contents = run_contents(comparison, records, ending, parent_id, experiment)
+            self._send_combinations(client, experiment, comparison, folder, contents, sent)
+            content = sweep_content(comparison, records, folder, ending, experiment, parent)
+            self._send(client, parent, content, partial(stage_sweep, folder=folder, comparison=comparison))
+            # Runs of an earlier plan, and those that a repeated request has created twice.
+            kept = {parent_id, *sent.values()}
+            for kind in ("combination", "sweep"):
+                for run in runs_of_sweep(client, experiment, sweep.sweep_id, kind):
+                    if run.info.run_id not in kept:
+                        client.delete_run(run.info.run_id)
+            # A server may take no views and no history: these come last, so that it has all the rest.
+            views = final_view(comparison, parent_id)
+            if self._history:
+                with dispensable("history"):
+                    history = self._experiment(client, history_name(sweep.name))
+                    whole = sweep_content(comparison, records, folder, ending, experiment, parent, history)
+                    client.set_tag(parent_id, NOTE, whole.tags[NOTE])
+                    record_history(client, history, comparison, views, experiment, self.on_progress)
+            _write_views(client, experiment, views)
+        return self._links(experiment, sweep.sweep_id)
+
+    def _connected(self, sweep_name: str) -> tuple[MlflowClient, str]:
+        """Return a client and the id of the sweep's experiment."""
+        client = connected(self._uri)
+        return client, self._experiment(client, sweep_name)
+
+    def _sweep_run(
+        self,
+        client: MlflowClient,
+        experiment: str,
+        comparison: Comparison,
+        records: Sequence[Record],
+        folder: Path,
+        ending: SweepOutcome | None,
+    ) -> Run:
+        """Return the run of the sweep, a new one after a change of plan that it cannot take."""
+        parent = sweep_run(client, experiment, sweep_info(comparison))
+        content = sweep_content(comparison, records, folder, ending, experiment, parent)
+        return replaced(client, parent, content) if must_replace(parent, content) else parent
+
+    def _send_combinations(
+        self,
+        client: MlflowClient,
+        experiment: str,
+        comparison: Comparison,
+        folder: Path,
+        contents: Iterable[tuple[str, RunContent]],
+        sent: dict[str, str] | None = None,
+    ) -> None:
+        """Send combinations, each to its run; add the id of the run to ``sent``, by the id of the combination."""
+        known: dict[str, Run] = {}
+        for found in runs_of_sweep(client, experiment, comparison.sweep_id, "combination"):
+            known.setdefault(found.data.tags.get("sweeprof.combination_id", ""), found)
+        for id, content in contents:
+            run = known.get(id)
+            # What this process has sent already, for a sweep that is shown while it runs.
+            if run is None or self._sent.get(id) != content:
+                if run is None:
+                    run = client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
+                elif must_replace(run, content):
+                    run = replaced(client, run, content)
+                stage = partial(stage_combination, folder=folder, combination_id=id, config=content.config)
+                self._send(client, run, content, stage)
+                self._sent[id] = content
+            if sent is not None:
+                sent[id] = run.info.run_id
+
+    def _send(self, client: MlflowClient, run: Run, content: RunContent, stage: Callable[[Path], None]) -> None:
+        """Bring a run up to date; its status comes last and says that all the rest is there.
+
+        Args:
+            stage: lays the artifacts out in a folder.
+        """
+        from mlflow.entities import Metric, Param, RunTag
+
+        id, there = run.info.run_id, run.data.metrics
+        if run.info.run_name != content.name:
+            client.update_run(id, name=content.name)
+        for key in run.data.tags.keys() - content.tags.keys():
+            if key.startswith(OWN_TAGS):
+                with deleting():
+                    client.delete_tag(id, key)
+        metrics = []
+        for key, value in content.metrics.items():
+            # Of two values with one time MLflow shows the larger, so a changed value is sent with the time of its change.
+            if key not in there:
+                metrics.append(Metric(key, value, content.end_ms, 0))
+            elif there[key] != value:
+                metrics.append(Metric(key, value, int(time.time() * 1000), 0))
+        params = [Param(key, text) for key, text in content.params.items()]
+        with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
+            stage(Path(staged))
+            tags = {**content.tags, **tables.tag_of(Path(staged)), **structure_tag(Path(staged))}
+            client.log_batch(id, metrics, params, [RunTag(key, text) for key, text in tags.items()], synchronous=True)
+            log_inputs(client, id, content.inputs)
+            self.on_progress()
+            # One at a time, so that a slow upload makes progress.
+            for path in sorted(path for path in Path(staged).rglob("*") if path.is_file()):
+                place = path.parent.relative_to(staged).as_posix()
+                client.log_artifact(id, str(path), None if place == "." else place)
+                self.on_progress()
+        if content.status is not None:
+            client.set_terminated(id, content.status, content.end_ms)
 
     @contextlib.contextmanager
-    def _told(self, more: Callable[[], str] = str) -> Iterator[None]:
-        """Whatever goes wrong in MLflow, its drivers and the network as a line without passwords, and ``more``."""
+    def _errors_explained(self, more: Callable[[], str] = str) -> Iterator[None]:
+        """Raise errors of MLflow, its drivers and the network as :class:`TrackingError`, without passwords, and with ``more``."""
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
         try:
             yield
-        except Exception as error:
-            if not is_foreign(error):
-                raise
+        except (MlflowException, OSError, SQLAlchemyError) as error:
             # Not chained: MLflow's messages quote the address, password included.
             message = shortened(one_line(redacted_message(str(error))), SAID_LIMIT)
             raise TrackingError(f"MLflow at {redacted_address(self._uri, '')}: {message}{more()}") from None
@@ -249,90 +264,6 @@ class MlflowTracker:
             _LOG.warning("MLflow's experiment %r was deleted; it is restored to take this sweep", name)
             client.restore_experiment(found.experiment_id)
         return str(found.experiment_id)
-
-
-def _bring(
-    client: MlflowClient,
-    experiment: str,
-    content: RunContent,
-    stage: Callable[[Path], None],
-    run: Run | None,
-    tried: int,
-) -> None:
-    """Send a combination that may have a run; one that was tried to send may have another by now."""
-    if tried:
-        id = content.tags["sweeprof.combination_id"]
-        run = known_runs(client, experiment, content.tags["sweeprof.sweep_id"], id).get(id)
-    if run is None or not _is_sent(run, content):
-        _send(client, experiment, run, content, stage)
-
-
-def _send(
-    client: MlflowClient, experiment: str, run: Run | None, content: RunContent, stage: Callable[[Path], None]
-) -> None:
-    """Make the run, or bring it up to date; its status comes last and says that all the rest is there.
-
-    Args:
-        stage: lays the artifacts out in a folder.
-    """
-    from mlflow.entities import Metric, Param, RunTag
-
-    if run and _is_past_mending(run, content):
-        client.delete_run(run.info.run_id)
-        run = None
-    if run is None:
-        run, tags = client.create_run(experiment, content.start_ms, dict(content.tags), content.name), content.tags
-    else:
-        tags = _own_tags(run, content)
-        if run.info.run_name != content.name:
-            client.update_run(run.info.run_id, name=content.name)
-    id = run.info.run_id
-    for key in tags.keys() - content.tags.keys():
-        client.delete_tag(id, key)
-    # Of two values with one time MLflow shows the larger, so a changed value is sent with the time of its change.
-    now, there = int(time.time() * 1000), run.data.metrics
-    changed = {key: value for key, value in content.metrics.items() if there.get(key) != value}
-    client.log_batch(
-        id,
-        metrics=[Metric(key, value, now if key in there else content.end_ms, 0) for key, value in changed.items()],
-        params=[Param(key, value) for key, value in content.params.items() if key not in run.data.params],
-        tags=[RunTag(key, text) for key, text in content.tags.items() if tags.get(key) != text],
-        synchronous=True,
-    )
-    with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
-        stage(Path(staged))
-        add_extras(client, id, Path(staged), content.inputs)
-        log_artifacts(client, run, Path(staged))
-    client.set_terminated(id, content.status, content.end_ms)
-
-
-def _is_past_mending(run: Run, content: RunContent) -> bool:
-    """True if a run must be replaced: MLflow cannot change a parameter or a start time, nor remove a metric.
-
-    What others have logged is theirs; and a sweep's run stays, as its children and its baseline's tag are tied to it.
-    """
-    if content.tags["sweeprof.kind"] == "sweep":
-        return False
-    other = any(run.data.params.get(key, text) != text for key, text in content.params.items())
-    gone = set(run.data.tags.get(METRICS_TAG, "").split("\n")) - content.metrics.keys()
-    # Of a combination that was not measured the start is the sweep's.
-    late = run.info.start_time != content.start_ms and not run.data.metrics
-    return other or late or not gone.isdisjoint(run.data.metrics)
-
-
-def _is_sent(run: Run, content: RunContent) -> bool:
-    there = (run.info.run_name, run.info.status, run.info.end_time)
-    return (
-        there == (content.name, content.status, content.end_ms)
-        and content.params.items() <= run.data.params.items()
-        and content.metrics.items() <= run.data.metrics.items()
-        and _own_tags(run, content) == content.tags
-        and not _is_past_mending(run, content)
-    )
-
-
-def _own_tags(run: Run, content: RunContent) -> dict[str, str]:
-    return {key: text for key, text in run.data.tags.items() if key.startswith(_OWN_TAGS) or key in content.tags}
 
 
 def _write_views(client: MlflowClient, experiment_id: str, of: ViewOf) -> None:
@@ -430,20 +361,6 @@ def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:
         if path.is_file():
             _copy(path, target / path.name)
     _make(target / tables.COMPARISON, lambda: tables.combinations(comparison))
-
-
-def add_extras(client: MlflowClient, run_id: str, staged: Path, inputs: Sequence[Input]) -> None:
-    """Tag a run with which of its files are tables and what its model's structure is, and add its datasets.
-
-    Raises:
-        mlflow.exceptions.MlflowException: the server does not take them.
-    """
-    from mlflow.entities import RunTag
-
-    tags = tables.tag_of(staged) | structure_tag(staged)
-    if tags:
-        client.log_batch(run_id, tags=[RunTag(key, text) for key, text in tags.items()], synchronous=True)
-    log_inputs(client, run_id, inputs)
 
 
 def _make_from(source: Path, target: Path, make: Callable[[str], Any]) -> None:

@@ -32,6 +32,7 @@ from sweeprof.tracking.views import (
     NOTE,
     PLACE_TAG,
     TREND,
+    VERDICT_TAG,
     ViewOf,
     newest_view,
     run_address,
@@ -51,8 +52,10 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 NAME_LIMIT = 250
 PARAM_LIMIT = 6000
 
-METRICS_TAG = "sweeprof.metrics"
-"""The keys of a combination's metrics, one a line: others that its run has are somebody else's."""
+METRICS_TAG, PARAMS_TAG = "sweeprof.metrics", "sweeprof.params"
+"""The keys of the metrics and parameters that sweeprof has logged, one a line: others that a run has are somebody else's."""
+OWN_TAGS = ("sweeprof.", VERDICT_TAG, "answer", "confidence")
+"""Beginnings of the keys of tags that are deleted where they no longer apply."""
 _PART_LIMIT = 40
 """Of one axis in a run's name; the column that shows it is narrower still."""
 _SHORT = {"batch_size": "b"}
@@ -66,7 +69,8 @@ class RunContent:
     start_ms: int
     end_ms: int
     """Milliseconds since 1970, UTC, as when the combination was measured; also the time of its metrics."""
-    status: RunStatus
+    status: RunStatus | None
+    """None while the run is not complete."""
     tags: dict[str, str]
     params: dict[str, str]
     metrics: dict[str, float]
@@ -127,7 +131,7 @@ def run_contents(
                 end_ms=end,
                 status=_status(row, own, ending),
                 tags={
-                    **_tags(comparison, row, titles, metrics),
+                    **_tags(comparison, row, titles, metrics, params),
                     "mlflow.note.content": outcome_text(row, titles, links),
                     **place,
                     **verdicts,
@@ -198,7 +202,9 @@ def metric_values(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def _tags(comparison: Comparison, row: Row, judged: Iterable[str], metrics: Iterable[str]) -> dict[str, str]:
+def _tags(
+    comparison: Comparison, row: Row, judged: Iterable[str], metrics: Iterable[str], params: Iterable[str]
+) -> dict[str, str]:
     missing = [f"{i.name}: {reason_of(row, i.name)}" for i in comparison.metrics if value_of(row, i.name) is None]
     tags = {
         "sweeprof.kind": "combination",
@@ -212,6 +218,7 @@ def _tags(comparison: Comparison, row: Row, judged: Iterable[str], metrics: Iter
         "sweeprof.misses": "\n".join(row.misses),
         "sweeprof.pareto": "yes" if row.on_front else "",
         METRICS_TAG: "\n".join(metrics),
+        PARAMS_TAG: "\n".join(params),
         "mlflow.source.name": row.command,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": str((comparison.environment.get("git") or {}).get("revision") or ""),
@@ -289,6 +296,7 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> No
         mlflow.exceptions.MlflowException: the server does not take them.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
+    from mlflow.exceptions import MlflowException
 
     made = [
         DatasetInput(
@@ -297,91 +305,84 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> No
         for one in inputs
     ]
     if made:
-        client.log_inputs(run_id, datasets=made)
+        try:
+            client.log_inputs(run_id, datasets=made)
+        except MlflowException:
+            # MLflow refuses one of two sweeps that bring the same dataset at one moment; now it is there for both.
+            client.log_inputs(run_id, datasets=made)
 
 
-# The runs of a sweep that MLflow already has: the server itself is the index, and duplicate runs are deleted.
+# The runs that MLflow already has.
 
 
 PAGE = 500
 """Runs per request: a server takes up to 11 ms for each (measured with MLflow 3.17), and must answer within the time limit."""
 
 
-def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo, kept: str | None = None) -> Run:
-    """The run of the sweep, made where there is none; of several, ``kept`` is the id of the one to which others refer already."""
-    found = _search(client, experiment, sweep.sweep_id, "sweep")
-    if not found:
-        content = opened(sweep)
-        return client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
-    # A lost answer led to two runs; every process that finds them keeps the same one.
-    first, *others = sorted(found, key=lambda run: (run.info.run_id != kept, *_rank(run)))
-    for run in others:
-        client.delete_run(run.info.run_id)
-    return first
-
-
-def with_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> Run:
-    """The sweep's run, or a new one in its place if its parameters are others, after a change of plan: MLflow cannot change them.
-
-    The new run has what others have logged, apart from artifacts.
-    """
-    from mlflow.entities import Metric, Param
-
-    own = set(run.data.tags.get(PARAMS_TAG, "").split("\n"))
-    there = run.data.params
-    if all(there.get(key, text) == text for key, text in params.items()) and own.isdisjoint(there.keys() - params):
-        return run
-    tags = {key: text for key, text in run.data.tags.items() if key != PARAMS_TAG}
-    new = client.create_run(run.info.experiment_id, run.info.start_time, tags, run.info.run_name)
-    client.log_batch(
-        new.info.run_id,
-        [Metric(key, value, run.info.start_time, 0) for key, value in run.data.metrics.items()],
-        [Param(key, text) for key, text in there.items() if key not in own],
-        synchronous=True,
-    )
-    client.delete_run(run.info.run_id)
-    return new
-
-
-def known_runs(
-    client: MlflowClient, experiment: str, sweep_id: str, combination_id: str | None = None
-) -> dict[str, Run]:
-    """The runs of the sweep, or of one combination, that are there already, by combination id."""
-    only = f" and tags.`sweeprof.combination_id` = '{combination_id}'" if combination_id else ""
-    found: dict[str, Run] = {}
-    runs = _search(client, experiment, sweep_id, "combination", only)
-    for run in sorted(runs, key=_rank):
-        id = run.data.tags.get("sweeprof.combination_id", "")
-        if found.setdefault(id, run) is not run:
-            client.delete_run(run.info.run_id)  # made twice, as an answer was lost; it would be RUNNING for ever
-    return found
-
-
-def delete_strays(client: MlflowClient, experiment: str, sweep_id: str, left: dict[str, Run]) -> None:
-    """Delete the runs of a replaced plan, and the duplicates that a repeated request left."""
-    strays = _search(client, experiment, sweep_id, "combination", " and attributes.status = 'RUNNING'")
-    for id in {run.info.run_id for run in (*left.values(), *strays)}:
-        client.delete_run(id)
-
-
-def _rank(run: Run) -> tuple[bool, str]:
-    return run.info.status == "RUNNING", run.info.run_id
-
-
-def _search(client: MlflowClient, experiment: str, sweep_id: str, kind: str, only: str = "") -> list[Run]:
-    condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'{only}"
-    return all_runs(client, experiment, condition)
-
-
 def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]:
-    """All runs for which ``condition``, in MLflow's language, holds, page by page."""
+    """All runs for which ``condition``, in MLflow's language, holds, the oldest first."""
     runs: list[Run] = []
     token: str | None = ""
     while token is not None:
         page = client.search_runs([experiment], condition, max_results=PAGE, page_token=token or None)
         runs += page
         token = page.token or None
-    return runs
+    return sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id))
+
+
+def runs_of_sweep(client: MlflowClient, experiment: str, sweep_id: str, kind: str) -> list[Run]:
+    """The runs of a sweep, of the kind ``sweep`` or ``combination``.
+
+    There is more than one for the same thing if a request was repeated whose response was lost.
+    """
+    condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = '{kind}'"
+    found = all_runs(client, experiment, condition)
+    return sorted(found, key=lambda run: run.info.status == "RUNNING")  # those that nobody completed come last
+
+
+def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo) -> Run:
+    """The run of the sweep, created if there is none."""
+    found = runs_of_sweep(client, experiment, sweep.sweep_id, "sweep")
+    if found:
+        return found[0]
+    content = opened(sweep)
+    return client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
+
+
+def must_replace(run: Run, content: RunContent) -> bool:
+    """True if MLflow cannot change the run to ``content``: it changes no parameter and no start, and removes no metric."""
+    there = run.data
+    for key, text in content.params.items():
+        if there.params.get(key, text) != text:
+            return True
+    own_params = set(there.tags.get(PARAMS_TAG, "").split("\n"))
+    own_metrics = set(there.tags.get(METRICS_TAG, "").split("\n"))
+    if own_params & (there.params.keys() - content.params.keys()):
+        return True
+    if own_metrics & (there.metrics.keys() - content.metrics.keys()):
+        return True
+    # Of a combination that was not measured the start is the sweep's.
+    return run.info.start_time != content.start_ms and not there.metrics
+
+
+def replaced(client: MlflowClient, run: Run, content: RunContent) -> Run:
+    """Delete a run, and create one that has what others have logged to it, apart from artifacts."""
+    from mlflow.entities import Metric, Param
+
+    there = run.data
+    foreign_tags = {key: text for key, text in there.tags.items() if not key.startswith((*OWN_TAGS, "mlflow."))}
+    own_params = {*there.tags.get(PARAMS_TAG, "").split("\n"), *content.params}
+    own_metrics = {*there.tags.get(METRICS_TAG, "").split("\n"), *content.metrics}
+    tags = {**foreign_tags, **content.tags}
+    new = client.create_run(run.info.experiment_id, content.start_ms, tags, content.name)
+    client.log_batch(
+        new.info.run_id,
+        [Metric(key, value, content.start_ms, 0) for key, value in there.metrics.items() if key not in own_metrics],
+        [Param(key, text) for key, text in there.params.items() if key not in own_params],
+        synchronous=True,
+    )
+    client.delete_run(run.info.run_id)
+    return client.get_run(new.info.run_id)
 
 
 # The content of a tracker's run for a whole sweep, as plain data; reads nothing but the sweep's ``comparison.md``.
@@ -393,8 +394,6 @@ _EXPECTED = ("latency/forward", "memory/added_bytes", "throughput/samples_per_s"
 """What most sweeps measure."""
 _SETTINGS = ("mode", "inputs", "dataset", "protocol", "seed")
 """Beginnings of the keys of settings that are parameters of a sweep."""
-PARAMS_TAG = "sweeprof.params"
-"""The keys of the sweep's parameters, one a line: others that its run has are somebody else's."""
 _STATUS: dict[SweepOutcome, RunStatus] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -432,7 +431,7 @@ def sweep_content(
     comparison: Comparison,
     records: Sequence[Record],
     folder: Path,
-    ending: SweepOutcome,
+    ending: SweepOutcome | None,
     experiment_id: str,
     parent: Run,
     history_id: str | None = None,
@@ -440,6 +439,7 @@ def sweep_content(
     """The sweep's run with what came out.
 
     Args:
+        ending: of the sweep; None while it is measured.
         folder: of ``comparison.md``.
         parent: the sweep's run.
         history_id: of the experiment with the history of its combinations.
@@ -462,7 +462,8 @@ def sweep_content(
     counts = {"combinations_ok": float(comparison.counts()["ok"]), "combinations_total": float(len(comparison.rows))}
     _, end = time_span(comparison, records)
     inputs = dataset_inputs(record.config for record in records)
-    return RunContent(before.name, before.start_ms, end, _STATUS[ending], tags, params, counts, None, inputs)
+    status = None if ending is None else _STATUS[ending]
+    return RunContent(before.name, before.start_ms, end, status, tags, params, counts, None, inputs)
 
 
 def sweep_params(comparison: Comparison) -> dict[str, str]:

@@ -242,20 +242,13 @@ def _uuid(seed: str) -> str:
 
 
 def outdated_views(tags: Mapping[str, str], keep: int = KEPT_SWEEPS) -> list[str]:
-    """Return the keys of views to delete: sweeprof's views of all but the newest ``keep`` sweeps, and kinds of view that earlier
-    versions wrote.
-    """
+    """Return the keys of views to delete: sweeprof's views of all but the newest ``keep`` sweeps."""
     sweeps: dict[str, list[tuple[int, str]]] = {}
     for key, value in tags.items():
         if key.startswith(OURS):
             sweeps.setdefault(key.rpartition("-")[0], []).append((_created(value), key))
     newest = sorted(sweeps.items(), key=lambda item: (max(item[1]), item[0]), reverse=True)
-    return [
-        key
-        for place, (_, views) in enumerate(newest)
-        for _, key in sorted(views)
-        if place >= keep or key.rpartition("-")[2] not in (*KINDS, TREND)
-    ]
+    return [key for _, views in newest[keep:] for _, key in sorted(views)]
 
 
 def write_tags(

@@ -225,13 +225,12 @@ def test_submitted_from_inside_a_job(sweep: Clustered) -> None:
     assert {r["environment"]["scheduler"]["job"].partition("_")[0] for r in sweep.records()} == {submission.job}
 
 
-def test_not_waited_for_and_collected(sweep: Clustered) -> None:
+def test_a_sweep_whose_driver_was_killed_is_collected(sweep: Clustered) -> None:
     sweep.touch(f"hold-{HELD}")
-    ran = sweep.run("wait_for_jobs=false")
-    assert ran.code == 0
-    assert "Collect    sweeprof collect" in ran.out
+    sweep.leave()
     sweep.until(lambda: sweep.begun(HELD) and len(sweep.recorded()) == 5, "a record of everything else")
     early = sweep.collect()
+    assert "Collect    sweeprof collect" in early.out
     assert early.code == 4
     assert sweep.statuses() == {0: "ok", 1: "ok", 2: "ok", 3: "skipped", 4: "ok", 5: "ok"}
     assert "it is being measured" in sweep.table()["reason"][HELD]

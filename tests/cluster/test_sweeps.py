@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from support.command import run_command
+from support.command import run_command, start_command
 from support.slurm import Lab
 from sweeprof.storage.jobs import Jobs
 
@@ -97,26 +97,30 @@ def test_six_hundred_static_combinations(slurm: Lab, tmp_path: Path, capsys: pyt
         )
 
 
+def submitted(slurm: Lab, cwd: Path, *arguments: str) -> Path:
+    """Start a sweep whose jobs are held, and kill the driver once everything is submitted; returns the sweep's folder."""
+    driver = start_command(cwd, *arguments)
+
+    def is_submitted() -> bool:
+        folders = list(cwd.glob("outputs/adhoc/*"))
+        return bool(folders) and bool(Jobs(folders[0]).queue())  # which is written after the last submission
+
+    slurm.wait_until(is_submitted, 280, "everything to be submitted")
+    driver.kill()
+    driver.communicate()
+    (folder,) = cwd.glob("outputs/adhoc/*")
+    return folder
+
+
 def test_ten_thousand_combinations_are_submitted(
     slurm: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = time.monotonic()
-    ran = run_command(
-        *(
-            tmp_path,
-            "model=fake",
-            "backend=fake",
-            "batch_size=range(1,10001)",
-            *STATIC,
-            *CLUSTER,
-            "wait_for_jobs=false",
-        ),
+    folder = submitted(
+        *(slurm, tmp_path, "model=fake", "backend=fake", "batch_size=range(1,10001)", *STATIC, *CLUSTER),
         *("cluster.minutes=0.1", "cluster.options={hold: true}"),
-        timeout=280,
     )
     took = time.monotonic() - began
-    assert ran.code == 0, ran.out + ran.err
-    folder = ran.folder("adhoc")
     submissions = Jobs(folder).all()
     tasks = [shard for submission in submissions for shard in submission.shards]
     assert [len(submission.shards) for submission in submissions] == [1001, len(tasks) - 1001]
@@ -131,13 +135,12 @@ def test_ten_thousand_combinations_are_submitted(
 
 
 def test_tasks_get_the_requested_resources(slurm: Lab, tmp_path: Path) -> None:
-    ran = run_command(
-        *(tmp_path, "model=fake", "backend=fake", "batch_size=1,2", *STATIC, *CLUSTER, "wait_for_jobs=false"),
+    folder = submitted(
+        *(slurm, tmp_path, "model=fake", "backend=fake", "batch_size=1,2", *STATIC, *CLUSTER),
         *("cluster.partition=high", "cluster.time=1h", "cluster.cpus=2", "cluster.gpus=1", "cluster.memory=700MiB"),
         "cluster.options={hold: true, comment: two}",
     )
-    assert ran.code == 0, ran.err
-    (submission,) = Jobs(ran.folder("adhoc")).all()
+    (submission,) = Jobs(folder).all()
     details = slurm.details(f"{submission.job}_0")
     expected = {
         "Partition": "high",

@@ -52,8 +52,8 @@ def test_the_driver_writes(sweep: Clustered, uri: str) -> None:
     assert parent.info.status == "FINISHED"
 
 
-def test_a_sweep_that_is_not_waited_for_is_sent_when_it_is_collected(sweep: Clustered, uri: str) -> None:
-    assert sweep.run("wait_for_jobs=false").code == 0
+def test_a_sweep_whose_driver_was_killed_is_sent_when_it_is_collected(sweep: Clustered, uri: str) -> None:
+    sweep.leave()
     sweep.until(lambda: sum(sweep.measured().values()) == 6 and not sweep.lab.jobs("x"), "all to be measured")
     assert combinations(sweep, uri) == {}
     late = sweep.collect("--wait")

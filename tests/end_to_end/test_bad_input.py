@@ -51,10 +51,6 @@ CASES = {
         ["cluster.partition=gpu"],
         ["cluster.partition: 'gpu' is a setting of a cluster, but no cluster is chosen: add cluster=slurm."],
     ),
-    "jobs that are not waited for without any": (
-        ["wait_for_jobs=false"],
-        ["wait_for_jobs: 'false' needs a cluster: cluster=slurm."],
-    ),
     "batch size 0": (["batch_size=0"], ["batch_size: 0 is not a batch size: a whole number from 1 to 10,000,000."]),
     "numbers of thousands of digits": (
         ["batch_size=1,1" + "0" * 5000, "model.fake.classes=1" + "0" * 6000],

@@ -78,6 +78,13 @@ class Clustered(Generic[L]):
         """Start it and wait for its end."""
         return run_command(self.cwd, *self.arguments, *more, timeout=timeout)
 
+    def leave(self, *more: str) -> None:
+        """Start it, and kill the driver once everything is submitted: the jobs outlive it."""
+        driver = self.start(*more)
+        self.until(lambda: [one for one in self.jobs.all() if one.job], "everything to be submitted")
+        driver.kill()
+        driver.communicate()
+
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start it."""
         return self._started(*self.arguments, *more)

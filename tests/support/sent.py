@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.command import environment
+from support.command import QUIET, environment
 from sweeprof.results.files import read_json
 from sweeprof.tracking.history import step_of
 
@@ -25,21 +24,14 @@ FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "compare.baseline={ba
 METRICS = "metrics.select=[compute/macs,latency/forward]"
 HISTORY = "tracking.history=true"
 SIZES = (1, 2)
-_SHORT_LIMITS = Path(__file__).with_name("short_limits")
 
 
 @contextmanager
-def tracking_limits(**limits: float) -> Iterator[None]:
-    """Let commands that start within this context, and their processes, give up after so many seconds.
-
-    Args:
-        limits: ``GIVE_UP_S``, without any success of a server, which is 45 otherwise; ``REQUEST_S``, for the answer to a request,
-            which is 20 to 30 otherwise.
-    """
+def mlflow_settings(**settings: int) -> Iterator[None]:
+    """Start commands with ``MLFLOW_HTTP_REQUEST_*`` within this context: ``max_retries`` is 6 otherwise, ``timeout`` 20 seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(_SHORT_LIMITS), prepend=os.pathsep)
-        for name, seconds in limits.items():
-            patch.setenv(f"TEST_{name}", str(seconds))
+        for name, value in settings.items():
+            patch.setitem(QUIET, f"MLFLOW_HTTP_REQUEST_{name.upper()}", str(value))
         yield
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.processes import of_kind
 from support.proxy import Fault, Proxy
-from support.sent import SIZES, assert_whole, start_sync, sync, tracking_limits
+from support.sent import assert_whole, mlflow_settings, start_sync, sync
 from support.servers import MlflowServer
 from sweeprof.results.files import read_json
 
@@ -58,7 +58,7 @@ def test_a_request_that_hangs_is_asked_again(
 ) -> None:
     folder = sweep("hung-once")
     front.fault = lambda method, path, number: "hang" if number == 12 else None
-    with tracking_limits(REQUEST_S=5):
+    with mlflow_settings(timeout=5):
         assert sync(tmp_path, folder, front.url) == (0, "")
     assert_whole(server.url, folder)
 
@@ -91,11 +91,10 @@ def test_a_server_that_never_answers_is_given_up_and_served_later(
     folder = sweep("hung")
     front.fault = lambda method, path, number: "hang"
     code, err = sync(tmp_path, folder, front.url)
-    assert (code, f"0 of {len(SIZES)} combinations are there" in err) == (2, True), err
-    assert len(front.asked) <= 4
+    assert (code, "the tracker made no progress for 120 s" in err) == (2, True), err
     stored = read_json(folder / "tracking.json")
     assert stored["sent"] is None
-    assert "timed out" in stored["trouble"]
+    assert "made no progress" in stored["trouble"]
     front.fault = lambda method, path, number: None
     assert sync(tmp_path, folder, front.url) == (0, "")
     assert_whole(server.url, folder)

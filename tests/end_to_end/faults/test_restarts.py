@@ -19,7 +19,7 @@ import pytest
 from support.command import environment, run_command, start_command
 from support.processes import left_after
 from support.proxy import Fault, Proxy, proxy
-from support.sent import FAKE, HISTORY, METRICS, assert_whole, runs, start, start_sync, sync, tracking_limits
+from support.sent import FAKE, HISTORY, METRICS, assert_whole, mlflow_settings, runs, start, start_sync, sync
 from support.servers import POSTGRES, MlflowServer, postgres
 from sweeprof.results.files import read_json
 
@@ -72,7 +72,7 @@ def test_sweeps_at_once_to_one_new_postgres(count: int, sweep: Callable[[str], P
         for folder in folders:
             assert_whole(uri, folder)
         database.down()
-        with tracking_limits(GIVE_UP_S=4):
+        with mlflow_settings(max_retries=2):
             code, err = sync(tmp_path, folders[0], uri)
         assert (code, "not sent: " in err, "refused" in err) == (2, True, True), err
         assert database.PASSWORD not in err + (folders[0] / "logs" / "tracker.log").read_text()
@@ -198,7 +198,7 @@ def test_after_a_killed_driver_the_run_is_closed_when_the_sweep_is_resumed(
 
 def test_what_was_not_sent_is_sent_by_one_command_and_only_once(tmp_path: Path) -> None:
     away = MlflowServer(tmp_path / "server")
-    with tracking_limits(GIVE_UP_S=4):
+    with mlflow_settings(max_retries=2):
         ran = run_command(tmp_path, *FAKE, METRICS, HISTORY, "batch_size=1,2", f"tracking.uri={away.url}")
     assert ran.code == 0, ran.err
     folder = ran.folder("adhoc")

@@ -9,7 +9,7 @@ import pytest
 from support.scripted import ScriptedSlurm
 from sweeprof.cluster import slurm as commands
 from sweeprof.cluster.job_tracker import JobTracker
-from sweeprof.cluster.launcher import Detached, follow, job_tracker, launch, live_jobs, may_be_at_work
+from sweeprof.cluster.launcher import follow, job_tracker, launch, live_jobs, may_be_at_work
 from sweeprof.errors import UserError
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs, Note
@@ -36,8 +36,8 @@ def submit_elsewhere(folder: Folder) -> None:
 
 def test_jobs_at_work(slurm: ScriptedSlurm, folder: Folder) -> None:
     assert live_jobs(folder) == []
-    with pytest.raises(Detached):
-        launch(folder.path, wait=False)
+    tracker = job_tracker(folder)
+    tracker.submit(tracker.unattended())
     first, _ = Jobs(folder.path).all()
     slurm.queue(first, "RUNNING", "PENDING", job=1)
     assert live_jobs(folder) == ["1"]
@@ -83,7 +83,7 @@ def test_ctrl_c_is_one_also_where_slurm_does_not_answer(
 
     monkeypatch.setattr(JobTracker, "follow", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        launch(folder.path, wait=True)
+        launch(folder.path)
     assert slurm.told("scancel") == ["1 2"]
     assert "scancel 1 2" in caplog.text
 
@@ -98,7 +98,7 @@ def test_an_sbatch_that_is_interrupted_is_cancelled_if_it_was_heard(
 
     monkeypatch.setattr(commands, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        launch(folder.path, wait=True)
+        launch(folder.path)
     assert slurm.told("scancel") == ["5"]
     assert all(submission.revoked for submission in Jobs(folder.path).all())
     assert job_tracker(folder).live == {}

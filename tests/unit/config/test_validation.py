@@ -103,7 +103,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "compare.tolerance": ([None, 0.01], [0, 1, -0.1, "x", True]),
     "compare.pareto": (TEXTS[0], TEXTS[1]),
     "compare.constraints": (TEXTS[0], TEXTS[1]),
-    "wait_for_jobs": BOOLEAN,
     "cluster.minutes": ([0.5, 10], [0, -1, "10", None]),
     "cluster.parallel": ([None, 1, 50], [0, 1.5, "2", True]),
     "cluster.time": ([None, "30min", "2h", "1.5d"], [30, "2:00:00", 7200, "0h", "h", True]),

@@ -160,12 +160,6 @@ def test_our_own_launcher_is_chosen_by_the_cluster() -> None:
         planned("hydra/launcher=slurm")
 
 
-def test_jobs_that_are_not_waited_for_need_a_cluster() -> None:
-    assert planned("cluster=slurm", "wait_for_jobs=false").cluster
-    with pytest.raises(UserError, match="wait_for_jobs: 'false' needs a cluster: cluster=slurm"):
-        planned("wait_for_jobs=false")
-
-
 def test_a_launcher_that_an_extra_brings_says_so_where_it_is_not_installed() -> None:
     for launcher, extra in (("ray", "ray"), ("submitit_slurm", "submitit"), ("joblib", "joblib")):
         said = str(choice_of_hydra("hydra/launcher", launcher, "launcher", ["basic", "slurm"]))

@@ -172,7 +172,7 @@ def test_of_ones_own_folder_and_with_trust_the_address_is_used_and_the_login_wit
     folder = write_folder(home, kind, listener)
     if trust:
         belong_to_another(folder, "mode")
-    if trust and command == "ui":  # which has --uri instead
+    if trust and command == "ui":  # for which MLFLOW_TRACKING_URI names the address
         pytest.skip("ui has no --trust")
     ran(home, folder, command, *(["--trust"] if trust else []), call=run_command)
     assert used(kind, folder, listener)

@@ -66,13 +66,13 @@ def test_the_command_that_opens_mlflow(tmp_path: Path) -> None:
     keep_config(folder, MLFLOW)
     shown = f"sweeprof ui '{folder.path}'"
     assert viewing_command(folder) == shown
-    assert viewing_command(folder, "sqlite:///other.db") == f"{shown} --uri sqlite:///other.db"
+    assert viewing_command(folder, "sqlite:///other.db") == "mlflow server --backend-store-uri sqlite:///other.db"
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
     keep_config(folder, {**MLFLOW, "uri": elsewhere})
-    assert viewing_command(folder) == f"{shown} --uri {elsewhere}"
+    assert viewing_command(folder) == f"MLFLOW_TRACKING_URI={elsewhere} {shown}"
     assert sending_command(folder) == f"sweeprof sync '{folder.path}' uri={elsewhere}"
     keep_config(folder, {**MLFLOW, "uri": "postgresql://me:secret@host/db"})
-    assert viewing_command(folder) == f"{shown} --uri 'postgresql://***@host/db'"
+    assert viewing_command(folder) == f"MLFLOW_TRACKING_URI='postgresql://***@host/db' {shown}"
 
 
 @pytest.mark.parametrize(

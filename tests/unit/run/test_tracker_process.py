@@ -21,19 +21,21 @@ from sweeprof.results.compare import Comparison
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Record, read_records
 from sweeprof.run import driver, tracker_process
+from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import driver_lock
+from sweeprof.run.reports import write_reports
 from sweeprof.run.shard import run_shard
 from sweeprof.run.tracker_process import TrackerProcess
 from sweeprof.run.tracking_file import StoredTracker, keep_config
 from sweeprof.storage.folder import Folder
-from sweeprof.tracking import Links, SweepInfo, SweepOutcome
+from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker
 
 SCRIPTED = """
 import os, signal, sys, time
-from sweeprof.tracking import Links
-class Scripted:
+from sweeprof.tracking import Links, Tracker
+class Scripted(Tracker):
     def __init__(self, on_open, on_close, output):
-        self.on_open, self.on_close, self.on_progress = on_open, on_close, lambda: None
+        self.on_open, self.on_close = on_open, on_close
     def open(self, sweep):
         exec(self.on_open)
         return Links(False, "opened")
@@ -43,7 +45,7 @@ class Scripted:
 """
 
 
-class Seen:
+class Seen(Tracker):
     """A tracker that keeps what it is given."""
 
     def open(self, sweep: SweepInfo) -> Links:
@@ -60,7 +62,8 @@ def test_a_tracker_is_given_every_record_and_not_what_fills_the_memory(tmp_path:
         record = Record("s1", id, "analysis", "failed", "why", observations={"rows": [1]}, environment={"host": "h"})
         record.write(folder.records)
     seen = Seen()
-    tracker_process._close(seen, folder, "failed", "it was not measured")
+    write_reports(folder, comparison_of(folder))
+    tracker_process._done(seen, {"close": "failed"}, folder)
     assert [(r.combination_id, r.status, r.reason) for r in seen.records] == [
         ("ca", "failed", "why"),
         ("cb", "failed", "why"),
@@ -75,7 +78,10 @@ Make = Callable[..., TrackerProcess]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    return sweep_folder(tmp_path / "outputs" / "name" / "sweep", fake_plan({"a": {}, "b": {}}))
+    """A sweep that was not measured, with its reports."""
+    found = sweep_folder(tmp_path / "outputs" / "name" / "sweep", fake_plan({"a": {}, "b": {}}))
+    write_reports(found, comparison_of(found))
+    return found
 
 
 @pytest.fixture
@@ -105,7 +111,7 @@ def test_what_was_away_at_first_gets_everything_at_the_end(make: Make, folder: F
         assert process.opened(60) is None
         assert told == ["ConnectionError: away"]
         assert stored(folder)["sent"] is None
-        assert process.close("finished", "it was not measured") == Links(False, "closed with 2, finished")
+        assert process.close("finished") == Links(False, "closed with 2, finished")
         assert process.trouble is None
     assert stored(folder)["sent"]
 
@@ -127,7 +133,7 @@ def test_a_process_that_was_killed_is_replaced_before_it_is_needed(make: Make, f
         (child,) = (c for c in psutil.Process().children() if "sweeprof.run.tracker_process" in " ".join(c.cmdline()))
         child.kill()
         child.wait(10)
-        assert process.close("finished", "") == Links(False, "closed with 2, finished")
+        assert process.close("finished") == Links(False, "closed with 2, finished")
         assert process.trouble is None
 
 
@@ -138,7 +144,7 @@ def test_a_tracker_that_hangs_when_it_is_opened_delays_nothing_and_is_replaced(
     with make(on_open="time.sleep(600)") as process:
         process.open(folder.read_plan())
         assert process.opened(0) is None  # measuring begins
-        assert process.close("finished", "") == Links(False, "closed with 2, finished")
+        assert process.close("finished") == Links(False, "closed with 2, finished")
         assert process.trouble is None
 
 
@@ -167,7 +173,7 @@ def test_the_time_at_the_end_of_a_sweep_is_bounded(
     with make(on_close=on_close) as process:
         process.open(folder.read_plan())  # how long the process takes to start is not what is tested here
         opened = process.opened(60)
-        assert process.close("finished", "", limit_s) == opened
+        assert process.close("finished", limit_s) == opened
         assert process.trouble == trouble
         assert not any("sweeprof.run.tracker_process" in " ".join(c.cmdline()) for c in psutil.Process().children())
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, trouble)
@@ -180,7 +186,7 @@ def test_a_slow_tracker_that_makes_progress_may_finish(
     with make(on_close="for _ in range(10): time.sleep(0.25); self.on_progress()") as process:
         process.open(folder.read_plan())
         process.opened(60)
-        assert process.close("finished", "", 600) == Links(False, "closed with 2, finished")
+        assert process.close("finished", 600) == Links(False, "closed with 2, finished")
         assert process.trouble is None
 
 
@@ -213,7 +219,7 @@ def test_a_sweep_is_measured_while_its_tracker_hangs(
 
 def test_what_is_not_sent_is_noted_with_its_reason(make: Make, folder: Folder) -> None:
     with make(on_close="os.kill(os.getpid(), signal.SIGKILL)") as process:
-        assert process.close("finished", "") is None
+        assert process.close("finished") is None
         assert process.trouble == "its tracker process was killed by SIGKILL (signal 9)"
     assert (stored(folder)["sent"], stored(folder)["trouble"]) == (None, process.trouble)
 
@@ -238,7 +244,7 @@ threading.Thread(target=later).start()
 atexit.register(sys.stdout.write, "exit function")
 """
     with make(on_close=lines) as process:
-        assert process.close("finished", "") is not None
+        assert process.close("finished") is not None
     assert (folder.logs / "tracker.log").read_text() == "thread exit function"
 
 
@@ -247,6 +253,6 @@ def test_without_a_tracker_nothing_is_started(folder: Folder) -> None:
     with TrackerProcess(StoredTracker({"_target_": None}, confined=False), folder) as process:
         process.open(folder.read_plan())
         assert process.opened(60) is None
-        assert process.close("finished", "") is None
+        assert process.close("finished") is None
         assert process.trouble is None
     assert stored(folder)["sent"] is None

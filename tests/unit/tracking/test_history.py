@@ -202,8 +202,13 @@ def test_a_run_that_another_sweep_replaced_meanwhile_is_looked_for_again(
     send(output, night(20))
     stale = history._known(client, histories(client)[FIRST].info.experiment_id)
     send(output, night(20, 0.005))  # which replaces the run
-    look = history._known
-    monkeypatch.setattr(history, "_known", lambda c, e, of=None: look(c, e, of) if of else stale)
+    look, asked = history._known, list[str]()
+
+    def late(client: MlflowClient, experiment_id: str) -> dict[str, list[Run]]:
+        asked.append(experiment_id)
+        return stale if len(asked) == 1 else look(client, experiment_id)
+
+    monkeypatch.setattr(history, "_known", late)
     send(output, night(21, 0.002))
     assert line(client, histories(client)[FIRST]) == [(20, 5.0), (21, 2.0)]
 

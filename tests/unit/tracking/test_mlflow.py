@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,6 @@ from sweeprof.run.reports import write_reports
 from sweeprof.run.shard import run_shard
 from sweeprof.run.tracker_process import _done
 from sweeprof.tracking import SweepInfo, SweepOutcome
-from sweeprof.tracking import mlflow as mlflow_tracker
-from sweeprof.tracking.connection import ENVIRONMENT, GIVE_UP_S
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
 from sweeprof.tracking.views import KEPT_SWEEPS, runs_address
 
@@ -480,8 +478,6 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
     from mlflow.protos import databricks_pb2
     from mlflow.tracking import MlflowClient
 
-    from sweeprof.tracking import connection
-
     create = MlflowClient.create_experiment
 
     def refuse(self: MlflowClient, name: str, **named: Any) -> str:
@@ -490,7 +486,6 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
         return create(self, name, **named)
 
     monkeypatch.setattr(MlflowClient, "create_experiment", refuse)
-    monkeypatch.setattr(connection, "GIVE_UP_S", 0.1)
     # What may pass is told, to be sent later; what is refused stays refused.
     with pytest.raises(TrackingError, match="no history here") if told else contextlib.nullcontext():
         track(output, small(), tracker=MlflowTracker(None, output, history=True))
@@ -498,47 +493,6 @@ def test_a_history_that_is_not_taken_costs_nothing_else(
     assert (parent.info.status, len(children)) == ("FINISHED", 2)
     assert "[report]" in parent.data.tags["mlflow.note.content"]
     assert "[history]" not in parent.data.tags["mlflow.note.content"]
-
-
-def test_a_server_that_begins_to_hang_is_waited_for_once(
-    output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mlflow.tracking import MlflowClient
-
-    from sweeprof.tracking import connection
-
-    class Clock:
-        now = 0.0
-
-        def monotonic(self) -> float:
-            return self.now
-
-        def sleep(self, seconds: float) -> None:
-            self.now += seconds
-
-    clock, of = Clock(), small()
-    request_s = float(ENVIRONMENT["MLFLOW_HTTP_REQUEST_TIMEOUT"])
-
-    def hang(*_: Any, **__: Any) -> None:
-        clock.now += request_s
-        for name in ("search_runs", "get_experiment_by_name", "log_batch"):
-            patch.setattr(MlflowClient, name, hang)
-        raise TimeoutError("timed out")
-
-    monkeypatch.setattr(connection, "time", clock)
-    tracker = MlflowTracker(None, output)
-    asked: list[tuple[Callable[[], Any], float]] = [
-        (lambda: tracker.open(info(of)), request_s),  # measuring waits for it
-        (lambda: tracker.close(of, records(of), output / of.sweep_id, "finished"), GIVE_UP_S + request_s),
-    ]
-    for ask, limit_s in asked:
-        began = clock.now
-        with monkeypatch.context() as patch:
-            patch.setattr(MlflowClient, "set_experiment_tag", hang)
-            with pytest.raises(TrackingError, match="timed out"):
-                ask()
-        assert clock.now - began <= limit_s
-    assert {run.info.status for run in (runs(client)[0], *runs(client)[1].values())} == {"FINISHED", "FAILED"}
 
 
 def test_views_of_every_sweep_are_written_and_old_ones_dropped(output: Path, client: MlflowClient) -> None:
@@ -586,33 +540,32 @@ def test_the_environment_of_the_process_is_left_alone(output: Path) -> None:
     assert {name: value for name, value in os.environ.items() if before.get(name) != value} == {}
 
 
-def test_combinations_that_were_sent_ahead_are_not_sent_again(
+def test_a_combination_that_was_shown_is_sent_again_only_if_it_changed(
     output: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from mlflow.tracking import MlflowClient
+
     of, tracker = small(), MlflowTracker(None, output)
-    found = [record for record in records(of) if record.combination_id in {row.combination_id for row in of.rows}]
+    found, ids, folder = records(of), [FIRST], output / of.sweep_id
+    folder.mkdir(parents=True)
+    sent = list[str]()
+    log = MlflowClient.log_batch
+
+    def noted(self: MlflowClient, run_id: str, *words: Any, **named: Any) -> None:
+        sent.append(self.get_run(run_id).data.tags["sweeprof.kind"])
+        log(self, run_id, *words, **named)
+
     tracker.open(info(of))
-    (output / of.sweep_id).mkdir(parents=True)
-    for record in found:
-        record.write(output / of.sweep_id / "records")
-    tracker.send_ahead(of, found, output / of.sweep_id, "finished")
-    parent, ahead = runs(client)
-    assert parent.info.status == "RUNNING"
-    assert set(ahead) == {row.combination_id for row in of.rows}
-    assert {run.info.status for run in ahead.values()} <= {"FINISHED", "FAILED"}
-    sent: list[str] = []
-    real = mlflow_tracker._send
-
-    def recorded(*words: Any) -> None:
-        sent.append(words[3].tags["sweeprof.kind"])
-        real(*words)
-
-    monkeypatch.setattr(mlflow_tracker, "_send", recorded)
-    track(output, of, found, tracker=tracker)
-    assert sent == ["sweep"]
-    parent, children = runs(client)
-    assert parent.info.status == "FINISHED"
-    assert {id: run.info.run_id for id, run in children.items()} == {id: run.info.run_id for id, run in ahead.items()}
+    monkeypatch.setattr(MlflowClient, "log_batch", noted)
+    for _ in range(2):
+        tracker.show(of, found, folder, ids)
+    assert sent == ["combination", "sweep", "sweep"]
+    parent, shown = runs(client)
+    assert (parent.info.status, list(shown), shown[FIRST].info.status) == ("RUNNING", ids, "FINISHED")
+    sent.clear()
+    tracker.close(of, found, folder, "finished")
+    assert Counter(sent) == {"combination": 2, "sweep": 1}
+    assert runs(client)[1][FIRST].info.run_id == shown[FIRST].info.run_id
 
 
 def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
@@ -631,7 +584,7 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
 
     def show(sent: Comparison) -> None:
         message = {"show": [row.combination_id for row in sent.rows if row.has_values]}
-        _done(tracker, message, folder, {})
+        _done(tracker, message, folder)
         parent, children = runs(client, plan.name)
         assert sent.running is not None
         table = [line for line in (folder.path / "comparison.md").read_text().splitlines() if line.startswith("| ")]

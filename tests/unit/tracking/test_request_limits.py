@@ -1,4 +1,4 @@
-"""Servers that answer as none should: every request ends, with a reason, and takes no memory."""
+"""Servers that answer as none should: every request ends, with a reason."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 
 from support.misbehaving import BEHAVIOURS, Behaviour, misbehaving
+from support.plans import fake_plan, sweep_folder
 from support.samples import comparison
-from sweeprof.tracking import SweepInfo, connection
+from sweeprof.run import tracker_process
+from sweeprof.run.tracker_process import TrackerProcess
+from sweeprof.run.tracking_file import StoredTracker
+from sweeprof.tracking import MLFLOW, SweepInfo, connection
 from sweeprof.tracking.connection import ServerUnreachable, found_experiment, is_healthy, within
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError
 
@@ -44,22 +48,34 @@ def _no_request_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _short_limits(monkeypatch: pytest.MonkeyPatch, tracker_environment: None) -> None:
-    for name in ("ANSWER_BYTES", "REST_ANSWER_BYTES"):
-        monkeypatch.setattr(connection, name, 1 << 20)
+    monkeypatch.setattr(connection, "REST_ANSWER_BYTES", 1 << 20)
     monkeypatch.setattr(connection, "ANSWER_S", 0.3)
     monkeypatch.setattr(connection, "HEALTH_S", 0.3)
-    monkeypatch.setattr(connection, "REQUEST_S", 0.3)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_every_request_to_mlflow_ends(behaviour: Behaviour, tmp_path: Path) -> None:
+@pytest.mark.parametrize("behaviour", ["never answers", "closes", "redirects"])
+def test_requests_to_mlflow_end(behaviour: Behaviour, tmp_path: Path) -> None:
     of = comparison()
     info = SweepInfo(of.sweep_id, of.name, of.command, of.created, of.axes, len(of.rows))
+    with misbehaving(behaviour) as address, pytest.raises(TrackingError, match=REASONS[behaviour]):
+        MlflowTracker(address, tmp_path).open(info)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("behaviour", ["trickles headers", "trickles", "never stops"])
+def test_the_process_is_killed_if_a_request_does_not_end(
+    behaviour: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_process, "OPEN_S", 8.0)
+    folder = sweep_folder(tmp_path / "outputs" / "name" / "sweep", fake_plan({"a": {}}))
     with misbehaving(behaviour) as address:
-        began = time.monotonic()
-        with pytest.raises(TrackingError, match=REASONS[behaviour]):
-            MlflowTracker(address, tmp_path).open(info)
-        assert time.monotonic() - began < ENDS_S
+        tracker = StoredTracker({"_target_": MLFLOW, "uri": address}, confined=False)
+        with TrackerProcess(tracker, folder) as process:
+            process.open(folder.read_plan())
+            assert process.opened(60) is None
+            assert process.trouble == "the tracker did not answer within 8 s"
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)

@@ -125,18 +125,15 @@ def test_old_views_are_outdated_and_those_of_others_never() -> None:
     views = {
         f"mlflow.sharedViewState.sweeprof-s{i}-{kind}": json.dumps({"createdAt": i + 1})
         for i in range(3)
-        for kind in ("table", "charts", "by0")
+        for kind in ("table", "charts")
     }
     tags = {**views, "mlflow.sharedViewState.mine": "{}", "mlflow.note.content": "x"}
     assert outdated_views(tags, keep=2) == [
-        "mlflow.sharedViewState.sweeprof-s2-by0",
-        "mlflow.sharedViewState.sweeprof-s1-by0",
-        "mlflow.sharedViewState.sweeprof-s0-by0",
         "mlflow.sharedViewState.sweeprof-s0-charts",
         "mlflow.sharedViewState.sweeprof-s0-table",
     ]
     broken = {"mlflow.sharedViewState.sweeprof-x-table": "not json"}
-    assert [key for key in outdated_views(tags | broken, keep=3) if "by0" not in key] == list(broken)
+    assert outdated_views(tags | broken, keep=3) == list(broken)
     assert newest_view(tags | broken) == 3
 
 
