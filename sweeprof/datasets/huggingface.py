@@ -12,12 +12,10 @@ from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Pad
 from sweeprof.datasets.packages import package
 from sweeprof.datasets.pictures import PictureOptions, array_of, picture_problems, preprocessing, separated
-from sweeprof.datasets.sample import Sample
+from sweeprof.datasets.sample import TARGETS, Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems, path_problems
 from sweeprof.datasets.text import tokenizer_files, tokenizer_in, tokenizer_problems
 from sweeprof.errors import DatasetError, Problem, choice_problem
-
-TARGETS = ("labels", "label", "targets", "target")
 
 
 class HuggingfaceOptions(PictureOptions, CommonOptions, total=False):
