@@ -91,20 +91,24 @@ def _is_accumulating(metric: object) -> bool:
     return callable(getattr(metric, "update", None)) and callable(getattr(metric, "compute", None))
 
 
+def import_torchmetrics() -> None:
+    """Import torchmetrics after the torchvision that it imports where that is installed, and which may not fit this torch."""
+    with suppress(UserError):  # it is not installed
+        import_torchvision()
+    import_module("torchmetrics")
+
+
 def import_target(key: str, target: str) -> object:
     """Return the class or function of a dotted name.
-
-    Torchmetrics imports torchvision where it is installed, which may not fit the installed torch.
 
     Raises:
         UserError: its module has no such name, or torchmetrics is not installed.
     """
     if target.partition(".")[0] == "torchmetrics":
-        with suppress(UserError):  # it is not installed
-            import_torchvision()
         if find_spec("torchmetrics") is None:
             needed = "needs the package torchmetrics: pip install 'sweeprof[torchmetrics]'."
             raise UserError([Problem(key, target, needed)])
+        import_torchmetrics()
     module_name, _, name = target.rpartition(".")
     module = import_module(module_name)
     if not hasattr(module, name):
