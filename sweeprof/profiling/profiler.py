@@ -195,6 +195,9 @@ class Profiler(Displayed):
         backend, model = config["backend"], config["model"]
         framework, node = chosen_builder(backend, model)
         metrics = config.get("metrics", {})
+        generation = GenerationConfig()
+        if config["mode"] == "generation":
+            generation = GenerationConfig.from_config(config["generation"])
         profiler = cls.__new__(cls)
         dataset, device = instantiate(config["dataset"]), config["device"]["type"]
         profiler._set_up(
@@ -204,7 +207,7 @@ class Profiler(Displayed):
                 strict=metrics.get("strict", "warn"),
                 mode=config["mode"],
                 training_config=TrainingConfig.from_config(config["training"]),
-                generation_config=_generation_config(config),
+                generation_config=generation,
                 functions=metrics.get("functions", ()),
                 model_metrics=model_functions(select(metrics.get("select", ()))),
                 build=builder(node, framework),
@@ -620,15 +623,6 @@ def _callers_level() -> int:
 def _key(selected: Selected) -> tuple[str, str]:
     """Return the key of a computed value: the metric and its options."""
     return selected.metric.info.name, selected.options_key
-
-
-def _generation_config(config: Mapping[str, Any]) -> GenerationConfig:
-    """Return the settings of a combination's generation; plans of earlier versions have none."""
-    return (
-        GenerationConfig.from_config(config.get("generation", {}))
-        if config["mode"] == "generation"
-        else GenerationConfig()
-    )
 
 
 def _unchecked_description(config: Mapping[str, Any]) -> Callable[[], ModelInputs] | None:
