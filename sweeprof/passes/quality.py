@@ -159,7 +159,7 @@ class _StoredQuality(_Answers):
     """:class:`Quality` as it is in a record."""
 
     outputs: _StoredOutputs
-    further_outputs: dict[str, _StoredOutputs]
+    further_outputs: dict[str, _StoredOutputs] = field(default_factory=dict)
 
 
 def _packed(array: HostArray) -> Json:
@@ -330,12 +330,10 @@ def pairs_of_outputs(own: Quality, base: Quality) -> list[tuple[str, HostArray, 
     The evaluated output of both sides is compared whatever its name is, all others by their names.
     """
     pairs = [("", own.outputs, base.outputs)]
-    pairs += [(name, array, base.further_outputs[name]) for name, array in _common(own, base).items()]
+    for name, array in own.further_outputs.items():
+        if name in base.further_outputs:
+            pairs.append((name, array, base.further_outputs[name]))
     return [(name, *_in_one_layout(ours, theirs)) for name, ours, theirs in pairs]
-
-
-def _common(own: Quality, base: Quality) -> Mapping[str, HostArray]:
-    return {name: array for name, array in own.further_outputs.items() if name in base.further_outputs}
 
 
 def incomparable(own: Quality, base: Quality, whose: str = THE_BASELINES) -> str | None:
