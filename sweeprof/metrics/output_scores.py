@@ -413,18 +413,16 @@ def score_metric(name: str) -> Metric:
 
 def parts_of(selected: Sequence[Selected], records: Iterable[Record]) -> list[Selected]:
     """Return the metrics for the single values of the selected metrics of quality, as far as a combination has several."""
-    names = [entry.metric.info.name.removeprefix("quality/") for entry in selected if _is_score(entry.metric)]
-    passed = [
-        r.observations for r in records if names and r.pass_name == "quality" and r.status == "ok" and r.observations
-    ]
-    parts = [
-        part for data in passed for part in data.get("scores", {}) if part.partition(".")[0] in names and "." in part
-    ]
-    return [Selected(score_metric(part)) for part in parts]
-
-
-def _is_score(metric: Metric) -> bool:
-    return metric.function.__qualname__.startswith("score_metric.")
+    scores = [entry.metric.info for entry in selected if entry.metric.function.__qualname__.startswith("score_metric.")]
+    names = [info.name.removeprefix("quality/") for info in scores]
+    parts = []
+    for record in records:
+        if record.pass_name == "quality" and record.status == "ok" and record.observations:
+            for part in record.observations.get("scores", {}):
+                whole, dot, _ = part.partition(".")
+                if dot and whole in names:
+                    parts.append(Selected(score_metric(part)))
+    return parts
 
 
 def with_parts(
