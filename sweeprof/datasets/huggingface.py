@@ -11,20 +11,15 @@ import numpy as np
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Pad
 from sweeprof.datasets.packages import package
-from sweeprof.datasets.pictures import PictureOptions, array_of, picture_problems, preprocessing, separated
-from sweeprof.datasets.sample import Sample
-from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems, path_problems
+from sweeprof.datasets.pictures import PictureSource, PictureSourceOptions, array_of
+from sweeprof.datasets.sample import TARGETS, Sample
+from sweeprof.datasets.source import Layout, layout_problems, path_problems
 from sweeprof.datasets.text import tokenizer_files, tokenizer_in, tokenizer_problems
 from sweeprof.errors import DatasetError, Problem, choice_problem
-
-TARGETS = ("labels", "label", "targets", "target")
-
-
-class HuggingfaceOptions(PictureOptions, CommonOptions, total=False):
-    """Options beside those of the columns."""
+from sweeprof.text import listed
 
 
-class Huggingface(Source):
+class Huggingface(PictureSource):
     """Rows of a saved dataset; texts become token ids, and images arrays as the model's source specifies."""
 
     packages = ("datasets", "transformers", "tokenizers", "pillow")
@@ -38,7 +33,7 @@ class Huggingface(Source):
         tokenizer: str | None = None,
         max_length: int | None = None,
         layout: Layout | None = None,
-        **options: Unpack[HuggingfaceOptions],
+        **options: Unpack[PictureSourceOptions],
     ) -> None:
         """Args:
         path: the folder that ``save_to_disk`` has written.
@@ -51,9 +46,7 @@ class Huggingface(Source):
         """
         self._path, self._inputs, self._targets, self._layout = path, inputs, targets, layout
         self._tokenizer, self._max_length = tokenizer, max_length
-        self._pictures, common = separated(options)
-        super().__init__(**common)
-        self._spec = preprocessing(self._pictures, self.model)
+        super().__init__(**options)
         self._rows: Any = None
         self._columns: list[str] = []
         self._target: str | None = None
@@ -61,8 +54,8 @@ class Huggingface(Source):
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        found = [*path_problems(self._path, "a folder that save_to_disk has written"), *layout_problems(self._layout)]
-        return [*found, *picture_problems(self._pictures)]
+        found = path_problems(self._path, "a folder that save_to_disk has written")
+        return [*found, *layout_problems(self._layout), *super().problems()]
 
     def files(self, name: SplitName) -> Iterable[Path]:
         """Return the files of the dataset and of the tokenizer."""
@@ -81,9 +74,8 @@ class Huggingface(Source):
         """
         rows = self._rows = self._part(name)
         columns = list(rows.column_names)
-        listed = [self._inputs] if isinstance(self._inputs, str) else self._inputs
         self._target = self._targets or next((column for column in TARGETS if column in columns), None)
-        self._columns = list(listed) if listed else [column for column in columns if column != self._target]
+        self._columns = listed(self._inputs or ()) or [column for column in columns if column != self._target]
         for key, names in (("inputs", self._columns), ("targets", [self._target] if self._target else [])):
             for column in names:
                 if column not in columns:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.packages import package
-from sweeprof.datasets.pictures import PictureOptions, array_of, picture_problems, preprocessing, separated
+from sweeprof.datasets.pictures import PictureSource, PictureSourceOptions, array_of
 from sweeprof.datasets.sample import Sample
-from sweeprof.datasets.source import CommonOptions, Source
+from sweeprof.datasets.source import Source
 from sweeprof.errors import DatasetError, Problem
 from sweeprof.paths import user_path
 
@@ -20,19 +19,7 @@ PARTS: dict[SplitName, tuple[str, ...]] = {"test": ("test", "val", "valid", "val
 """Names of folders that are splits and not classes."""
 
 
-class ImagesOptions(PictureOptions, CommonOptions, total=False):
-    """Options beside the path."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledFile:
-    """A file and its class."""
-
-    path: Path
-    label: int
-
-
-class Images(Source):
+class Images(PictureSource):
     """Pictures in one folder per class: ``DIR/cat/1.jpg``; classes are numbered by the names of the folders in their order.
 
     A folder of folders such as ``train`` and ``val``, which have the classes, has splits.
@@ -40,14 +27,12 @@ class Images(Source):
 
     packages = ("pillow",)
 
-    def __init__(self, *, path: str | None = None, **options: Unpack[ImagesOptions]) -> None:
+    def __init__(self, *, path: str | None = None, **options: Unpack[PictureSourceOptions]) -> None:
         """Args:
         path: of the folder; ``{split}`` in it stands for the split.
         """
         self._path = path
-        self._pictures, common = separated(options)
-        super().__init__(**common)
-        self._spec = preprocessing(self._pictures, self.model)
+        super().__init__(**options)
         self._shape: tuple[int, ...] | None = None
 
     @property
@@ -62,43 +47,37 @@ class Images(Source):
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        return [*folder_problems(self._path), *picture_problems(self._pictures)]
+        return [*folder_problems(self._path), *super().problems()]
 
     def files(self, name: SplitName) -> Iterable[Path]:
         """Return the pictures."""
-        return [picture.path for picture in self.records(name)]
+        return [path for path, _ in self.records(name)]
 
-    def records(self, name: SplitName) -> list[LabelledFile]:
-        """Return the pictures of a split, by class and name.
+    def records(self, name: SplitName) -> list[tuple[Path, int]]:
+        """Return the pictures of a split with the numbers of their classes, by class and name.
 
         Raises:
             DatasetError: there are no folders of classes, or no pictures.
         """
-        return [
-            LabelledFile(path, label)
-            for path, label in labelled_files(self, str(self._path), name, SUFFIXES, "picture")
-        ]
+        return labelled_files(self, str(self._path), name, SUFFIXES, "picture")
 
-    def decoded(self, record: LabelledFile) -> Sample:
+    def decoded(self, record: tuple[Path, int]) -> Sample:
         """Return the picture as a sample; raises :class:`DatasetError` if it cannot be read."""
+        path, label = record
         image = package("PIL.Image", "images")
         try:
-            with image.open(record.path) as picture:
+            with image.open(path) as picture:
                 picture.load()
-                array = array_of(picture, self._spec, str(record.path))
-        except (
-            OSError,
-            ValueError,
-            SyntaxError,
-        ) as error:  # Pillow raises these for files that are cut or something else
-            if isinstance(error, DatasetError):
-                raise
-            raise DatasetError(f"{record.path} cannot be read as a picture: {error}") from error
+                array = array_of(picture, self._spec, str(path))
+        except DatasetError:
+            raise
+        except (OSError, ValueError, SyntaxError) as error:  # of files that are cut or something else
+            raise DatasetError(f"{path} cannot be read as a picture: {error}") from error
         self._shape = self._shape or array.shape
         if array.shape != self._shape:
             sizes = " and ".join(f"{width} × {height}" for _, height, width in (array.shape, self._shape))
-            raise DatasetError(f"{record.path} and those before differ in size ({sizes}): set dataset.image_size")
-        return Sample(array, record.label, str(record.path), 1)
+            raise DatasetError(f"{path} and those before differ in size ({sizes}): set dataset.image_size")
+        return Sample(array, label, str(path), 1)
 
 
 def folder_problems(path: str | None) -> list[Problem]:

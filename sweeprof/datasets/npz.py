@@ -13,6 +13,7 @@ from sweeprof.datasets import SplitName
 from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems, path_problems
 from sweeprof.errors import DatasetError, Problem, nearest
+from sweeprof.text import listed
 
 INPUTS = ("x", "inputs", "images", "data", "features")
 TARGETS = ("y", "targets", "labels", "label", "target")
@@ -60,9 +61,9 @@ class Npz(Source):
         arrays = self._arrays[name] = self._read(name)
         lengths = {key: len(array) for key, array in arrays.items()}
         if len(set(lengths.values())) > 1:
-            listed = ", ".join(f"{key!r} {length}" for key, length in lengths.items())
+            found = ", ".join(f"{key!r} {length}" for key, length in lengths.items())
             raise DatasetError(
-                f"{self.path_of(str(self._path), name)} has arrays of different numbers of rows: {listed}"
+                f"{self.path_of(str(self._path), name)} has arrays of different numbers of rows: {found}"
             )
         return [(name, row) for row in range(next(iter(lengths.values())))]
 
@@ -75,19 +76,17 @@ class Npz(Source):
                     raise DatasetError(f"{path} has a single array; an .npz file has arrays with names")
                 names = [*self._names(file.files, name, path)]
                 return {key: file[key] for key in names}
+        except DatasetError:
+            raise
         except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-            if isinstance(error, DatasetError):
-                raise
             raise DatasetError(f"{path} cannot be read as an .npz file: {error}") from error
 
     def _names(self, known: Sequence[str], name: SplitName, path: Path) -> Iterable[str]:
         part = self.part(name) or name
         if self._inputs is None:
-            usual = _usual(INPUTS, known, part)
-            wanted = [] if usual is None else [usual]
+            wanted = [name for name in [_usual(INPUTS, known, part)] if name is not None]
         else:
-            listed = [self._inputs] if isinstance(self._inputs, str) else self._inputs
-            wanted = [one.replace("{split}", part) for one in listed]
+            wanted = [name.replace("{split}", part) for name in listed(self._inputs)]
         if not wanted:
             raise DatasetError(
                 f"{path} has no array 'x_{part}' or 'x', but {', '.join(known)}: name one by dataset.inputs"

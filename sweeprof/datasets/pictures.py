@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from sweeprof.datasets.auto import ImagePreprocessing, Interpolation, ModelInputs
 from sweeprof.datasets.packages import package
+from sweeprof.datasets.source import CommonOptions, Source
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from PIL.Image import Image
-
-    from sweeprof.datasets.source import CommonOptions
 
 INTERPOLATIONS = get_args(Interpolation)
 
@@ -33,12 +31,27 @@ class PictureOptions(TypedDict, total=False):
     std: Sequence[float] | float | None
 
 
-def separated(options: Mapping[str, Any]) -> tuple[PictureOptions, CommonOptions]:
-    """Return the options of pictures, and all others."""
-    names = PictureOptions.__annotations__
-    pictures = {name: value for name, value in options.items() if name in names}
-    others = {name: value for name, value in options.items() if name not in names}
-    return cast("PictureOptions", pictures), cast("CommonOptions", others)
+class PictureSourceOptions(PictureOptions, CommonOptions, total=False):
+    """Options that every source of pictures has."""
+
+
+class PictureSource(Source):
+    """A source of pictures, which are prepared as its options say, and otherwise as the model's source specifies."""
+
+    def __init__(self, **options: Unpack[PictureSourceOptions]) -> None:
+        """Keep the options of pictures, and pass on the others."""
+        of_pictures: dict[str, object] = {}
+        common: dict[str, object] = {}
+        for name, value in options.items():
+            part = of_pictures if name in PictureOptions.__annotations__ else common
+            part[name] = value
+        self._pictures = cast("PictureOptions", of_pictures)
+        super().__init__(**cast("CommonOptions", common))
+        self._spec = preprocessing(self._pictures, self.model)
+
+    def problems(self) -> list[Problem]:
+        """Return the problems of the options of pictures."""
+        return picture_problems(self._pictures)
 
 
 def picture_problems(options: PictureOptions) -> list[Problem]:

@@ -14,6 +14,8 @@ from sweeprof.tensors import array_of
 
 NOT_COUNTED = -100
 """A target that counts nowhere, as in torch."""
+TARGETS = ("labels", "label", "targets", "target")
+"""Keys of a batch, a sample or a row under which its targets are looked for; the model is not given them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from sweeprof.datasets.packages import package
 from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Source, path_problems
 from sweeprof.errors import DatasetError, Problem, choice_problem
+from sweeprof.text import listed
 
 if TYPE_CHECKING:
     import pandas
@@ -44,8 +45,8 @@ class Table(Source):
         shape: of a sample, such as ``[1, 32, 32]`` for images, channels first; None: ``(columns,)``.
         """
         self._path, self._inputs, self._shape = path, inputs, shape
-        self._targets, self._is_one_target = _listed(targets), isinstance(targets, str)
-        self._categories = _listed(categories)
+        self._targets, self._is_one_target = listed(targets or ()), isinstance(targets, str)
+        self._categories = listed(categories)
         self._rows: dict[SplitName, dict[str, npt.NDArray[Any]]] = {}
         self._columns: list[str] = []
         self._classes: dict[str, dict[str, int]] = {}
@@ -72,7 +73,7 @@ class Table(Source):
         path = self.path_of(str(self._path), name)
         table = _read(path)
         columns = [str(column) for column in table.columns]
-        wanted = _listed(self._inputs) or [column for column in columns if column not in self._targets]
+        wanted = listed(self._inputs or ()) or [column for column in columns if column not in self._targets]
         for key, names in (("inputs", wanted), ("targets", self._targets), ("categories", self._categories)):
             for column in names:
                 if column not in columns:
@@ -128,10 +129,6 @@ class Table(Source):
                 raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}: {advice}") from None
         array = np.asarray(numbers[0] if len(numbers) == 1 else numbers)
         return array.astype(np.float32) if array.dtype.kind == "f" else array
-
-
-def _listed(names: str | Sequence[str] | None) -> list[str]:
-    return [names] if isinstance(names, str) else list(names or ())
 
 
 def _has_numbers(values: npt.NDArray[Any]) -> bool:

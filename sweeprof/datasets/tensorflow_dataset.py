@@ -10,20 +10,16 @@ import numpy as np
 
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.packages import package
-from sweeprof.datasets.pictures import PictureOptions, array_of, picture_problems, preprocessing, separated
+from sweeprof.datasets.pictures import PictureSource, PictureSourceOptions, array_of
 from sweeprof.datasets.sample import Sample
-from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems
+from sweeprof.datasets.source import Layout, layout_problems
 from sweeprof.datasets.torch_dataset import rows_of, sample_of
 from sweeprof.datasets.user_code import made, node_problems
 from sweeprof.errors import DatasetError, Problem
 from sweeprof.paths import user_path
 
 
-class TensorflowOptions(PictureOptions, CommonOptions, total=False):
-    """Options beside those of the data."""
-
-
-class TensorflowDataset(Source):
+class TensorflowDataset(PictureSource):
     """The elements of a ``tf.data.Dataset``: pairs of inputs and targets, mappings with targets, or inputs alone."""
 
     packages = ("tensorflow", "tensorflow-datasets")
@@ -37,7 +33,7 @@ class TensorflowDataset(Source):
         targets: str | None = None,
         batched: bool = False,
         layout: Layout | None = "channels_last",
-        **options: Unpack[TensorflowOptions],
+        **options: Unpack[PictureSourceOptions],
     ) -> None:
         """Args:
         source: ``_target_`` of a function that returns a ``tf.data.Dataset``, with its arguments; it is the test split.
@@ -49,14 +45,12 @@ class TensorflowDataset(Source):
         """
         self._source, self._train_source, self._path = source, train_source, path
         self._targets, self._batched, self._layout = targets, batched, layout
-        self._pictures, common = separated(options)
-        super().__init__(**common)
+        super().__init__(**options)
         self.runs_user_code = source is not None  # type: ignore[misc]
-        self._spec = preprocessing(self._pictures, self.model)
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        found = [*layout_problems(self._layout), *picture_problems(self._pictures)]
+        found = [*layout_problems(self._layout), *super().problems()]
         if self._path is None:
             return [*found, *node_problems("dataset.source", self._source)]
         if self._source is not None:

@@ -7,14 +7,11 @@ from typing import Any, Unpack
 
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.packages import package
-from sweeprof.datasets.sample import Sample
+from sweeprof.datasets.sample import TARGETS, Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems
 from sweeprof.datasets.user_code import made, node_problems
 from sweeprof.errors import DatasetError, Problem
 from sweeprof.nested import named_leaves
-
-TARGETS = ("labels", "label", "targets", "target")
-"""Keys of a sample that is a mapping under which its targets are looked for."""
 
 
 def sample_of(item: Any, targets: str | None, place: str) -> Sample:

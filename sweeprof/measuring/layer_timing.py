@@ -377,15 +377,9 @@ def seconds_added(plain: Callable[[], float], probed: Callable[[], float], pairs
     other, so that neither a trend nor a machine that is busy for a while looks like a cost. Keep them short: what another process
     takes is then in few of the runs, which a median ignores.
     """
-    differences = []
-    for number in range(pairs):
-        if number % 2:
-            before = plain()
-            differences.append(probed() - before)
-        else:
-            after = probed()
-            differences.append(after - plain())
-    return max(0.0, statistics.median(differences))
+    pair = in_turns(plain, probed)
+    taken = [pair(number) for number in range(pairs)]
+    return max(0.0, statistics.median(after - before for before, after in taken))
 
 
 def calls_of(steps: Sequence[Step], is_training: bool, warmup: int = 0) -> tuple[CallTime, ...]:

@@ -210,10 +210,9 @@ class Timing(Stored):
     interleaved_run: InterleavedRun | None = None
     """The interleaved run that the samples were part of; None if the process ran alone."""
     trace_s: float | None = None
-    """Of the first step, the seconds in which its graph was made from Python; None where nothing is traced apart, or in records
-    of an earlier version."""
+    """Of the first step, the seconds in which its graph was made from Python; None where nothing is traced apart."""
     workload: Workload | None = None
-    """The work of a step; None where it is not known, or in records of an earlier version."""
+    """The work of a step; None where it is not known."""
     generation: TokenTimes | None = None
     """The times of the tokens; None in other modes."""
     baseline: Timing | None = field(default=None, repr=False)

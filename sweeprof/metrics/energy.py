@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeprof.measuring.energy import Energy
 from sweeprof.metrics.metric import Estimate, Missing, metric
+from sweeprof.passes.energy import Energy
 
 
 @metric(name="energy/per_sample", unit="J", better="lower")

@@ -15,7 +15,6 @@ from sweeprof.errors import Damaged, Unsupported
 from sweeprof.metrics.metric import (
     BATCH_SIZE,
     Estimate,
-    Function,
     Metric,
     Missing,
     Selected,
@@ -208,7 +207,10 @@ class _Evaluation:
                 values[name] = argument.value
                 if number is not None and argument.by_round is not None:
                     values[name] = argument.by_round[number]
-            self._returned[key] = _called(function, values)
+            try:
+                self._returned[key] = function(**values)
+            except (Exception, SystemExit) as error:  # a user's metric must not end the sweep without a report
+                self._returned[key] = raised(error)
         returned = self._returned[key]
         return returned if isinstance(returned, Missing) else selected.metric.part_of(returned)
 
@@ -315,13 +317,6 @@ def _over_rounds(values: Mapping[int, Number], certainty: Certainty) -> Estimate
         rounds=estimates,
         round_numbers=tuple(values),
     )
-
-
-def _called(function: Function, arguments: Mapping[str, object]) -> object:
-    try:
-        return function(**arguments)
-    except (Exception, SystemExit) as error:  # a user's metric must not end the sweep without a report
-        return raised(error)
 
 
 def raised(error: BaseException) -> Missing:

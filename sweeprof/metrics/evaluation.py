@@ -40,7 +40,8 @@ def evaluation(
     Raises:
         TypeError: a further parameter of the function has no default, or is called ``model`` or ``data``.
     """
-    parameters = [_parameter(parameter) for parameter in ("model", "data")] + _options_of(function)
+    read = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("model", "data")]
+    parameters = [*read, *_options_of(function)]
     definition = (function.__doc__ or f"What {getattr(function, '__name__', 'the function')} returns").strip()
     main = MetricInfo(name, unit, better, definition.partition("\n")[0])
     if isinstance(secondary, Mapping):
@@ -69,10 +70,6 @@ def evaluation(
 
     evaluated.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # its options, by name
     return metric_group(main, *others.values())(evaluated)
-
-
-def _parameter(name: str) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _options_of(function: Callable[..., object]) -> list[inspect.Parameter]:

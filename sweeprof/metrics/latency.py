@@ -140,7 +140,7 @@ def total(timing: Rounds) -> Estimate | Missing:
 def evaluate(quality: Quality) -> Estimate | Missing:
     """Wall time of evaluating the whole test split once: data loading, transfers and forwards, but not computing scores."""
     if quality.seconds is None:
-        return Missing("quality: the record is of a version that did not time it")
+        return Missing("quality: no model was run")
     return Estimate(quality.seconds, "single")
 
 
@@ -168,9 +168,7 @@ def units_per_s(timing: Rounds) -> Estimate | Missing:
     """Work of one step in the workload's own unit, such as tokens without padding, over the wall time of the step."""
     workload = timing[0].workload
     if workload is None:
-        return Missing(
-            "timing: it is not known how much work a step does, or the record is of a version that did not count it"
-        )
+        return Missing("timing: it is not known how much work a step does")
     estimate = over_rounds(timing, lambda seconds: workload.units / seconds)
     return replace(estimate, unit=f"{workload.unit}/s")
 

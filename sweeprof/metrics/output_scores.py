@@ -50,20 +50,22 @@ _NAME = re.compile(r"[A-Za-z]\w{0,59}")
 
 
 def problems_of(nodes: object) -> list[Problem]:
-    """Return the problems of the metrics under ``quality`` in a config; imports nothing.
+    """Return the problems of the metrics under ``quality`` in a config, or of those that a caller gives; imports nothing.
 
-    :data:`sweeprof.config.schema.KEYS` has what a mapping is checked for.
+    A caller may give an object or a function as ``_target_``. :data:`sweeprof.config.schema.KEYS` has what a mapping in a config is
+    checked for.
     """
     problems = []
     for name, node in nodes.items() if isinstance(nodes, Mapping) else ():
         key = f"quality.{name}"
+        target = node.get("_target_") if isinstance(node, Mapping) else None
         if not _NAME.fullmatch(str(name)):
             problems.append(
                 Problem("quality", name, "is not a name: up to 60 letters, digits and '_', a letter first.")
             )
         elif f"quality/{name}" in builtin_metrics():
             problems.append(Problem(key, name, "is the name of a metric of sweeprof: choose another one."))
-        elif not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+        elif target is None:
             advice = target_advice(key, node)
             if advice is None:
                 problems.append(Problem(f"{key}._target_", None, "is missing: it must name a class or function."))
@@ -75,23 +77,38 @@ def problems_of(nodes: object) -> list[Problem]:
             problems.append(Problem(f"{key}.argmax", node["argmax"], "is not true or false."))
         elif node.get("argmax") and ALL in (node.get("output"), node.get("target")):
             problems.append(Problem(f"{key}.argmax", True, "needs one output and one target, not all of them."))
+        elif not isinstance(target, str):
+            unknown = [setting for setting in node if setting not in ("_target_", *SETTINGS)]
+            problems += [choice_problem(key, setting, "setting", SETTINGS) for setting in unknown]
+            if isinstance(target, type) or not (_is_accumulating(target) or callable(target)):
+                allowed = "is neither an object with update and compute, nor a function of outputs and targets, nor a mapping."
+                problems.append(Problem(key, target, allowed))
     return problems
+
+
+def _is_accumulating(metric: object) -> bool:
+    """Return True for an object with the methods update and compute."""
+    return callable(getattr(metric, "update", None)) and callable(getattr(metric, "compute", None))
+
+
+def import_torchmetrics() -> None:
+    """Import torchmetrics after the torchvision that it imports where that is installed, and which may not fit this torch."""
+    with suppress(UserError):  # it is not installed
+        import_torchvision()
+    import_module("torchmetrics")
 
 
 def import_target(key: str, target: str) -> object:
     """Return the class or function of a dotted name.
 
-    Torchmetrics imports torchvision where it is installed, which may not fit the installed torch.
-
     Raises:
         UserError: its module has no such name, or torchmetrics is not installed.
     """
     if target.partition(".")[0] == "torchmetrics":
-        with suppress(UserError):  # it is not installed
-            import_torchvision()
         if find_spec("torchmetrics") is None:
             needed = "needs the package torchmetrics: pip install 'sweeprof[torchmetrics]'."
             raise UserError([Problem(key, target, needed)])
+        import_torchmetrics()
     module_name, _, name = target.rpartition(".")
     module = import_module(module_name)
     if not hasattr(module, name):
@@ -284,56 +301,30 @@ def _numbers(name: str, computed: object) -> dict[str, object]:
     return found
 
 
-def output_scores(nodes: Mapping[str, Mapping[str, Any]], device: str, dataset: object) -> list[OutputScore]:
-    """Return the metrics of the part ``quality`` of a config, ready for a first batch.
+def check_named(metrics: Mapping[str, object]) -> None:
+    """Raise :class:`UserError` for metrics of quality that a caller gives in a wrong form, or by the name of another metric."""
+    problems = problems_of({name: _node_of(metric) for name, metric in metrics.items()})
+    if problems:
+        raise UserError(problems)
+
+
+def _node_of(metric: object) -> Mapping[str, Any]:
+    """Return a metric of quality in the form that a config has, in which ``_target_`` may also be an object or a function."""
+    return metric if isinstance(metric, Mapping) else {"_target_": metric}
+
+
+def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -> list[OutputScore]:
+    """Return the metrics of quality that a config names or a caller gives, ready for a first batch; a caller's objects are copied.
 
     Args:
+        metrics: those that :func:`problems_of` or :func:`check_named` have checked.
         device: passed to functions that have a parameter ``device``.
         dataset: its attribute ``transform`` is passed to functions that have a parameter of this name.
 
     Raises:
         UserError: one of them cannot be made; names its key.
     """
-    return [_output_score(name, node, device, dataset) for name, node in nodes.items()]
-
-
-def check_named(metrics: Mapping[str, object]) -> None:
-    """Raise :class:`UserError` for metrics of quality that a caller gives in a wrong form, or by the name of another metric."""
-    problems = []
-    for name, given in metrics.items():
-        node = given if isinstance(given, Mapping) else {"_target_": given}
-        metric = node.get("_target_")
-        if isinstance(metric, str | None):
-            problems += problems_of({name: node})
-            continue
-        problems += problems_of({name: {**node, "_target_": ""}})
-        unknown = [key for key in node if key not in ("_target_", *SETTINGS)]
-        problems += [choice_problem(f"quality.{name}", key, "setting", SETTINGS) for key in unknown]
-        is_object = callable(getattr(metric, "update", None)) and callable(getattr(metric, "compute", None))
-        if isinstance(metric, type) or not (is_object or callable(metric)):
-            allowed = (
-                "is neither an object with update and compute, nor a function of outputs and targets, nor a mapping."
-            )
-            problems.append(Problem(f"quality.{name}", metric, allowed))
-    if problems:
-        raise UserError(problems)
-
-
-def scores_of(metrics: Mapping[str, object], device: str, dataset: object) -> list[OutputScore]:
-    """Return the metrics of quality that a caller gives, ready for a first batch; the caller's objects are copied.
-
-    Args:
-        metrics: as :func:`check_named` takes them.
-        device, dataset: as of :func:`output_scores`, for metrics in the form of a config.
-
-    Raises:
-        UserError: one of them cannot be made; names its key.
-    """
-    found = []
-    for name, metric in metrics.items():
-        node = metric if isinstance(metric, Mapping) else {"_target_": metric}
-        found.append(_output_score(name, node, device, dataset))
-    return found
+    return [_output_score(name, _node_of(metric), device, dataset) for name, metric in metrics.items()]
 
 
 def _output_score(name: str, node: Mapping[str, Any], device: str, dataset: object) -> OutputScore:
@@ -352,18 +343,13 @@ def _output_score(name: str, node: Mapping[str, Any], device: str, dataset: obje
             raise UserError([Problem(f"{key}.decode", decode, needed)])
         decode = _made(f"{key}.decode", decode, device, dataset)
     output, target = (None if node.get(part) is None else str(node[part]) for part in ("output", "target"))
-    return _described(OutputScore(name, metric, output, target, node.get("argmax", False), decode), node)
-
-
-def _described(score: OutputScore, node: Mapping[str, Any]) -> OutputScore:
-    """Return the score with its direction and unit, as the config's node or the metric itself tells them."""
-    metric = score.metric
+    # The direction and the unit, where the node does not have them, are those that torchmetrics tells.
     better: Better = node.get("better")
     if "better" not in node:
         better = {True: "higher", False: "lower"}.get(getattr(metric, "higher_is_better", None))  # type: ignore[arg-type, assignment]
     bounds = (getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None))
     unit: Literal["ratio", "abs"] = "ratio" if bounds == (0.0, 1.0) else "abs"
-    return dataclasses.replace(score, better=better, unit=unit)
+    return OutputScore(name, metric, output, target, node.get("argmax", False), decode, better, unit)
 
 
 def _made(key: str, node: Mapping[str, Any], device: str, dataset: object) -> Any:
@@ -373,7 +359,7 @@ def _made(key: str, node: Mapping[str, Any], device: str, dataset: object) -> An
         found: Any = import_target(f"{key}._target_", target)
         if inspect.isclass(found):
             made = instantiate(node)
-            if not callable(getattr(made, "update", None)) or not callable(getattr(made, "compute", None)):
+            if not _is_accumulating(made):
                 raise TypeError("its objects have no methods update(outputs, targets) and compute()")
             return made
         parameters = inspect.signature(found).parameters
@@ -427,18 +413,16 @@ def score_metric(name: str) -> Metric:
 
 def parts_of(selected: Sequence[Selected], records: Iterable[Record]) -> list[Selected]:
     """Return the metrics for the single values of the selected metrics of quality, as far as a combination has several."""
-    names = [entry.metric.info.name.removeprefix("quality/") for entry in selected if _is_score(entry.metric)]
-    passed = [
-        r.observations for r in records if names and r.pass_name == "quality" and r.status == "ok" and r.observations
-    ]
-    parts = [
-        part for data in passed for part in data.get("scores", {}) if part.partition(".")[0] in names and "." in part
-    ]
-    return [Selected(score_metric(part)) for part in parts]
-
-
-def _is_score(metric: Metric) -> bool:
-    return metric.function.__qualname__.startswith("score_metric.")
+    scores = [entry.metric.info for entry in selected if entry.metric.function.__qualname__.startswith("score_metric.")]
+    names = [info.name.removeprefix("quality/") for info in scores]
+    parts = []
+    for record in records:
+        if record.pass_name == "quality" and record.status == "ok" and record.observations:
+            for part in record.observations.get("scores", {}):
+                whole, dot, _ = part.partition(".")
+                if dot and whole in names:
+                    parts.append(Selected(score_metric(part)))
+    return parts
 
 
 def with_parts(

@@ -108,8 +108,7 @@ def _mean_error(quality: Quality, errors: Callable[[NumberSums], Sequence[float]
 
 def _numbers(quality: Quality) -> NumberSums | Missing:
     if quality.numbers is None:
-        is_labelled = quality.targets is not None or quality.is_labelled
-        return Missing("the targets are not numbers of the outputs' shape" if is_labelled else NO_LABELS)
+        return Missing("the targets are not numbers of the outputs' shape" if quality.is_labelled else NO_LABELS)
     finite = all(map(math.isfinite, quality.numbers.squared_errors))
     return quality.numbers if finite else Missing("outputs or targets are not finite")
 
@@ -133,7 +132,7 @@ def _rank_counts(quality: Quality) -> Mapping[int, int] | Missing:
 
 
 def _why_not_classes(quality: Quality) -> str:
-    if quality.targets is None and not quality.is_labelled:
+    if not quality.is_labelled:
         return NO_LABELS
     if quality.unknown_class is not None:
         return quality.unknown_class

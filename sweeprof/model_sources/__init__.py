@@ -16,12 +16,40 @@ from types import ModuleType
 from typing import Any
 
 from sweeprof.datasets import packages
+from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 
 
 def package(name: str, extra: str) -> ModuleType:
     """Return an imported package; raises :class:`UserError` if it is not installed."""
     return packages.package(name, extra, "model")
+
+
+def image_inputs(
+    shape: tuple[int, ...],
+    classes: int | None,
+    sizes: Mapping[str, int],
+    images: ImagePreprocessing | None,
+    no_images: str | None = None,
+) -> ModelInputs:
+    """Return the description of a model that takes images, or clips of them, channels first, as its only argument.
+
+    Args:
+        shape: of one sample.
+        classes: that an image may have; None or 0: the model does not classify.
+        sizes, images, no_images: as of :class:`ModelInputs`.
+    """
+    targets = ArraySpec((), "int64", high=classes) if classes else None
+    return ModelInputs(
+        {"x": ArraySpec(shape)},
+        "positional",
+        targets,
+        channel_axis=1,
+        unit="images",
+        sizes=sizes,
+        images=images,
+        no_images=no_images,
+    )
 
 
 def known_name(key: str, name: str, known: Iterable[str], noun: str) -> str:

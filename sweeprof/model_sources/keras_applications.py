@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
+from sweeprof.datasets.auto import ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError
-from sweeprof.model_sources import check_names_of_arguments, check_sizes, known_name, package, size
+from sweeprof.model_sources import check_names_of_arguments, check_sizes, image_inputs, known_name, package, size
 from sweeprof.paths import expanded, user_path
 
 if TYPE_CHECKING:
@@ -78,20 +78,10 @@ def inputs(
     shape = given.get("input_shape")
     image_size = size(sizes, "image_size", SIZES.get(name, 224) if shape is None else int(shape[0]))
     channels = 3 if shape is None else int(shape[-1])
-    classes = int(given.get("classes", CLASSES))
-    spec = ArraySpec((channels, image_size, image_size))
-    targets = ArraySpec((), "int64", high=classes) if given.get("include_top", True) else None
+    classes = int(given.get("classes", CLASSES)) if given.get("include_top", True) else None
     images = _preprocessing(name, image_size) if channels == 3 else None
-    return ModelInputs(
-        {"x": spec},
-        "positional",
-        targets,
-        channel_axis=1,
-        unit="images",
-        sizes={"image_size": image_size},
-        images=images,
-        no_images=None if images else "the model's preprocess_input is for three channels, and one value at a time",
-    )
+    no_images = None if images else "the model's preprocess_input is for three channels, and one value at a time"
+    return image_inputs((channels, image_size, image_size), classes, {"image_size": image_size}, images, no_images)
 
 
 def _preprocessing(name: str, image_size: int) -> ImagePreprocessing | None:

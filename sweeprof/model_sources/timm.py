@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
+from sweeprof.datasets.auto import ImagePreprocessing, ModelInputs
 from sweeprof.datasets.pictures import INTERPOLATIONS
-from sweeprof.model_sources import check_arguments, check_sizes, known_name, package, size
+from sweeprof.model_sources import check_arguments, check_sizes, image_inputs, known_name, package, size
 from sweeprof.model_sources.torchvision import import_torchvision
 
 if TYPE_CHECKING:
@@ -72,18 +72,9 @@ def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | N
     image_size = size(sizes, "image_size", given.get("img_size", side))
     shape = (int(given.get("in_chans", channels)), int(image_size), int(image_size))
     classes = int(given.get("num_classes", 1000 if config is None else config.num_classes))
-    targets = ArraySpec((), "int64", high=classes) if classes else None
     images = None if config is None else _preprocessing(config, shape)
-    return ModelInputs(
-        {"x": ArraySpec(shape)},
-        "positional",
-        targets,
-        channel_axis=1,
-        unit="images",
-        sizes={"image_size": image_size},
-        images=images,
-        no_images=UNKNOWN if config is not None and images is None else None,
-    )
+    no_images = UNKNOWN if config is not None and images is None else None
+    return image_inputs(shape, classes, {"image_size": image_size}, images, no_images)
 
 
 def _preprocessing(config: Any, shape: tuple[int, int, int]) -> ImagePreprocessing | None:

@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.datasets import packages
-from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
+from sweeprof.datasets.auto import ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError
-from sweeprof.model_sources import check_arguments, check_sizes, known_name, package, size
+from sweeprof.model_sources import check_arguments, check_sizes, image_inputs, known_name, package, size
 
 if TYPE_CHECKING:
     import torch
@@ -72,8 +72,7 @@ def inputs(
     if is_video:
         frames = size(sizes, "frames", VIDEO_FRAMES)
         shape, used = (3, frames, image_size, image_size), {**used, "frames": frames}
-    classes = int((arguments or {}).get("num_classes", CLASSES))
-    targets = None if ".segmentation" in kind else ArraySpec((), "int64", high=classes)
+    classes = None if ".segmentation" in kind else int((arguments or {}).get("num_classes", CLASSES))
     images = None
     if type(transforms).__name__ == "ImageClassification" and side is not None:
         (resize,) = transforms.resize_size
@@ -85,6 +84,4 @@ def inputs(
             mean=tuple(transforms.mean),
             std=tuple(transforms.std),
         )
-    return ModelInputs(
-        {"x": ArraySpec(shape)}, "positional", targets, channel_axis=1, unit="images", sizes=used, images=images
-    )
+    return image_inputs(shape, classes, used, images)

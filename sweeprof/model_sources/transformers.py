@@ -114,11 +114,12 @@ def _model(architecture: str | None, path: str | None, task: str | None, config:
         raise UserError(
             [Problem("model.architecture", None, "is missing: name an architecture, or a folder by model.path.")]
         )
-    settings = _settings_of(type(made))
+    # Checked here: a configuration takes any setting, and keeps one that it does not know.
+    settings = {*type(made)().to_dict(), *made.attribute_map, "use_cache", "num_labels", "dtype"}
     unknown = [name for name in config if name not in settings]
     if unknown:
         known = [f"model.config.{name}" for name in settings]
-        raise UserError([_unknown_key(name, config[name], known) for name in unknown])
+        raise UserError([key_problem(f"model.config.{name}", config[name], known) for name in unknown])
     if task is None and made.architectures and hasattr(transformers, made.architectures[0]):
         kind = getattr(transformers, made.architectures[0])
         return _Model(made, kind, kind)
@@ -143,15 +144,6 @@ def _class_for(task: str, config: Any) -> Any:
         if auto is not None and type(config) in auto._model_mapping:
             return auto
     return None
-
-
-def _unknown_key(name: str, value: object, known: list[str]) -> Problem:
-    return key_problem(f"model.config.{name}", value, known)
-
-
-def _settings_of(kind: Any) -> set[str]:
-    """Return the settings that a class of configurations has, under all their names."""
-    return {*kind().to_dict(), *kind.attribute_map, "use_cache", "num_labels", "dtype"}
 
 
 def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/model/transformers.yaml
@@ -187,13 +179,11 @@ def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/mo
     if attn_implementation is not None:
         given["attn_implementation"] = attn_implementation
     with _as_unsupported(attn_implementation):
-        model = _from_config(found, given) if path is None else _from_saved(found, path, given)
+        if path is None:
+            model = _from_config(found, given)
+        else:
+            model = found.kind.from_pretrained(expanded(path), config=found.config, **given)  # type: ignore[attr-defined]
     return model if peft is None else _with_adapters(model, peft)
-
-
-def _from_saved(found: _Model, path: str, given: Mapping[str, Any]) -> Any:
-    """Return the model with the weights that are saved in a folder, or are on the hub."""
-    return found.kind.from_pretrained(expanded(path), config=found.config, **given)  # type: ignore[attr-defined]
 
 
 def _from_config(found: _Model, given: Mapping[str, Any]) -> Any:
@@ -382,9 +372,8 @@ class _Description:
         if self._config.is_encoder_decoder and "decoder_input_ids" in self._arguments:
             self._add_decoder()
         if is_prompt and "sequence_length" in self._sizes and "sequence_length" not in self._used:
-            allowed = (
-                f"has no effect: the prompt of {self._kind.__name__} is {main}. Set its sizes: {_listed(self._used)}."
-            )
+            sizes = ", ".join(f"inputs.{name}" for name in self._used)
+            allowed = f"has no effect: the prompt of {self._kind.__name__} is {main}. Set its sizes: {sizes}."
             raise UserError([Problem("generation.prompt_length", self._sizes["sequence_length"], allowed)])
         check_sizes(self._sizes, self._used)
         if not self._specs:
@@ -500,10 +489,6 @@ class _Description:
         if "decoder_input_ids" in self._specs and head:
             return self._specs["decoder_input_ids"]
         return None
-
-
-def _listed(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"inputs.{name}" for name in sizes)
 
 
 def _first(config: Any, *names: str) -> int | None:

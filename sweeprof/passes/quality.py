@@ -6,7 +6,7 @@ import base64
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Number
 from typing import Any
 
@@ -32,7 +32,7 @@ from sweeprof.nested import named_leaves
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.measurement import Better
-from sweeprof.results.record import Json, Warning
+from sweeprof.results.record import Json, Warning, plain_data
 from sweeprof.results.validation import damaged, validated
 from sweeprof.tensors import array_of
 
@@ -57,16 +57,14 @@ class Score:
     """The error in the metric, as of :class:`~sweeprof.results.record.Failure`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quality(Displayed):
-    """Answers to the test split, in its order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answers:
+    """What a record has of the answers to the test split, in its order, without the outputs."""
 
     predictions: tuple[int, ...] | None
     """Most likely class per sample, -1 where an output is NaN; None where the outputs are not ``(samples, classes)``."""
     targets: tuple[int, ...] | None
     """True class per sample; None where the dataset has no labels, or not one class per sample."""
-    outputs: HostArray
-    """The first of the outputs, or the one called ``logits``, of the first samples: as many as :data:`KEPT_BYTES` allows."""
     ranks: tuple[int, ...] | None = None
     """Per sample, how many classes score higher than the true one; ties are broken by the class index, lower first. The number of
     classes where an output is NaN."""
@@ -74,14 +72,11 @@ class Quality(Displayed):
     """Cross-entropy of the outputs taken as logits in nats, summed over all samples, tokens or pixels; None where an output is
     not finite."""
     seconds: float | None = None
-    """How long the model and its data took, transfers included and the computation of scores not; None in records of an earlier
-    version."""
-    further_outputs: Mapping[str, HostArray] = field(default_factory=dict)
-    """The other floating-point outputs by name, of the same samples."""
+    """How long the model and its data took, transfers included and the computation of scores not; None if no model was run."""
     is_varying: bool = False
     """True if the batches have outputs of different shapes; then those of the first batch are kept."""
-    is_labelled: bool | None = None
-    """True if there are targets; None in records of an earlier version: there were if :attr:`targets` has them."""
+    is_labelled: bool = False
+    """True if there are targets, of whatever form."""
     rank_counts: Mapping[str, int] | None = None
     """How many tokens or pixels have each rank of the true class; None where there is one class per sample, or none."""
     confusion: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
@@ -89,13 +84,23 @@ class Quality(Displayed):
     numbers: NumberSums | None = None
     """Sums over outputs that are numbers with targets of their shape."""
     left_out: tuple[str, ...] = ()
-    """Names of outputs that are not in :attr:`further_outputs`, because a sample of them is larger than :data:`KEPT_BYTES`."""
+    """Names of outputs that are not in ``further_outputs``, because a sample of them is larger than :data:`KEPT_BYTES`."""
     scores: Mapping[str, Score] = field(default_factory=dict)
     """By name what the metrics of quality that the config names have computed."""
     nan_samples: int = 0
     """Number of samples of which the evaluated output has a NaN."""
     unknown_class: str | None = None
     """The first target that is no class of the outputs, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality(_Answers, Displayed):
+    """Answers to the test split, in its order."""
+
+    outputs: HostArray
+    """The first of the outputs, or the one called ``logits``, of the first samples: as many as :data:`KEPT_BYTES` allows."""
+    further_outputs: Mapping[str, HostArray] = field(default_factory=dict)
+    """The other floating-point outputs by name, of the same samples."""
 
     @property
     def tracebacks(self) -> Sequence[str]:
@@ -127,60 +132,20 @@ class Quality(Displayed):
 
     def to_dict(self) -> Json:
         """Plain JSON data; the outputs as base64 of their compressed little-endian float32 bytes."""
-        data: Json = {
-            "predictions": self.predictions,
-            "targets": self.targets,
-            "ranks": self.ranks,
-            "loss_sum": self.loss_sum,
-            "seconds": self.seconds,
-            "outputs": _packed(self.outputs),
-        }
-        if self.further_outputs:
-            data["further_outputs"] = {name: _packed(array) for name, array in self.further_outputs.items()}
-        if self.nan_samples:
-            data["nan_samples"] = self.nan_samples
-        if self.is_varying:
-            data["is_varying"] = True
-        if self.is_labelled is not None and self.is_labelled != (self.targets is not None):
-            data["is_labelled"] = self.is_labelled
-        if self.rank_counts is not None:
-            data["rank_counts"] = dict(self.rank_counts)
-        if self.confusion is not None:
-            data["confusion"] = [list(counts) for counts in self.confusion]
-        if self.numbers is not None:
-            data["numbers"] = asdict(self.numbers)
-        if self.left_out:
-            data["left_out"] = list(self.left_out)
-        if self.unknown_class is not None:
-            data["unknown_class"] = self.unknown_class
-        if self.scores:
-            data["scores"] = {name: asdict(score) for name, score in self.scores.items()}
+        data: Json = plain_data(self)
+        data["outputs"] = _packed(self.outputs)
+        data["further_outputs"] = {name: _packed(array) for name, array in self.further_outputs.items()}
         return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Quality:
         """The quality in a record's observations."""
         stored = validated(_StoredQuality, data)
-        return cls(
-            predictions=stored.predictions,
-            targets=stored.targets,
-            outputs=_unpacked(stored.outputs, "outputs"),
-            ranks=stored.ranks,
-            loss_sum=stored.loss_sum,
-            seconds=stored.seconds,
-            further_outputs={
-                name: _unpacked(one, f"further_outputs.{name}") for name, one in stored.further_outputs.items()
-            },
-            is_varying=stored.is_varying,
-            is_labelled=stored.is_labelled,
-            rank_counts=stored.rank_counts,
-            confusion=stored.confusion,
-            numbers=stored.numbers,
-            left_out=stored.left_out,
-            scores=stored.scores,
-            nan_samples=stored.nan_samples,
-            unknown_class=stored.unknown_class,
-        )
+        values: Json = {spec.name: getattr(stored, spec.name) for spec in fields(stored)}
+        values["outputs"] = _unpacked(stored.outputs, "outputs")
+        further = {name: _unpacked(array, f"further_outputs.{name}") for name, array in stored.further_outputs.items()}
+        values["further_outputs"] = further
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,26 +154,12 @@ class _StoredOutputs:
     zlib_f4: str
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredQuality:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredQuality(_Answers):
     """:class:`Quality` as it is in a record."""
 
-    predictions: tuple[int, ...] | None
-    targets: tuple[int, ...] | None
     outputs: _StoredOutputs
-    ranks: tuple[int, ...] | None = None
-    loss_sum: float | None = None
-    seconds: float | None = None
     further_outputs: dict[str, _StoredOutputs] = field(default_factory=dict)
-    nan_samples: int = 0
-    unknown_class: str | None = None
-    is_varying: bool = False
-    is_labelled: bool | None = None
-    rank_counts: dict[str, int] | None = None
-    confusion: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
-    numbers: NumberSums | None = None
-    left_out: tuple[str, ...] = ()
-    scores: dict[str, Score] = field(default_factory=dict)
 
 
 def _packed(array: HostArray) -> Json:
@@ -379,12 +330,10 @@ def pairs_of_outputs(own: Quality, base: Quality) -> list[tuple[str, HostArray, 
     The evaluated output of both sides is compared whatever its name is, all others by their names.
     """
     pairs = [("", own.outputs, base.outputs)]
-    pairs += [(name, array, base.further_outputs[name]) for name, array in _common(own, base).items()]
+    for name, array in own.further_outputs.items():
+        if name in base.further_outputs:
+            pairs.append((name, array, base.further_outputs[name]))
     return [(name, *_in_one_layout(ours, theirs)) for name, ours, theirs in pairs]
-
-
-def _common(own: Quality, base: Quality) -> Mapping[str, HostArray]:
-    return {name: array for name, array in own.further_outputs.items() if name in base.further_outputs}
 
 
 def incomparable(own: Quality, base: Quality, whose: str = THE_BASELINES) -> str | None:

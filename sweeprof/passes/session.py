@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 from typing import Protocol as TypingProtocol
 
 import numpy as np
@@ -30,7 +30,7 @@ from sweeprof.backends import (
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.selection import ModuleSelection
 from sweeprof.datasets.sample import NOT_COUNTED
-from sweeprof.errors import DatasetError, Problem, Uncounted, UserError, choice_problem
+from sweeprof.errors import DatasetError, Uncounted
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import FusedStep, GenerationStep, Participant, TrainingStep
@@ -148,23 +148,6 @@ class Session(ABC):
     def selects_natively(self) -> bool:
         """True if the backend neither counts nor times excluded modules; else they are taken out of its results."""
         return isinstance(self.backend, SelectsModules) and self.backend.selects_modules
-
-    def check(self) -> None:
-        """Raise :class:`UserError` for settings that are not among those allowed."""
-        problems = []
-        if self.strict not in get_args(Strict):
-            noun = "way to handle operators without a formula"
-            problems.append(choice_problem("strict", self.strict, noun, get_args(Strict)))
-        if self.mode not in get_args(Mode):
-            problems.append(choice_problem("mode", self.mode, "kind of step", get_args(Mode)))
-        protocol: object = self.protocol  # the caller's, whatever that is
-        if isinstance(protocol, Protocol):
-            problems += protocol.problems()
-        else:
-            example = "is not a sweeprof.Protocol, such as sweeprof.Protocol(min_s=0.2)."
-            problems.append(Problem("protocol", protocol, example))
-        if problems:
-            raise UserError(problems)
 
     def run(self, pass_name: PassName) -> PassResult:
         """Run a pass and return its result.

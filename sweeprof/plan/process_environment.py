@@ -13,7 +13,7 @@ EVERY_TRIAL = (
 )
 """Modules that every worker needs, or so many that each trial would import them again."""
 
-TORCHMETRICS = "sweeprof.metrics.torchmetrics_imported"
+TORCHMETRICS = "sweeprof.metrics.output_scores:import_torchmetrics"
 """Imports torchmetrics, which takes seconds, where the metrics of quality are of it."""
 
 

@@ -34,10 +34,10 @@ from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
-from sweeprof.metrics.output_scores import check_named, output_scores, score_metric, scores_of
+from sweeprof.metrics.output_scores import check_named, output_scores, score_metric
 from sweeprof.metrics.select import Entry, metric_set, mode_of, named_passes, select, unknown_metric
 from sweeprof.passes.registry import Pass, PassResult, parameters
-from sweeprof.passes.session import Session, Strict
+from sweeprof.passes.session import MeasuredSettings, Session, Strict
 from sweeprof.profiling.mappings import KnownMetrics, ReadOnly
 from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
@@ -144,18 +144,9 @@ class Profiler(Displayed):
         if units is not None and unit is None:
             raise UserError([Problem("units", units, "needs a unit, such as unit='tokens'.")])
         check_named(quality or {})
-        if isinstance(model, (str, PathLike)):
-            model = model_in(model)
-        if backend in ("auto", "torch") and is_function(model):
-            model = as_model(model)
-        if backend == "torch":
-            backend_of(model)  # which raises where it is no model
-        given_backend = backend_of(model) if backend == "auto" else backend
-        if isinstance(given_backend, str):
-            given_backend = backend_named(given_backend)
-        dtype = given_backend.input_dtype(model) if isinstance(given_backend, ChoosesInputs) else "float32"
+        model, chosen_backend, dtype = _resolved(model, backend)
         session = LiveSession(
-            backend=given_backend,
+            backend=chosen_backend,
             protocol=protocol or Protocol(),
             formulas=Formulas(formulas, DEFAULTS, ModuleSelection.of(include, exclude)),
             strict=strict,
@@ -171,10 +162,7 @@ class Profiler(Displayed):
             unit=unit,
             units=units,
         )
-        session.check()
-        if quality:
-            session.output_scores = partial(scores_of, quality, session.device_name(), data)
-        self._set_up(session, Progress(progress, verbose), quality, name)
+        self._set_up(session, Progress(progress, verbose), quality, name, data)
 
     def _set_up(
         self,
@@ -182,8 +170,11 @@ class Profiler(Displayed):
         progress: Progress,
         quality: Mapping[str, object] | None = None,
         name: str | None = None,
+        data: object = None,
     ) -> None:
         self.session = session
+        if quality:
+            session.output_scores = partial(output_scores, quality, session.device_name(), data)
         self.name = name
         self._progress = progress
         self._quality = quality or {}
@@ -204,6 +195,9 @@ class Profiler(Displayed):
         backend, model = config["backend"], config["model"]
         framework, node = chosen_builder(backend, model)
         metrics = config.get("metrics", {})
+        generation = GenerationConfig()
+        if config["mode"] == "generation":
+            generation = GenerationConfig.from_config(config["generation"])
         profiler = cls.__new__(cls)
         dataset, device = instantiate(config["dataset"]), config["device"]["type"]
         profiler._set_up(
@@ -213,7 +207,7 @@ class Profiler(Displayed):
                 strict=metrics.get("strict", "warn"),
                 mode=config["mode"],
                 training_config=TrainingConfig.from_config(config["training"]),
-                generation_config=_generation_config(config),
+                generation_config=generation,
                 functions=metrics.get("functions", ()),
                 model_metrics=model_functions(select(metrics.get("select", ()))),
                 build=builder(node, framework),
@@ -411,29 +405,29 @@ class Profiler(Displayed):
         session = self.session
         if not isinstance(session, LiveSession):
             raise Unsupported("a profiler made from a config is cloned by changing the config")
-        clone = Profiler(
-            session.model if model is None else model,
-            session.batches if data is None else data,
-            inputs=session.arguments if inputs is None and data is None else inputs,
-            backend=session.backend if model is None else "auto",
-            device=session.device,
-            protocol=session.protocol,
-            input_pattern=session.batches.pattern,
-            forward=session.forward,
-            strict=session.strict,
-            mode=session.mode,
-            optimizer=session.training_config.optimizer,
-            loss=session.training_config.loss,
-            generation=session.generation_config,
-            functions=session.functions,
-            unit=session.unit,
-            units=session.units,
-            quality=self._quality,
-            name=name,
-            progress=self._progress.is_shown,
-            verbose=self._progress.is_verbose,
+        if model is None:
+            own_model, backend, dtype = _resolved(session.model, session.backend)
+        else:
+            own_model, backend, dtype = _resolved(model, "auto")
+        batches, arguments = session.batches, session.arguments
+        if data is not None:
+            batches, arguments = Data.of(data, batches.pattern), None
+        if inputs is not None:
+            arguments = Inputs.of(inputs, dtype)
+        copied = dataclasses.replace(
+            session,
+            model=own_model,
+            backend=backend,
+            batches=batches,
+            arguments=arguments,
+            costs={},
+            settings=MeasuredSettings(),
+            warnings=[],
+            _first=None,
         )
-        clone.session.formulas = session.formulas
+        clone = Profiler.__new__(Profiler)
+        progress = Progress(self._progress.is_shown, self._progress.is_verbose)
+        clone._set_up(copied, progress, self._quality, name, batches if data is None else data)
         clone._registered, clone._overriding = dict(self._registered), set(self._overriding)
         if model is None and data is None and inputs is None:
             clone._results, clone._computed = dict(self._results), dict(self._computed)
@@ -590,6 +584,20 @@ class Profiler(Displayed):
         self._newest.pop(name, None)
 
 
+def _resolved(model: object, backend: str | Backend) -> tuple[object, Backend, str]:
+    """Return the model that a path or a function stands for, its backend, and the type of inputs that are given as shapes."""
+    if isinstance(model, (str, PathLike)):
+        model = model_in(model)
+    if backend in ("auto", "torch") and is_function(model):
+        model = as_model(model)
+    if backend == "torch":
+        backend_of(model)  # which raises where it is no model
+    found = backend_of(model) if backend == "auto" else backend
+    if isinstance(found, str):
+        found = backend_named(found)
+    return model, found, found.input_dtype(model) if isinstance(found, ChoosesInputs) else "float32"
+
+
 def _warn_of_failures(measurements: Mapping[str, Measurement]) -> None:
     """One warning for each error, which several metrics of one function share."""
     names: dict[tuple[str, str | None], list[str]] = {}
@@ -615,15 +623,6 @@ def _callers_level() -> int:
 def _key(selected: Selected) -> tuple[str, str]:
     """Return the key of a computed value: the metric and its options."""
     return selected.metric.info.name, selected.options_key
-
-
-def _generation_config(config: Mapping[str, Any]) -> GenerationConfig:
-    """Return the settings of a combination's generation; plans of earlier versions have none."""
-    return (
-        GenerationConfig.from_config(config.get("generation", {}))
-        if config["mode"] == "generation"
-        else GenerationConfig()
-    )
 
 
 def _unchecked_description(config: Mapping[str, Any]) -> Callable[[], ModelInputs] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -14,16 +14,15 @@ from sweeprof.backends import Borrows, Build, LoadedModel
 from sweeprof.datasets import Dataset, Loads, Prepares, Split, SplitName, channel_axis_of, first_batch
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.datasets.checks import check_ids, checked_split, not_finite
-from sweeprof.datasets.sample import is_ids
+from sweeprof.datasets.sample import TARGETS, is_ids
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.workload import Workload, workload_of
 from sweeprof.nested import named_leaves
-from sweeprof.passes.session import Built, Session
+from sweeprof.passes.session import Built, Session, Strict
+from sweeprof.results.layer_times import Mode
+from sweeprof.results.protocol import Protocol
 from sweeprof.tensors import package_of
-
-TARGETS = ("labels", "label", "targets", "target")
-"""Keys of a batch that is a mapping under which its targets are looked for; the model is not given them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class Data:
     splits: Mapping[str, Iterable[object]] = field(default_factory=dict)
     pattern: Callable[..., Inputs] | None = None
     """From a batch to the model's arguments (:func:`sweeprof.pattern_of`); the last element of the batch, or the one of
-    :data:`TARGETS` in a mapping, is its targets. None: the first element of a pair ``(inputs, targets)``, every key of a mapping
-    but its targets, else the whole batch."""
+    :data:`~sweeprof.datasets.sample.TARGETS` in a mapping, is its targets. None: the first element of a pair ``(inputs,
+    targets)``, every key of a mapping but its targets, else the whole batch."""
 
     def __repr__(self) -> str:
         splits = [f"{name}: {_extent(batches)}" for name, batches in self.splits.items()]
@@ -264,8 +263,22 @@ class LiveSession(Session):
     def prepare(self) -> None:
         """Nothing: threads and seeds are the caller's."""
 
-    def check(self) -> None:
-        Session.check(self)
+    def __post_init__(self) -> None:
+        """Raise :class:`UserError` for settings that are not among those allowed."""
+        problems = []
+        if self.strict not in get_args(Strict):
+            noun = "way to handle operators without a formula"
+            problems.append(choice_problem("strict", self.strict, noun, get_args(Strict)))
+        if self.mode not in get_args(Mode):
+            problems.append(choice_problem("mode", self.mode, "kind of step", get_args(Mode)))
+        protocol: object = self.protocol  # the caller's, whatever that is
+        if isinstance(protocol, Protocol):
+            problems += protocol.problems()
+        else:
+            example = "is not a sweeprof.Protocol, such as sweeprof.Protocol(min_s=0.2)."
+            problems.append(Problem("protocol", protocol, example))
+        if problems:
+            raise UserError(problems)
         if self.device is not None:
             self.device = self._checked_device(str(self.device))
 

@@ -223,10 +223,16 @@ def _warm_up() -> None:
     look()
 
 
-def _imported(module: str) -> None:
-    """Import a module; of an error the last line printed, which the shard reports, says where it was raised."""
+def _imported(target: str) -> None:
+    """Import a module, and call its function if the target is ``module:function``.
+
+    Of an error the last line printed, which the shard reports, says where it was raised.
+    """
+    module, _, function = target.partition(":")
     try:
-        importlib.import_module(module)
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
     except Exception as error:  # of a user's dataset, which may raise any exception
         print(formatted(error), f"cannot import {module}: {described(error)}", sep="\n", file=sys.stderr, flush=True)
         sys.exit(1)

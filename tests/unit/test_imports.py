@@ -47,7 +47,7 @@ WRITES_ENVIRONMENT = {
     "backends/jax/adapter.py",
 }
 READS_PROC = {
-    "measuring/energy.py",
+    "passes/energy.py",
     "results/environment.py",
     "measuring/process_memory.py",
     "measuring/interference.py",

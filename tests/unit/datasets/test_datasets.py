@@ -92,7 +92,8 @@ def test_a_split_with_fewer_samples_than_classes_is_refused(test_share: float) -
 
 
 def test_the_digits_are_read_without_scikit_learn() -> None:
-    program = "import sys, sweeprof.datasets.digits_read; print({'sklearn', 'scipy', 'pandas'} & set(sys.modules))"
+    imports = "import sys, sweeprof.datasets.digits as digits; digits.scans()"
+    program = f"{imports}; print({{'sklearn', 'scipy', 'pandas'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -49,7 +49,7 @@ def record(pass_name: PassName, observations: Any, round: int = 0) -> Record:
 def records(factor: float = 1.0, rounds: int = 5, uncovered: Any = None) -> list[Record]:
     """Of a combination that takes ``factor`` as long, and has as many times the parameters, as another."""
     layers = LayerTable((LayerRow(ROOT, "Net", 0, 0, int(100 * factor), 0, 400, 0, 1000, flops=2000),), uncovered or {})
-    quality = Quality(None, None, np.zeros((2, 2), np.float32), seconds=3.0 * factor)
+    quality = Quality(predictions=None, targets=None, outputs=np.zeros((2, 2), np.float32), seconds=3.0 * factor)
     timings = [Timing(4.0, 1, 1, (s * factor, 1.5 * s * factor, 2 * s * factor)) for s in SECONDS[:rounds]]
     return [
         record("analysis", layers.to_dict()),

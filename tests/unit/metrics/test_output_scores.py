@@ -313,7 +313,7 @@ def test_configs_of_another_form(nodes: object, message: str) -> None:
 
 def test_what_a_record_has() -> None:
     found = Quality.of(LOGITS, CLASSES)
-    assert "scores" not in found.to_dict()
+    assert found.to_dict()["scores"] == {}
     with_scores = replace(found, scores={"f1": Score(0.5, "higher", "ratio"), "odd": Score(None, reason="no luck")})
     assert Quality.from_dict(json.loads(json.dumps(with_scores.to_dict()))).scores == with_scores.scores
     assert identity({"batch_size": 1, "quality": {}}) == identity({"batch_size": 1})

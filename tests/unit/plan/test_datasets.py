@@ -50,7 +50,7 @@ def test_who_chooses_a_file_keeps_its_keys() -> None:
     (found,) = datasets("dataset=synthetic", f"dataset._target_={MINE}", "dataset.samples=2")
     assert (found["shape"], found["samples"], found["channels"]) == ([1, 32, 32], 2, 1)
     (default,) = datasets()
-    assert default["preload"] == ["sweeprof.datasets.digits_read"]
+    assert default["preload"] == ["sweeprof.datasets.digits:scans"]
 
 
 def test_its_command_measures_it_again() -> None:

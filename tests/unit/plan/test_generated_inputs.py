@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from support.fakes import composed_of, fake_config
 from support.planning import planned
 from sweeprof.errors import UserError
+from sweeprof.metrics.output_scores import import_torchmetrics
 from sweeprof.plan.plan import identity
 from sweeprof.plan.process_environment import TORCHMETRICS, preload
 
@@ -125,7 +125,7 @@ def test_a_source_is_imported_once_and_not_by_each_trial(source: str) -> None:
     """In the fork server of all passes, as it imports torch's compiler anyway; and in none of a backend that borrows the model."""
     own, borrowing = (composed_of(f"model={source}", f"backend={backend}") for backend in ("torch", "onnxruntime"))
     modules = preload(own, "timing")
-    assert f"sweeprof.model_sources.{source}_imported" in modules
+    assert f"sweeprof.model_sources.{source}:import_{source}" in modules
     assert preload(own, "analysis") == modules
     assert not [m for m in preload(borrowing, "timing") if "model_sources" in m or "torch" in m]
     model = {key: value for key, value in own["model"].items() if key != "preload"}
@@ -135,7 +135,10 @@ def test_a_source_is_imported_once_and_not_by_each_trial(source: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("source", ["timm", "torchvision", "transformers"])
 def test_a_source_imports_the_compiler_of_torch(source: str) -> None:
-    program = f"import sys, sweeprof.model_sources.{source}_imported; print('torch._dynamo' in sys.modules)"
+    *targets, last = composed_of(f"model={source}", "backend=torch")["model"]["preload"]
+    assert last == "torch._dynamo"
+    imports = f"import sys; from sweeprof.run.fork_server import _imported; [_imported(one) for one in {targets}]"
+    program = f"{imports}; print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 
@@ -150,7 +153,7 @@ def test_torchmetrics_is_imported_once_and_only_where_outputs_are_scored() -> No
 
 @pytest.mark.slow
 def test_torchmetrics_can_be_imported_beforehand() -> None:
-    import_module("sweeprof.metrics.torchmetrics_imported")
+    import_torchmetrics()
     assert "torchmetrics" in sys.modules
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from sweeprof.datasets.sample import TARGETS
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
-from sweeprof.profiling.session import TARGETS, Data
+from sweeprof.profiling.session import Data
 
 
 class Loader:
