@@ -5,30 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator
+from typing import Any
 
-from sweeprof.backends import DeviceCheck
-from sweeprof.backends.lookup import backend_named
 from sweeprof.doctor.host import Advice, Finding, known
 from sweeprof.errors import UserError, choice_problem, nearest
-from sweeprof.processes import child_environment, end_process, module_command
+from sweeprof.processes import child_environment, module_command
 
 KINDS = ("cpu", "cuda", "hpu", "mps", "mtia", "xpu")
 """Kinds of devices of PyTorch; a package may bring others."""
 PROBE_S = 120.0
 SUITE_S = 600.0
 REPORT = "sweeprof doctor device={name} --json > report.json"
-
-
-@runtime_checkable
-class ChecksDevices(Protocol):
-    """A backend that can try the measurements of an accelerator."""
-
-    def device_checks(self, device: str) -> Mapping[str, DeviceCheck]:
-        """Return by name which measurements work."""
 
 
 def device(name: str) -> Iterator[Finding]:
@@ -38,7 +27,7 @@ def device(name: str) -> Iterator[Finding]:
         UserError: PyTorch has no such kind of device on any host.
     """
     section = f"Device {name}"
-    answer = _answer("sweeprof.doctor.device", name, PROBE_S)
+    answer = _answer("sweeprof.backends.torch.device", name, PROBE_S)
     if isinstance(answer, str):
         yield Finding(section, "torch", None, answer, distorts=True)
         return
@@ -83,15 +72,3 @@ def _answer(module: str, name: str, limit_s: float) -> dict[str, Any] | str:
         return f"cannot be used: {last}"
     answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
-
-
-def main() -> None:
-    """``python -m sweeprof.doctor.device NAME``: try the measurements in this process and print what came out."""
-    backend = backend_named("torch")
-    assert isinstance(backend, ChecksDevices)
-    print(json.dumps({name: dataclasses.asdict(check) for name, check in backend.device_checks(sys.argv[1]).items()}))
-
-
-if __name__ == "__main__":
-    main()
-    end_process()

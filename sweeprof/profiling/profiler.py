@@ -12,7 +12,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
-from sweeprof.backends import Backend, ChoosesInputs
+from sweeprof.backends import Backend
 from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function, model_in
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
@@ -153,7 +153,7 @@ class Profiler(Displayed):
         given_backend = backend_of(model) if backend == "auto" else backend
         if isinstance(given_backend, str):
             given_backend = backend_named(given_backend)
-        dtype = given_backend.input_dtype(model) if isinstance(given_backend, ChoosesInputs) else "float32"
+        dtype = given_backend.input_dtype(model)
         session = LiveSession(
             backend=given_backend,
             protocol=protocol or Protocol(),

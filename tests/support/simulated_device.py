@@ -88,6 +88,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
     """Return what sweeprof measures on the device."""
     import sweeprof
     from sweeprof.backends.torch.adapter import TorchBackend
+    from sweeprof.backends.torch.device import device_checks
     from sweeprof.doctor import conformance
 
     protocol = sweeprof.Protocol(min_s=0.02, warmup_s=0.0)
@@ -124,7 +125,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
         "device_times": [row.device_self_s for row in operators.rows],
         "layers": layers.forward_covered,
         "conformance": conformance.answers(NAME),
-        "checks": {name: [check.value, check.reason] for name, check in TorchBackend().device_checks(NAME).items()},
+        "checks": {name: [check["value"], check["reason"]] for name, check in device_checks(NAME).items()},
     }
 
 

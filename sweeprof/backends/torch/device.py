@@ -5,13 +5,14 @@ Each measurement of an accelerator is tried with a small model, by the code that
 
 from __future__ import annotations
 
+import json
 import statistics
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
 
-from sweeprof.backends import DeviceCheck
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.model import TorchModel, accelerators, synchronised
 from sweeprof.backends.torch.state import tensors_of
@@ -20,6 +21,7 @@ from sweeprof.measuring.benchmarks import COPIED_BYTES, SHORT, copied_bytes_on_h
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import WallClock, lasting, sampled
 from sweeprof.measuring.training_config import Work
+from sweeprof.processes import end_process
 from sweeprof.report.units import scaled
 from sweeprof.results.peaks import Peaks, PeakSettings
 
@@ -76,8 +78,8 @@ def _best(call: Callable[[], object], device: torch.device) -> float:
 WIDTH, BATCH, REPEATS = 256, 64, 10
 
 
-def device_checks(device: str) -> Mapping[str, DeviceCheck]:
-    """Return by name whether each measurement works on a device, with what was measured or the reason; nothing for no device."""
+def device_checks(device: str) -> dict[str, dict[str, str | None]]:
+    """Return the ``value`` of each measurement on a device, or the ``reason`` why it failed; nothing for no device."""
     try:
         torch.device(device)
     except RuntimeError:
@@ -85,7 +87,7 @@ def device_checks(device: str) -> Mapping[str, DeviceCheck]:
     return {name: _tried(check, device) for name, check in CHECKS.items()}
 
 
-def _tried(check: Callable[[TorchModel, Inputs], str], device: str) -> DeviceCheck:
+def _tried(check: Callable[[TorchModel, Inputs], str], device: str) -> dict[str, str | None]:
     try:
         if device == "cpu":
             raise Unsupported("this is measured of accelerators only")
@@ -93,9 +95,9 @@ def _tried(check: Callable[[TorchModel, Inputs], str], device: str) -> DeviceChe
             raise Unsupported(f"torch has no device {device!r} here. Known: {', '.join(['cpu', *accelerators()])}")
         module = torch.nn.Linear(WIDTH, WIDTH).eval().to(device)
         model = TorchModel(module, torch.device(device))
-        return DeviceCheck(check(model, Inputs((torch.ones(BATCH, WIDTH),))))
+        return {"value": check(model, Inputs((torch.ones(BATCH, WIDTH),))), "reason": None}
     except Exception as error:  # a driver may raise anything
-        return DeviceCheck(None, " ".join(str(error).split())[:200] or type(error).__name__)
+        return {"value": None, "reason": " ".join(str(error).split())[:200] or type(error).__name__}
 
 
 def _transfers(model: TorchModel, inputs: Inputs) -> str:
@@ -165,3 +167,8 @@ CHECKS: Mapping[str, Callable[[TorchModel, Inputs], str]] = {
     "memory of the process (memory/cuda_process_*)": _process,
     "memory per source line (metrics=lines)": _lines,
 }
+
+
+if __name__ == "__main__":
+    print(json.dumps(device_checks(sys.argv[1])))
+    end_process()
