@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.backends import AnyArray, Build, Gap
+from sweeprof.backends import AnyArray, Backend, Build, Gap, LoadedModel
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
@@ -28,8 +28,8 @@ from sweeprof.results.layers import LayerRow, LayerTable
 
 Fault = Literal["raise", "memory_error", "exit", "segfault", "kill", "hang", "allocate"]
 NOT_RUN = (
-    *("AnalyzesTraining", "AnalyzesGeneration", "TracesGraph", "Watches", "TracesOperators", "TracksAllocations"),
-    *("MeasuresPeaks", "ProfilesLines"),
+    *("analyze_training", "analyze_generation", "graph", "watch", "operators", "allocations"),
+    *("peaks", "lines"),
 )
 """Capabilities for which something would have to run."""
 ALLOCATED_AT_MOST = 2**32
@@ -117,15 +117,14 @@ class FakeMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class FakeBackend:
+class FakeBackend(Backend):
     """Runs :class:`FakeModel`: steps, training steps, generations, memory and counts, all as scripted."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
         **dict.fromkeys(NOT_RUN, Gap("makes no sense", "a fake model runs nothing")),
-        "CountsItself": Gap("makes no sense", "there is no framework that could count"),
-        "HasArtifact": Gap("makes no sense", "a fake model has no file"),
-        "Borrows": Gap("makes no sense", "a fake model has no state to restore"),
-        "TimesLayers": Gap("makes no sense", "a fake model is one layer"),
+        "own_counts": Gap("makes no sense", "there is no framework that could count"),
+        "artifact": Gap("makes no sense", "a fake model has no file"),
+        "layer_times": Gap("makes no sense", "a fake model is one layer"),
     }
     threads: int = 1
     slowdown: float = 1.0
@@ -143,14 +142,8 @@ class FakeBackend:
         """Let the clock advance by so many seconds of a variant without slowdown."""
         self.clock.advance(seconds * self.slowdown)
 
-    def configure(self, seed: int) -> None:
-        """Nothing to set: there are no threads and nothing is drawn."""
-
     def settings_in_effect(self, model: FakeLoaded | None = None) -> Mapping[str, Any]:
         return dict(self.settings)
-
-    def devices(self) -> list[str]:
-        return ["cpu"]
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> FakeLoaded:
         model = _built(build)
@@ -179,9 +172,6 @@ class FakeBackend:
 
     def memory_meter(self) -> FakeMemory:
         return self.memory
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, MemoryError)
 
 
 class FakeTraining:
@@ -225,8 +215,10 @@ def repeated(seconds: float | Sequence[float]) -> Iterator[float]:
     return itertools.cycle([seconds] if isinstance(seconds, int | float) else seconds)
 
 
-class FakeLoaded:
+class FakeLoaded(LoadedModel):
     """A fake model on its fake device."""
+
+    native: FakeModel
 
     def __init__(self, model: FakeModel, backend: FakeBackend) -> None:
         self.native = model

@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sweeprof.backends import AnyArray, Build, Gap, HostModel, HostOutputs, outputs_on_host
+from sweeprof.backends import AnyArray, Backend, Build, Gap, HostOutputs, LoadedModel, outputs_on_host
 from sweeprof.backends.call_signature import Shape, arrays, shapes_of
 from sweeprof.backends.model_files import Converter, MadeFile
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.artifact import Artifact
 from sweeprof.results.layers import LayerTable
@@ -33,18 +32,18 @@ def gaps_of(runtime: str) -> dict[str, Gap]:
     """
     inference = Gap("makes no sense", f"{runtime} runs models, and trains none")
     return {
-        "AnalyzesTraining": inference,
-        "Trains": inference,
-        "Generates": GENERATION,
-        "AnalyzesGeneration": GENERATION,
-        "TracesGraph": Gap(
+        "analyze_training": inference,
+        "training": inference,
+        "generating": GENERATION,
+        "analyze_generation": GENERATION,
+        "graph": Gap(
             "not implemented",
             "the operators of the file are counted by module; open the file in a viewer to see its graph",
         ),
-        "CountsItself": Gap("not possible upstream", f"{runtime} counts no operations"),
-        "Watches": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
-        "ProfilesLines": Gap("makes no sense", "a file has no source lines"),
-        "MeasuresPeaks": Gap(
+        "own_counts": Gap("not possible upstream", f"{runtime} counts no operations"),
+        "watch": Gap("makes no sense", "a loop of the user's own calls the model and not its converted file"),
+        "lines": Gap("makes no sense", "a file has no source lines"),
+        "peaks": Gap(
             "not implemented",
             f"there is no benchmark of the machine in {runtime}; backend=torch measures the same hardware",
         ),
@@ -63,7 +62,7 @@ class Feed:
     """What runs it, where that is another file of the same model; None: the one that made it."""
 
 
-class FileModel(HostModel):
+class FileModel(LoadedModel):
     """A file in its run-time; it is converted when the model meets its first inputs, whose shapes a converter needs.
 
     Inputs of other shapes than the file takes, such as texts of another length, run in a further file of the same model.
@@ -196,12 +195,11 @@ def fitting(array: AnyArray, shape: tuple[int, ...], taker: str) -> AnyArray:
 
 
 @dataclass(slots=True)
-class FileBackend:
+class FileBackend(Backend):
     """Runs files of one format; a model of a framework is converted once, and its file is kept."""
 
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]]
     precision_gaps: ClassVar[Mapping[str, str]] = {}
-    gaps: ClassVar[Mapping[str, Gap]]
     MODEL: ClassVar[type[FileModel]]
     out_of_memory: ClassVar[tuple[str, ...]]
     """What the run-time says when memory runs out."""
@@ -230,9 +228,6 @@ class FileBackend:
 
     def ranges_from(self, samples: Callable[[int], Inputs | None]) -> None:
         self.samples = samples
-
-    def devices(self) -> list[str]:
-        return ["cpu"]
 
     def converter(self) -> Converter[Any]:
         """Return what makes the files, with the settings of this backend."""
@@ -297,20 +292,10 @@ class FileBackend:
         """Return the settings of what the run-time made of a file."""
         return {}
 
-    def device_of(self, model: object) -> str:
-        return "cpu"
-
-    @contextmanager
-    def borrowed(self, model: object, is_trained: bool = False) -> Iterator[None]:
-        yield  # what runs is a file, and the model that it was converted from is only read
-
-    def memory_meter(self) -> ProcessMemory:
-        return ProcessMemory()
-
     def is_out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, MemoryError) or any(text in str(error).lower() for text in self.out_of_memory)
+        return Backend.is_out_of_memory(self, error) or any(text in str(error).lower() for text in self.out_of_memory)
 
     def check_inference(self, work: Work) -> None:
         """Raise if the work is training."""
         if work.training is not None:
-            raise Unsupported(str(self.gaps["Trains"]))
+            raise self.lacking("training")

@@ -504,13 +504,13 @@ class FusedStep(TypingProtocol):
     def trace(self) -> None:
         """Make the graph of the whole step."""
 
-    def forward_alone(self) -> None:
+    def forward_alone(self) -> object:
         """Forward and loss, in training mode."""
 
-    def forward_and_backward(self) -> None:
+    def forward_and_backward(self) -> object:
         """Loss and gradients, which nothing takes."""
 
-    def whole(self) -> None:
+    def whole(self) -> object:
         """All three phases."""
 
 

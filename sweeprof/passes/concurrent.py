@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sweeprof.backends import Backend, RunsRequests
+from sweeprof.backends import Backend
 from sweeprof.errors import Unsupported
 from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
@@ -27,7 +27,7 @@ def run(session: Session, backend: Backend) -> Concurrent:
     """Return samples that together last as long as a round of timing, after one for warming up."""
     if session.mode != "inference":
         raise Unsupported(f"mode={session.mode}: requests are forwards")
-    if not isinstance(backend, RunsRequests):
+    if not backend.has("concurrently"):
         raise Unsupported(
             "this backend runs one forward after the other; backend=openvino takes several requests at a time"
         )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
-from sweeprof.backends import LoadedModel, MeasuresMemory
+from sweeprof.backends import Backend, LoadedModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import interference
 from sweeprof.measuring.child import in_child
@@ -44,7 +44,7 @@ class Memory(Stored):
     """Why it was not measured."""
 
 
-def run(session: Session, backend: MeasuresMemory) -> Memory:
+def run(session: Session, backend: Backend) -> Memory:
     """Return the resident memory of this process before, while and after the model is loaded, and while it steps."""
     if not session.owns_process:
         raise Unsupported("resident memory is that of a whole process; a sweep gives each trial its own")
@@ -66,7 +66,7 @@ def run(session: Session, backend: MeasuresMemory) -> Memory:
         return Memory(baseline, loaded, max(highest, stepping), MEMORY_STEPS, stepping, added, not_added)
 
 
-def added_memory(session: Session, backend: MeasuresMemory) -> tuple[int | None, str | None]:
+def added_memory(session: Session, backend: Backend) -> tuple[int | None, str | None]:
     """Return what the model and its step add to a process that has the framework, or why that was not measured.
 
     It is measured in a child of this process, where freed memory leaves the resident set at once: with the usual settings the C
@@ -135,6 +135,5 @@ PASS = Pass(
     first=added_memory,
     read=Memory.from_dict,
     kind="once",
-    capability=MeasuresMemory,
     is_exclusive=True,
 )

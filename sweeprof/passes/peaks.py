@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, replace
 
-from sweeprof.backends import MeasuresPeaks
+from sweeprof.backends import Backend
 from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
 from sweeprof.paths import cache_folder
@@ -16,13 +16,13 @@ from sweeprof.results.files import read_json, write_json
 from sweeprof.results.peaks import Peaks
 
 
-def run(session: Session, backend: MeasuresPeaks) -> Peaks:
+def run(session: Session, backend: Backend) -> Peaks:
     """Return the peak rates of this host."""
     with session.timed("measure"):
         return cached_peaks(backend, session.device_name(), session.caller_model())
 
 
-def cached_peaks(backend: MeasuresPeaks, device: str, model: object = None) -> Peaks:
+def cached_peaks(backend: Backend, device: str, model: object = None) -> Peaks:
     """Return the peaks of this host with the settings of this process: from the cache, or measured and put there.
 
     Args:
@@ -52,6 +52,6 @@ PASS = Pass(
     run=run,
     read=Peaks.from_dict,
     kind="once",
-    capability=MeasuresPeaks,
+    capability="peaks",
     is_exclusive=True,
 )

@@ -73,8 +73,8 @@ class Pass(Generic[Result_co]):
     read: Callable[[Mapping[str, object]], Result_co]
     """From the observations of a record; raises :class:`~sweeprof.errors.Damaged` for something else."""
     kind: PassKind
-    capability: type | None = None
-    """The protocol of :mod:`sweeprof.backends` that a backend must have; None: every backend can run it."""
+    capability: str | None = None
+    """The method of :class:`sweeprof.backends.Backend` that a backend must have; None: every backend can run it."""
     is_exclusive: bool = False
     """True if nothing else may use the device, or measure on the host, while it runs."""
     provides: tuple[Parameter, ...] = ()

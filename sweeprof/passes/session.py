@@ -13,20 +13,7 @@ from typing import Protocol as TypingProtocol
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.backends import (
-    Backend,
-    Build,
-    Expects,
-    Generates,
-    LoadedModel,
-    Quantizes,
-    ReportsSettings,
-    SelectsModules,
-    TakesTensors,
-    Trains,
-    lacking,
-    named,
-)
+from sweeprof.backends import Backend, Build, LoadedModel, named
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.selection import ModuleSelection
 from sweeprof.datasets.sample import NOT_COUNTED
@@ -67,7 +54,7 @@ class OutputScore(TypingProtocol):
 
 @dataclass(slots=True)
 class MeasuredSettings:
-    """Settings that a backend reports before and after the last pass, see :class:`sweeprof.backends.ReportsSettings`."""
+    """Settings that a backend reports before and after the last pass, see :meth:`sweeprof.backends.Backend.settings_in_effect`."""
 
     requested: Mapping[str, object] = field(default_factory=dict)
     """In effect before the pass, or asked for by a config."""
@@ -134,7 +121,7 @@ class Session(ABC):
 
     def accepted(self, values: Any) -> Any:
         """Return inputs, targets or any container of tensors as the backend takes them: its own tensors, and NumPy arrays."""
-        package = self.backend.tensor_package if isinstance(self.backend, TakesTensors) else None
+        package = self.backend.tensor_package
         if isinstance(values, Inputs):
             return values.map(lambda leaf: in_package(leaf, package))
         return in_package(values, package)
@@ -143,11 +130,6 @@ class Session(ABC):
     def selection(self) -> ModuleSelection:
         """The modules that are counted and timed."""
         return self.formulas.selection
-
-    @property
-    def selects_natively(self) -> bool:
-        """True if the backend neither counts nor times excluded modules; else they are taken out of its results."""
-        return isinstance(self.backend, SelectsModules) and self.backend.selects_modules
 
     def run(self, pass_name: PassName) -> PassResult:
         """Run a pass and return its result.
@@ -159,15 +141,12 @@ class Session(ABC):
         """
         requested_pass = passes()[pass_name]
         self.partial = None
-        missing = requested_pass.capability
-        if missing is not None and isinstance(self.backend, missing):
-            missing = None
-        if requested_pass.first is not None and missing is None:
+        if requested_pass.first is not None:
             self.measured_first = requested_pass.first(self, self.backend)
         self.set_up()
         try:
-            if missing is not None:
-                raise lacking(self.backend, missing)
+            if requested_pass.capability is not None:
+                self.backend.require(requested_pass.capability)
             return requested_pass.run(self, self.backend)
         finally:
             self.settings.end(self._settings_now())
@@ -176,18 +155,14 @@ class Session(ABC):
         """Set up the framework and the backend for the model's inputs."""
         self.prepare()
         self.settings.begin(self._settings_now(), self.configured_settings())
-        if isinstance(self.backend, Expects):
-            self.backend.expect(self.inputs())
-        if isinstance(self.backend, Quantizes):
-            self.backend.ranges_from(self.samples)
+        self.backend.expect(self.inputs())
+        self.backend.ranges_from(self.samples)
 
     def configured_settings(self) -> Mapping[str, object]:
         """Return the settings that a config requests, by the names that the backend gives them; none if there is no config."""
         return {}
 
     def _settings_now(self) -> Mapping[str, object]:
-        if not isinstance(self.backend, ReportsSettings):
-            return {}
         return {**self.backend.settings_in_effect(), "device": self.device_name()}
 
     @abstractmethod
@@ -232,8 +207,7 @@ class Session(ABC):
             try:
                 yield model
             finally:
-                if isinstance(self.backend, ReportsSettings):  # the model may have changed them
-                    self.settings.in_effect = self.backend.settings_in_effect(model)
+                self.settings.in_effect = self.backend.settings_in_effect(model)  # the model may have changed them
 
     @abstractmethod
     def labelled(self) -> Iterator[tuple[Inputs, object]]:
@@ -259,15 +233,12 @@ class Session(ABC):
         if self.mode == "training":
             return Work(model.put(inputs), self.targets(), self.training_config, selection=self.selection)
         if self.mode == "generation":
-            if not isinstance(self.backend, Generates):
-                raise lacking(self.backend, Generates)
+            self.backend.require("generating")
             return Work(model.put(inputs), generation=self.generation_config)
         return Work(model.put(inputs), selection=self.selection)
 
     def generation_step(self, model: LoadedModel, work: Work) -> AbstractContextManager[GenerationStep]:
         """Within the context: the generation of a batch by the model."""
-        if not isinstance(self.backend, Generates):
-            raise lacking(self.backend, Generates)
         assert work.generation is not None
         return self.backend.generating(model, work.batch, work.generation)
 
@@ -278,8 +249,7 @@ class Session(ABC):
         Raises:
             DatasetError: the step failed, and the batch has a label that the outputs have no class for.
         """
-        if not isinstance(self.backend, Trains):
-            raise lacking(self.backend, Trains)
+        self.backend.require("training")
         assert work.training is not None
         try:
             with self.backend.training(model, work.batch, work.targets, work.training) as step:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from sweeprof.backends import (
-    Analyzes,
-    AnalyzesGeneration,
-    AnalyzesTraining,
-    CountsItself,
-    HasArtifact,
-    ListsWeights,
-    TracesGraph,
-)
+from sweeprof.backends import Backend
 from sweeprof.counting.selection import outermost
 from sweeprof.errors import Unsupported
 from sweeprof.passes.registry import Parameter, Pass
@@ -27,7 +19,7 @@ from sweeprof.results.operators import OwnCounts
 from sweeprof.tracebacks import described
 
 
-def run_analysis(session: Session, backend: Analyzes) -> LayerTable:
+def run_analysis(session: Session, backend: Backend) -> LayerTable:
     """Return parameters, operations and activations of one forward, layer by layer.
 
     If the forward raises, or has an operator without a formula that is an error, the session has the parameters all the same.
@@ -36,9 +28,8 @@ def run_analysis(session: Session, backend: Analyzes) -> LayerTable:
         try:
             table = backend.analyze(build, session.inputs(), channel_axis, session.formulas)
         except Exception as error:
-            if isinstance(backend, ListsWeights):
-                with suppress(Exception):  # a builder that raises is the error that is reported already
-                    session.partial = _selected(session, backend.weights(build, described(error)))
+            with suppress(Exception):  # a builder that raises is the error that is reported already
+                session.partial = _selected(session, backend.weights(build, described(error)))
             raise
     table = _selected(session, table)
     session.partial = table
@@ -48,7 +39,7 @@ def run_analysis(session: Session, backend: Analyzes) -> LayerTable:
 
 def _selected(session: Session, table: LayerTable) -> LayerTable:
     """Return the table without the modules that the session excludes, where the backend has counted them all the same."""
-    if session.selection.is_everything or session.selects_natively:
+    if session.selection.is_everything or session.backend.selects_modules:
         return table
     excluded = session.selection.excluded({row.path: row.type for row in table.rows if row.path != OUTSIDE})
     kept = table.where(lambda row: row.path not in excluded)
@@ -62,13 +53,13 @@ def counted(table: LayerTable) -> LayerTable:
     return table
 
 
-def run_graph(session: Session, backend: TracesGraph) -> Graph:
+def run_graph(session: Session, backend: Backend) -> Graph:
     """Return the operators of one forward, and the tensors that pass between them."""
     with session.described() as (build, channel_axis), session.timed("measure"):
         return backend.graph(build, session.inputs(), channel_axis, session.formulas)
 
 
-def run_training(session: Session, backend: AnalyzesTraining) -> Training:
+def run_training(session: Session, backend: Backend) -> Training:
     """Return what one training step computes and keeps."""
     with session.described() as (build, channel_axis), session.timed("measure"):
         step = backend.analyze_training(build, session.inputs(), channel_axis, session.formulas)
@@ -76,7 +67,7 @@ def run_training(session: Session, backend: AnalyzesTraining) -> Training:
     return replace(step, optimizer_states=session.training_config.optimizer_states)
 
 
-def run_generation(session: Session, backend: AnalyzesGeneration) -> Generation:
+def run_generation(session: Session, backend: Backend) -> Generation:
     """Return what the prefill and a decode step of one generation compute and read."""
     if session.mode != "generation":
         raise Unsupported(f"mode={session.mode}: nothing is generated; mode=generation counts a generation")
@@ -88,13 +79,13 @@ def run_generation(session: Session, backend: AnalyzesGeneration) -> Generation:
     return counts
 
 
-def run_own_counts(session: Session, backend: CountsItself) -> OwnCounts:
+def run_own_counts(session: Session, backend: Backend) -> OwnCounts:
     """Return the counts of the framework's own counter for one forward."""
     with session.described() as (build, channel_axis), session.timed("measure"):
         return backend.own_counts(build, session.inputs(), channel_axis)
 
 
-def run_artifact(session: Session, backend: HasArtifact) -> Artifact:
+def run_artifact(session: Session, backend: Backend) -> Artifact:
     """Return the size and the format of the model file that the framework's run-time loads."""
     with session.described() as (build, channel_axis), session.timed("build"):
         return backend.artifact(build, channel_axis)
@@ -106,12 +97,12 @@ ANALYSIS = Pass(
     run=run_analysis,
     read=LayerTable.from_dict,
     kind="exact",
-    capability=Analyzes,
+    capability="analyze",
     provides=(Parameter("layers", counted), Parameter("weights", needs_success=False)),
 )
-GRAPH = Pass(name="graph", order=15, run=run_graph, read=Graph.from_dict, kind="exact", capability=TracesGraph)
+GRAPH = Pass(name="graph", order=15, run=run_graph, read=Graph.from_dict, kind="exact", capability="graph")
 TRAINING = Pass(
-    name="training", order=20, run=run_training, read=Training.from_dict, kind="exact", capability=AnalyzesTraining
+    name="training", order=20, run=run_training, read=Training.from_dict, kind="exact", capability="analyze_training"
 )
 GENERATION = Pass(
     name="generation",
@@ -119,11 +110,11 @@ GENERATION = Pass(
     run=run_generation,
     read=Generation.from_dict,
     kind="exact",
-    capability=AnalyzesGeneration,
+    capability="analyze_generation",
 )
 OWN_COUNTS = Pass(
-    name="own_counts", order=30, run=run_own_counts, read=OwnCounts.from_dict, kind="exact", capability=CountsItself
+    name="own_counts", order=30, run=run_own_counts, read=OwnCounts.from_dict, kind="exact", capability="own_counts"
 )
 ARTIFACT = Pass(
-    name="artifact", order=40, run=run_artifact, read=Artifact.from_dict, kind="exact", capability=HasArtifact
+    name="artifact", order=40, run=run_artifact, read=Artifact.from_dict, kind="exact", capability="artifact"
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeprof.backends import ProfilesLines, TimesLayers, TracesOperators, TracksAllocations
+from sweeprof.backends import Backend
 from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes
@@ -11,29 +11,29 @@ from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators
 
 
-def run_layer_times(session: Session, backend: TimesLayers) -> LayerTimes:
+def run_layer_times(session: Session, backend: Backend) -> LayerTimes:
     """Return the times of every call of every layer, from steps with and without probes in alternation."""
     with session.working() as (model, work):
         times = backend.layer_times(model, work, session.protocol)
-    if session.selection.is_everything or session.selects_natively:
+    if session.selection.is_everything or session.backend.selects_modules:
         return times
     modules = {call.path: call.type for call in times.calls if call.path != OUTSIDE}
     return times.without(session.selection.excluded(modules))
 
 
-def run_operators(session: Session, backend: TracesOperators) -> Operators:
+def run_operators(session: Session, backend: Backend) -> Operators:
     """Return the operators that the framework runs in a step, by module and operator."""
     with session.working() as (model, work):
         return backend.operators(model, work)
 
 
-def run_allocations(session: Session, backend: TracksAllocations) -> Allocations:
+def run_allocations(session: Session, backend: Backend) -> Allocations:
     """Return the memory that the first steps allocate, tensor by tensor."""
     with session.working() as (model, work):
         return backend.allocations(model, work)
 
 
-def run_lines(session: Session, backend: ProfilesLines) -> Lines:
+def run_lines(session: Session, backend: Backend) -> Lines:
     """Return time and memory by line of source code: of the session's functions, or else of the model's own forward."""
     with session.working() as (model, work):
         return backend.lines(model, work, session.functions)
@@ -45,7 +45,7 @@ LAYER_TIMES = Pass(
     run=run_layer_times,
     read=LayerTimes.from_dict,
     kind="once",
-    capability=TimesLayers,
+    capability="layer_times",
     is_exclusive=True,
 )
 OPERATORS = Pass(
@@ -54,7 +54,7 @@ OPERATORS = Pass(
     run=run_operators,
     read=Operators.from_dict,
     kind="once",
-    capability=TracesOperators,
+    capability="operators",
     is_exclusive=True,
 )
 ALLOCATIONS = Pass(
@@ -63,7 +63,7 @@ ALLOCATIONS = Pass(
     run=run_allocations,
     read=Allocations.from_dict,
     kind="exact",
-    capability=TracksAllocations,
+    capability="allocations",
     is_exclusive=True,
 )
 LINES = Pass(
@@ -72,6 +72,6 @@ LINES = Pass(
     run=run_lines,
     read=Lines.from_dict,
     kind="once",
-    capability=ProfilesLines,
+    capability="lines",
     is_exclusive=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeprof.backends import Backend, Generates, TellsChanges, Traces, Trains, lacking
+from sweeprof.backends import Backend
 from sweeprof.measuring.timing import (
     FusedStep,
     Timing,
@@ -30,16 +30,16 @@ WRITTEN = Warning(
 def run(session: Session, backend: Backend) -> Timing:
     """Return one round of times of a step, and of the transfers to and from the device."""
     protocol, participant = session.protocol, session.participant
-    if session.mode == "training" and not isinstance(backend, Trains):
-        raise lacking(backend, Trains)  # before a model is converted for nothing
-    if session.mode == "generation" and not isinstance(backend, Generates):
-        raise lacking(backend, Generates)
+    if session.mode == "training":
+        backend.require("training")  # before a model is converted for nothing
+    elif session.mode == "generation":
+        backend.require("generating")
     inputs = session.inputs()
     # What the inputs are counted in is the work of a forward or a training step, not of anything else.
     workload = session.workload(inputs) if session.mode in ("inference", "training") else None
     with session.loaded() as model:
         work, clock = session.work(model, inputs), model.clock()
-        before = model.state_of(work.batch) if isinstance(model, TellsChanges) else 0
+        before = model.state_of(work.batch)
         if session.mode == "training":
             with session.training_step(model, work) as training, session.timed("measure"):
                 if isinstance(training, FusedStep):
@@ -51,12 +51,11 @@ def run(session: Session, backend: Backend) -> Timing:
                 timing = measure_generation(generation, protocol, clock, participant)
         else:
             with model.stepping(work.batch) as step, session.timed("measure"):
-                trace = model.tracing(work.batch) if isinstance(model, Traces) else None
-                timing = measure(step, protocol, clock, participant, trace)
+                timing = measure(step, protocol, clock, participant, model.tracing(work.batch))
                 moves = model.transfers(inputs, step())
                 transfers = {name: sampled(move, protocol, clock) for name, move in moves.items()}
             timing = replace(timing, transfers=transfers)
-        if isinstance(model, TellsChanges) and model.state_of(work.batch) != before:
+        if model.state_of(work.batch) != before:
             timing = replace(timing, warnings=(*timing.warnings, WRITTEN))
     deviating = warnings_of(session.settings.deviations)
     return replace(timing, compiles=model.compiles, warnings=(*timing.warnings, *deviating), workload=workload)

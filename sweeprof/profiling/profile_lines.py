@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, Protocol, overload, runtime_checkable
+from typing import Any, NoReturn, overload
 
 from sweeprof.backends.lookup import backend_named
 from sweeprof.errors import Problem, UserError, nearest
@@ -29,14 +29,6 @@ _ADDED = "__sweeprof_profile_lines__"
 _collected: list[ProfiledFunction] | None = None
 """Functions that were decorated while a script runs; None outside one."""
 _memory_of_script: bool | str = False
-
-
-@runtime_checkable
-class MetersAllocations(Protocol):
-    """A backend that reads the allocator of an accelerator."""
-
-    def allocation_meter(self, device: str) -> AllocationMeter:
-        """Return the meter of a device."""
 
 
 @overload
@@ -88,9 +80,7 @@ def _meter_of(memory: bool | str) -> AllocationMeter | None:
     """
     if not isinstance(memory, str) or memory == "cpu":
         return None
-    backend = backend_named("torch")
-    assert isinstance(backend, MetersAllocations)
-    return backend.allocation_meter(memory)
+    return backend_named("torch").allocation_meter(memory)
 
 
 def run_script(

@@ -12,7 +12,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
-from sweeprof.backends import Backend, ChoosesInputs
+from sweeprof.backends import Backend
 from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function, model_in
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
@@ -595,7 +595,7 @@ def _resolved(model: object, backend: str | Backend) -> tuple[object, Backend, s
     found = backend_of(model) if backend == "auto" else backend
     if isinstance(found, str):
         found = backend_named(found)
-    return model, found, found.input_dtype(model) if isinstance(found, ChoosesInputs) else "float32"
+    return model, found, found.input_dtype(model)
 
 
 def _warn_of_failures(measurements: Mapping[str, Measurement]) -> None:

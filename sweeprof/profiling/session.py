@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from sweeprof.backends import Borrows, Build, LoadedModel
+from sweeprof.backends import Build, LoadedModel
 from sweeprof.datasets import Dataset, Loads, Prepares, Split, SplitName, channel_axis_of, first_batch
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.datasets.checks import check_ids, checked_split, not_finite
@@ -290,17 +290,14 @@ class LiveSession(Session):
         """
         kind, colon, number = name.lower().partition(":")
         device = {"gpu": "cuda"}.get(kind, kind) + colon + number
-        own = [self.backend.device_of(self.model)] if isinstance(self.backend, Borrows) else []
-        offered = list(dict.fromkeys([*self.backend.devices(), *own]))
+        offered = list(dict.fromkeys([*self.backend.devices(), self.backend.device_of(self.model)]))
         if device not in offered:
             problem = choice_problem("device", device, "device of this host", offered)
             raise UserError([replace(problem, value=name)])
         return device
 
     def device_name(self) -> str:
-        if self.device is None and isinstance(self.backend, Borrows):
-            return self.backend.device_of(self.model)
-        return self.device or "cpu"
+        return self.device or self.backend.device_of(self.model)
 
     def caller_model(self) -> object:
         return self.model
@@ -334,9 +331,7 @@ class LiveSession(Session):
 
     @contextmanager
     def described(self) -> Iterator[Built]:
-        is_trained = self.mode == "training"
-        borrowed = self.backend.borrowed(self.model, is_trained) if isinstance(self.backend, Borrows) else nullcontext()
-        with borrowed:
+        with self.backend.borrowed(self.model, is_trained=self.mode == "training"):
             yield lambda: self.model, None
 
     @contextmanager

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.backends import Analyzes, Borrows, ReportsSettings, Watches, lacking
 from sweeprof.backends.lookup import backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
 from sweeprof.counting.selection import ModulePatterns, ModuleSelection
@@ -44,8 +43,6 @@ class LoopSession(Displayed):
     ) -> None:
         """See :func:`session`."""
         backend = backend_of(model)
-        if not isinstance(backend, Watches):
-            raise lacking(backend, Watches)
         self._backend, self._model = backend, model
         self._formulas = Formulas(formulas, DEFAULTS, ModuleSelection.of(include, exclude))
         self._watch = backend.watch(model, self._formulas.selection)
@@ -103,15 +100,13 @@ class LoopSession(Displayed):
 
         times = self.times
         backend, inputs = self._backend, self._watch.inputs
-        if inputs is None or not isinstance(backend, Analyzes) or not isinstance(backend, Borrows):
-            raise lacking(self._backend, Analyzes)
+        assert inputs is not None  # there are times
         with self._watch.paused(), backend.borrowed(self._model):
             table = backend.analyze(lambda: self._model, inputs, None, self._formulas)
         return Layers.of(table.with_times(times), times.host)
 
     def _host(self) -> Host:
-        backend = self._backend
-        return host_columns(backend.settings_in_effect() if isinstance(backend, ReportsSettings) else {})
+        return host_columns(self._backend.settings_in_effect())
 
     def iteration(self) -> Iteration:
         """Return the times since :meth:`start`, or since the last call of this method, as one step of the loop."""

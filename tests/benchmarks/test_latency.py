@@ -87,7 +87,7 @@ def _pair(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> Iterator[Pa
     loaded = backend.load(build, "cpu", 1)
     batch = loaded.put(Inputs((TensorSpec(shape),)))
     with loaded.stepping(batch) as step:
-        given = {"model": loaded.module, "batch": batch.args[0]}
+        given = {"model": loaded.native, "batch": batch.args[0]}
         step()
         loops = _our_loops(lambda loops: [step() for _ in range(loops)], ONE.sample_s)[0]
         yield Pair(step, Timer("model(batch)", globals=given, num_threads=1), loops)

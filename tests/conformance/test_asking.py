@@ -22,31 +22,31 @@ def answered(monkeypatch: pytest.MonkeyPatch, capabilities: list[str], gaps: dic
 
 
 def test_a_declared_gap_is_a_skip_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered(monkeypatch, [], {"ProfilesLines": ["not implemented", "nobody did"]}, REASON)
-    with pytest.raises(pytest.skip.Exception, match=f"fake has no ProfilesLines .lines.: {REASON}"):
-        asking.needs("fake", "ProfilesLines", "lines")
+    answered(monkeypatch, [], {"lines": ["not implemented", "nobody did"]}, REASON)
+    with pytest.raises(pytest.skip.Exception, match=f"fake has no lines .lines.: {REASON}"):
+        asking.needs("fake", "lines", "lines")
 
 
 def test_a_gap_that_is_not_declared_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, [], {}, REASON)
-    with pytest.raises(AssertionError, match="fake lacks ProfilesLines and declares no gap"):
-        asking.needs("fake", "ProfilesLines", "lines")
+    with pytest.raises(AssertionError, match="fake lacks lines and declares no gap"):
+        asking.needs("fake", "lines", "lines")
 
 
 def test_another_answer_than_the_declared_gap_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered(monkeypatch, [], {"ProfilesLines": ["not implemented", "nobody did"]}, "something else")
+    answered(monkeypatch, [], {"lines": ["not implemented", "nobody did"]}, "something else")
     with pytest.raises(AssertionError, match=r"lines was answered: .*something else"):
-        asking.needs("fake", "ProfilesLines", "lines")
+        asking.needs("fake", "lines", "lines")
 
 
 def test_a_refusal_that_the_case_does_not_declare_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered(monkeypatch, ["ProfilesLines"], {}, REASON)
-    asking.needs("torch", "ProfilesLines", "lines")
+    answered(monkeypatch, ["lines"], {}, REASON)
+    asking.needs("torch", "lines", "lines")
     with pytest.raises(AssertionError):
         asking.pass_data("torch", "lines", "Lines")
 
 
 def test_a_refusal_that_the_case_declares_is_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered(monkeypatch, ["ProfilesLines"], {}, BACKENDS["tensorflow"].refuses["lines"])
+    answered(monkeypatch, ["lines"], {}, BACKENDS["tensorflow"].refuses["lines"])
     with pytest.raises(pytest.skip.Exception, match=r"backend\.mode=eager runs them"):
-        asking.needs("tensorflow", "ProfilesLines", "lines")
+        asking.needs("tensorflow", "lines", "lines")

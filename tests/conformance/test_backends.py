@@ -71,7 +71,7 @@ def test_timing(backend: str, batch: int) -> None:
 
 
 def test_timing_of_training_steps(backend: str) -> None:
-    needs(backend, "Trains", "trained")
+    needs(backend, "training", "trained")
     timing = Timing.from_dict(pass_data(backend, "trained", "Timing"))
     assert list(timing.phases) == ["forward", "backward", "update"]
     assert {len(samples) for samples in timing.phases.values()} == {len(timing.samples)}
@@ -145,13 +145,13 @@ def test_capabilities_and_devices(backend: str) -> None:
     facts = answer(backend, "facts")
     assert "cpu" in facts["devices"]
     assert len(set(facts["devices"])) == len(facts["devices"])
-    assert set(facts["capabilities"]) >= {"Analyzes", "MeasuresMemory"}
+    assert "analyze" in facts["capabilities"]
 
 
 def test_what_a_backend_lacks_it_declares(backend: str) -> None:
     has = set(answer(backend, "facts")["capabilities"])
     assert has.isdisjoint(gaps(backend))
-    assert has | set(gaps(backend)) == {capability.__name__ for capability in CAPABILITIES}
+    assert has | set(gaps(backend)) == set(CAPABILITIES)
     assert {kind for kind, _ in gaps(backend).values()} <= set(get_args(GapKind))
     assert all(reason and not reason.endswith(".") for _, reason in gaps(backend).values())
 
@@ -199,8 +199,8 @@ def test_what_a_builder_raises_comes_through(backend: str, pass_name: PassName) 
 
 def test_a_missing_capability_is_unsupported(backend: str) -> None:
     assert answer(backend, "bare") == {
-        "analysis": "this backend cannot count layers",
-        "memory": "this backend cannot measure memory",
+        "analysis": "Bare has no method analyze",
+        "operators": "Bare has no method operators",
     }
 
 

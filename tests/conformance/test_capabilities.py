@@ -22,7 +22,7 @@ BATCH = 3
 
 
 def test_a_training_step_is_counted(backend: str) -> None:
-    needs(backend, "AnalyzesTraining", "training")
+    needs(backend, "analyze_training", "training")
     found = Training.from_dict(pass_data(backend, "training", "Training"))
     figures = FIGURES[BACKENDS[backend].model]
     assert figures.backward_macs is not None
@@ -38,7 +38,7 @@ def test_a_training_step_is_counted(backend: str) -> None:
 
 def test_the_frameworks_own_count_has_every_multiplication(backend: str) -> None:
     """Their rules differ; none counts less than two FLOPs for each multiply-accumulate of these models."""
-    needs(backend, "CountsItself", "own_counts")
+    needs(backend, "own_counts", "own_counts")
     found = OwnCounts.from_dict(pass_data(backend, "own_counts", "OwnCounts"))
     macs = BATCH * FIGURES[BACKENDS[backend].model].macs
     assert found.reasons == {}
@@ -47,7 +47,7 @@ def test_the_frameworks_own_count_has_every_multiplication(backend: str) -> None
 
 
 def test_a_file_holds_at_least_the_parameters(backend: str) -> None:
-    needs(backend, "HasArtifact", "artifact")
+    needs(backend, "artifact", "artifact")
     found = Artifact.from_dict(pass_data(backend, "artifact", "Artifact"))
     assert 4 * FIGURES[BACKENDS[backend].model].params <= found.bytes < 2**21
     assert found.format
@@ -58,7 +58,7 @@ def times(backend: str, name: str) -> LayerTimes:
 
 
 def test_every_layer_that_is_timed_is_in_the_table(backend: str) -> None:
-    needs(backend, "TimesLayers", "layer_times")
+    needs(backend, "layer_times", "layer_times")
     found = times(backend, "layer_times")
     table = LayerTable.from_dict(pass_data(backend, "analysis-3", "LayerTable"))
     assert {(c.path, c.call) for c in found.calls} <= {(r.path, r.call) for r in table.rows} | {("__outside__", 0)}
@@ -71,14 +71,14 @@ def test_every_layer_that_is_timed_is_in_the_table(backend: str) -> None:
 
 def test_layers_of_a_training_step_have_a_backward(backend: str) -> None:
     name = "trained_layers"
-    needs(backend, "TimesLayers", name)
+    needs(backend, "layer_times", name)
     found = times(backend, name)
     assert found.mode == "training"
     assert sum(bool(call.backward) for call in found.calls) >= 3
 
 
 def test_operators_are_those_of_the_step(backend: str) -> None:
-    needs(backend, "TracesOperators", "operators")
+    needs(backend, "operators", "operators")
     found = Operators.from_dict(pass_data(backend, "operators", "Operators"))
     assert found.steps >= 1
     assert found.rows
@@ -87,18 +87,18 @@ def test_operators_are_those_of_the_step(backend: str) -> None:
 
 
 def test_allocations_hold_what_the_layers_return(backend: str) -> None:
-    needs(backend, "TracksAllocations", "allocations")
+    needs(backend, "allocations", "allocations")
     found = Allocations.from_dict(pass_data(backend, "allocations", "Allocations"))
     assert found.peak_bytes >= BATCH * (128 + 64) * 4  # of the perceptron's first two layers, alive at once
 
 
 def test_the_machine_has_a_peak(backend: str) -> None:
-    needs(backend, "MeasuresPeaks", "peaks")
+    needs(backend, "peaks", "peaks")
     found = Peaks.from_dict(pass_data(backend, "peaks", "Peaks"))
     assert (found.dtype, found.device, found.threads) == ("float32", "cpu", 1)
     assert found.flops_per_s > 1e8
 
 
 def test_lines_are_those_of_a_function(backend: str) -> None:
-    needs(backend, "ProfilesLines", "lines")
+    needs(backend, "lines", "lines")
     assert Lines.from_dict(pass_data(backend, "lines", "Lines")).functions

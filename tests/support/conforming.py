@@ -54,7 +54,7 @@ def facts(question: Mapping[str, Any]) -> Any:
     backend.configure(0)
     return {
         "devices": backend.devices(),
-        "capabilities": [capability.__name__ for capability in CAPABILITIES if isinstance(backend, capability)],
+        "capabilities": [method for method in CAPABILITIES if backend.has(method)],
         "gaps": {name: [gap.kind, gap.reason] for name, gap in backend.gaps.items()},
         "threads": eval(question["threads"]) if question["threads"] else None,
         "ordinary_is_out_of_memory": backend.is_out_of_memory(ValueError("no luck")),
@@ -104,20 +104,18 @@ def exhaust(question: Mapping[str, Any]) -> Any:
 @task
 def without_capabilities(question: Mapping[str, Any]) -> Any:
     """The reasons of a backend that can step only."""
+    from sweeprof.backends import Backend
     from sweeprof.errors import Unsupported
     from sweeprof.profiling.profiler import Profiler
 
-    class Bare:
-        def __init__(self, inner: Any) -> None:
-            for name in ("devices", "load", "is_out_of_memory"):
-                setattr(self, name, getattr(inner, name))
-
-        def configure(self, seed: int) -> None: ...
+    class Bare(Backend):
+        def load(self, build: Any, device: str, channel_axis: int | None) -> Any:
+            return inner.load(build, device, channel_axis)
 
     profiler = Profiler.from_config(question["config"])
-    profiler.session.backend = Bare(profiler.session.backend)  # type: ignore[assignment]
+    inner, profiler.session.backend = profiler.session.backend, Bare()
     reasons = {}
-    passes: tuple[Any, ...] = ("analysis", "memory")
+    passes: tuple[Any, ...] = ("analysis", "operators")
     for name in passes:
         try:
             profiler.run(name)

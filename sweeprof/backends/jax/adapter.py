@@ -37,19 +37,17 @@ class JaxBackend(KerasBackend):
 
     tensor_package: ClassVar[str] = "jax"
     gaps: ClassVar[Mapping[str, Gap]] = {
-        "TracesGraph": NO_GRAPH,
-        "CountsItself": Gap("not implemented", "XLA's analysis of costs is not read"),
-        "HasArtifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
-        "Generates": NO_GENERATION,
-        "AnalyzesGeneration": NO_GENERATION,
-        "Watches": Gap(
-            "not implemented", "what runs is one compiled function, which no call of a layer can be seen in"
-        ),
-        "TimesLayers": Gap("not implemented", "XLA fuses layers; its profiler's trace is not taken apart by layer"),
-        "TracesOperators": Gap("not implemented", "the trace of JAX's profiler is not read"),
-        "TracksAllocations": Gap("not possible upstream", "XLA plans one arena per program, and reports no allocation"),
-        "MeasuresPeaks": NO_PEAKS,
-        "ProfilesLines": Gap("makes no sense", "the model's Python runs once, while it is traced, and not in a step"),
+        "graph": NO_GRAPH,
+        "own_counts": Gap("not implemented", "XLA's analysis of costs is not read"),
+        "artifact": Gap("makes no sense", "JAX runs the model that its builder makes, and loads no file of it"),
+        "generating": NO_GENERATION,
+        "analyze_generation": NO_GENERATION,
+        "watch": Gap("not implemented", "what runs is one compiled function, which no call of a layer can be seen in"),
+        "layer_times": Gap("not implemented", "XLA fuses layers; its profiler's trace is not taken apart by layer"),
+        "operators": Gap("not implemented", "the trace of JAX's profiler is not read"),
+        "allocations": Gap("not possible upstream", "XLA plans one arena per program, and reports no allocation"),
+        "peaks": NO_PEAKS,
+        "lines": Gap("makes no sense", "the model's Python runs once, while it is traced, and not in a step"),
     }
     mode: Literal["jit", "eager"] = "jit"
     """``jit`` compiles the model once per input shape, ``eager`` runs (and compiles) operator by operator."""
@@ -99,10 +97,6 @@ class JaxBackend(KerasBackend):
         weights = model.weights if isinstance(model, keras.Layer) else ()
         device = min(weights[0].value.devices(), key=lambda device: device.id) if weights else jax.local_devices()[0]
         return {"cpu": "cpu", "gpu": f"cuda:{device.id}"}.get(device.platform, f"{device.platform}:{device.id}")
-
-    @contextmanager
-    def borrowed(self, model: object, is_trained: bool = False) -> Iterator[None]:
-        yield  # weights are read and never written: a step has them as arguments, and training copies of its own
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")

@@ -20,13 +20,12 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
-from sweeprof.backends import AnyArray, HostOutputs, outputs_on_host
+from sweeprof.backends import AnyArray, HostOutputs, LoadedModel, outputs_on_host
 from sweeprof.backends.call_signature import array_of, channels_moved, is_tensor
 from sweeprof.backends.keras.calls import as_called, loss_of, optimizer_of
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.timing import WallClock
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.nested import named_leaves
 
@@ -102,7 +101,7 @@ def arrays_in(outputs: object) -> list[jax.Array]:
     return list(named_arrays(outputs).values())
 
 
-class JaxModel:
+class JaxModel(LoadedModel):
     """Ready to step. The weights are arguments of what is compiled: as constants XLA would fold them, which no user's model has."""
 
     def __init__(
@@ -116,11 +115,12 @@ class JaxModel:
         dtype: of floating-point inputs; None: their own.
         """
         self.native = model
-        self.device, self.compiles, self._channel_axis, self._dtype = device, is_compiled, channel_axis, dtype
+        self.device, self._is_compiled, self._channel_axis, self._dtype = device, is_compiled, channel_axis, dtype
         self._forwards: dict[Form, Callable[..., object]] = {}
 
-    def clock(self) -> WallClock:
-        return WallClock()
+    @property
+    def compiles(self) -> bool:
+        return self._is_compiled
 
     def put(self, inputs: Inputs) -> Inputs:
         if inputs.forward is not None:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from sweeprof.backends import Build, Gap
+from sweeprof.backends import Backend, Build, Gap
 from sweeprof.backends.call_signature import is_tensor, with_channels_last
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.costs import shape_of
@@ -24,7 +24,6 @@ from sweeprof.counting.mapping import itemsize
 from sweeprof.counting.rows import TensorShapes, together
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
 
 # Tensors
@@ -129,7 +128,7 @@ NO_PEAKS = Gap(
 
 
 @dataclass(frozen=True, slots=True)
-class KerasBackend:
+class KerasBackend(Backend):
     """The settings of every backend that runs Keras models, and a model that is built with them."""
 
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -200,9 +199,6 @@ class KerasBackend:
     def described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """Return the model, and the shapes and data types that it is called with."""
         return self.built(build), as_described(inputs, self.moved(channel_axis), self.dtype)
-
-    def memory_meter(self) -> ProcessMemory:
-        return ProcessMemory()
 
 
 def _other_dtype(model: object, wanted: str | None) -> str | None:

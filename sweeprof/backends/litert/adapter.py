@@ -30,9 +30,9 @@ class LitertBackend(FileBackend):
 
     gaps: ClassVar[Mapping[str, Gap]] = {
         **gaps_of("LiteRT"),
-        "TimesLayers": UNSEEN,
-        "TracesOperators": UNSEEN,
-        "TracksAllocations": Gap(
+        "layer_times": UNSEEN,
+        "operators": UNSEEN,
+        "allocations": Gap(
             "not possible upstream", "tensors are planned into one arena when they are allocated, before any step"
         ),
     }

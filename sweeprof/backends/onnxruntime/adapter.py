@@ -29,7 +29,7 @@ class OnnxruntimeBackend(FileBackend):
 
     gaps: ClassVar[Mapping[str, Gap]] = {
         **gaps_of("ONNX Runtime"),
-        "TracksAllocations": Gap("not implemented", "the profiler's bytes per node are not made a timeline of yet"),
+        "allocations": Gap("not implemented", "the profiler's bytes per node are not made a timeline of yet"),
     }
     precision_methods: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "fp32": ("convert",),

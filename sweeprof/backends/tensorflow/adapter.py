@@ -53,14 +53,12 @@ class TensorflowBackend(KerasBackend):
 
     tensor_package: ClassVar[str] = "tensorflow"
     gaps: ClassVar[Mapping[str, Gap]] = {
-        "TracesGraph": NO_GRAPH,
-        "Generates": NO_GENERATION,
-        "AnalyzesGeneration": NO_GENERATION,
-        "MeasuresPeaks": NO_PEAKS,
-        "HasArtifact": Gap(
-            "makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"
-        ),
-        "Watches": Gap(
+        "graph": NO_GRAPH,
+        "generating": NO_GENERATION,
+        "analyze_generation": NO_GENERATION,
+        "peaks": NO_PEAKS,
+        "artifact": Gap("makes no sense", "TensorFlow runs the model that its builder makes, and loads no file of it"),
+        "watch": Gap(
             "not implemented",
             "a loop of Keras's own, fit, runs a compiled step that no call of a layer passes through; profile the model, "
             "or run it with mode=training",

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeprof.backends import AnyArray, HostOutputs, outputs_on_host
+from sweeprof.backends import AnyArray, HostOutputs, LoadedModel, outputs_on_host
 from sweeprof.backends.call_signature import channels_moved
 from sweeprof.backends.keras import private as keras_private
 from sweeprof.backends.keras.calls import Loss, as_called, loss_of, optimizer_of
@@ -114,7 +114,7 @@ def clock_of(device: str) -> Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorflowModel:
+class TensorflowModel(LoadedModel):
     """A Keras model, or any callable of tensors, called with ``training=False``."""
 
     native: Any

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from sweeprof.backends import Build, Compiler, Gap
+from sweeprof.backends import Backend, Build, Compiler, Gap
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
@@ -39,7 +39,6 @@ from sweeprof.counting.selection import EVERYTHING, ModuleSelection
 from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.line_profile import AllocationMeter
-from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.timing import GenerationStep
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.generation import Generation
@@ -57,12 +56,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TorchBackend:
+class TorchBackend(Backend):
     """PyTorch; a forward runs under ``torch.inference_mode``."""
 
     gaps: ClassVar[Mapping[str, Gap]] = {
-        "CountsItself": Gap("not implemented", "PyTorch's own counter is not read"),
-        "HasArtifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
+        "own_counts": Gap("not implemented", "PyTorch's own counter is not read"),
+        "artifact": Gap("makes no sense", "PyTorch runs the model's own code, and loads no file of it"),
     }
     selects_modules: ClassVar[bool] = True
     tensor_package: ClassVar[str] = "torch"
@@ -182,9 +181,6 @@ class TorchBackend:
         is_converted = self.precision is not None or self.channels_last
         return is_converted or not all(tensor.is_meta for tensor in tensors)
 
-    def memory_meter(self) -> ProcessMemory:
-        return ProcessMemory()
-
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
 
     def training(
@@ -240,11 +236,6 @@ class TorchBackend:
         return lines(model, work, functions)
 
     def allocation_meter(self, device: str) -> AllocationMeter:
-        """Return what reads the allocator of an accelerator while source lines run.
-
-        Raises:
-            Unsupported: this host has no such device, or its allocator keeps no statistics.
-        """
         from sweeprof.backends.torch.memory import line_meter_of
 
         return line_meter_of(device)

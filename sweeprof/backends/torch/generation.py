@@ -49,10 +49,10 @@ class GenerateStep:
     """One generation by the model's ``generate``."""
 
     def __init__(self, model: TorchModel, batch: Inputs, config: GenerationConfig) -> None:
-        prompt = prompt_of(model.module, batch)
+        prompt = prompt_of(model.native, batch)
         self.new_tokens = config.new_tokens
         self.prompt_tokens = prompt_tokens(prompt)
-        self._module: Any = model.module
+        self._module: Any = model.native
         self._device = model.device
         # The model's configuration may be made for a forward without a cache.
         settings = {"do_sample": False, "use_cache": True, **config.arguments}
@@ -104,7 +104,7 @@ class FunctionStep:
         self.prompt_tokens = prompt_tokens(batch.kwargs)
         self._device = model.device
         inputs: object = dict(batch.kwargs) or (batch.args[0] if len(batch.args) == 1 else batch.args)
-        self._generate = partial(config.function, model.module, inputs, config.new_tokens)
+        self._generate = partial(config.function, model.native, inputs, config.new_tokens)
         self._arguments = config.arguments
 
     def generate(self, on_token: Callable[[], object]) -> object:
@@ -126,7 +126,7 @@ def generating(model: TorchModel, batch: Inputs, config: GenerationConfig) -> It
         UserError: ``generate`` has no such argument.
     """
     if config.function is None:
-        check_model(model.module, batch, config)
+        check_model(model.native, batch, config)
     with torch.inference_mode():
         yield GenerateStep(model, batch, config) if config.function is None else FunctionStep(model, batch, config)
 
@@ -350,9 +350,9 @@ def own_generation(model: TorchModel, batch: Inputs, config: GenerationConfig) -
     """
     if config.function is not None:
         return partial(FunctionStep(model, batch, config).generate, lambda: None)
-    check_model(model.module, batch, config)
-    loop = GreedyLoop.of(model.module, config)
-    return partial(loop.run, without_full_mask(prompt_of(model.module, batch)))
+    check_model(model.native, batch, config)
+    loop = GreedyLoop.of(model.native, config)
+    return partial(loop.run, without_full_mask(prompt_of(model.native, batch)))
 
 
 def without_full_mask(prompt: Mapping[str, Any]) -> dict[str, Any]:

@@ -333,10 +333,10 @@ def layer_times(model: TorchModel, work: Work, protocol: Protocol) -> LayerTimes
         Unsupported: the model is compiled or scripted, so that it has no layers when it runs.
         Exception: whatever the model raised.
     """
-    if is_compiled(model.module):
+    if is_compiled(model.native):
         raise Unsupported("a compiled model has no layers when it runs; backend=torch has the same model with them")
     is_training, clock = work.training is not None, model.clock()
-    probes = ModuleProbes(model.module, clock, is_training, work.selection)
+    probes = ModuleProbes(model.native, clock, is_training, work.selection)
     with stepping(model, work) as steps, in_one_thread("probes", steps.whole), without_collection():
 
         def probed() -> Turn:

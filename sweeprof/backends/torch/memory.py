@@ -135,7 +135,7 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
     check_no_profiler()
     meter = meter_of(model.device)
     with (
-        annotated(model.module),
+        annotated(model.native),
         stepping(model, work) as steps,
         in_one_thread("torch's profiler", steps.whole),
         without_collection(),
@@ -150,7 +150,7 @@ def allocations(model: TorchModel, work: Work) -> Allocations:
                 meter.stepped()
                 gc.collect(0)  # cycles that the step left; what is older has been collected
         optimizer = None if steps.training is None else steps.training.optimizer
-        tensors = live_tensors(model.module, optimizer, (work.batch, work.targets), before)
+        tensors = live_tensors(model.native, optimizer, (work.batch, work.targets), before)
         device = meter.result()
     roots = profiler.profiler.kineto_results.experimental_event_tree()
     changes, begins, ends = _followed(roots, model.device.type)
@@ -358,7 +358,7 @@ def lines(model: TorchModel, work: Work, functions: Sequence[str]) -> Lines:
         UserError: a name is not that of a function.
         Exception: whatever the model raised.
     """
-    module = model.module
+    module = model.native
     if model.compiles:
         raise Unsupported("the model is compiled: its source lines do not run as they are written")
     kind = type(module).__name__

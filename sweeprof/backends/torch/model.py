@@ -28,7 +28,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
-from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, outputs_on_host
+from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, LoadedModel, outputs_on_host
 from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.forwards import inference
@@ -281,20 +281,16 @@ def _generated(spec: TensorSpec, device: torch.device) -> torch.Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class TorchModel:
+class TorchModel(LoadedModel):
     """A module in inference mode on a device."""
 
-    module: torch.nn.Module
+    native: torch.nn.Module
     device: torch.device
     variant: TorchVariant = AS_IT_IS
 
     @property
-    def native(self) -> torch.nn.Module:
-        return self.module
-
-    @property
     def compiles(self) -> bool:
-        return is_compiled(self.module)
+        return is_compiled(self.native)
 
     @property
     def precision_method(self) -> str:
@@ -310,7 +306,7 @@ class TorchModel:
 
     @contextmanager
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
-        with inference(self.module, self.forward_of(batch)) as forward:
+        with inference(self.native, self.forward_of(batch)) as forward:
             yield synchronised(forward, self.device)
 
     def forward_of(self, batch: Inputs) -> Callable[[], object]:
@@ -318,7 +314,7 @@ class TorchModel:
 
         What it returns may have to be :func:`finished`.
         """
-        called = self.module if batch.forward is None else partial(batch.forward, self.module)
+        called = self.native if batch.forward is None else partial(batch.forward, self.native)
         return partial(called, *batch.args, **batch.kwargs)
 
     def state_of(self, batch: Inputs) -> int:

@@ -73,12 +73,12 @@ def operators(model: TorchModel, work: Work) -> Operators:
     with stepping(model, work) as steps, in_one_thread("torch's profiler", steps.whole):
         for _ in range(WARMUP_STEPS):
             steps.whole()
-        counted, reason = _counted(model.module, steps)
+        counted, reason = _counted(model.native, steps)
         # The first trace also pays for what the profiler sets up once, so that it is kept only where it is long.
-        trace = traced(model.module, steps, 1)
+        trace = traced(model.native, steps, 1)
         count = min(TRACED_STEPS, MOST_EVENTS // max(1, len(trace.operators)))
         if count:
-            trace = traced(model.module, steps, count)
+            trace = traced(model.native, steps, count)
     return Operators(
         mode=work.mode,
         rows=_rows(trace, counted, model.device),

@@ -108,11 +108,6 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() or packed_strides(tensor) == list(tensor.stride())
 
 
-def is_plain(tensor: object) -> bool:
-    """True if the value is a contiguous meta tensor."""
-    return isinstance(tensor, torch.Tensor) and tensor.is_meta and tensor.is_contiguous()
-
-
 Shortcut = Callable[[Args, Kwargs], Any]
 """From the arguments and keyword arguments of an operator to what it returns; None where that is not certain."""
 
@@ -411,66 +406,27 @@ def _adaptive_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     return like(given, (*given.shape[:2], *size))
 
 
-def _reduced(given: torch.Tensor, axes: Sequence[int] | None, keep: bool, kwargs: Kwargs) -> torch.Tensor | None:
-    """A floating-point tensor folded over some of its axes; in whatever order these lie in memory, the result is contiguous."""
+def _mean(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """``(input, axes, keep)`` of a floating-point type; in whatever order the axes lie in memory, the result is contiguous."""
+    given, axes = args[0], args[1] if len(args) > 1 else None
     if not axes or not given.is_meta or not given.is_floating_point() or kwargs.get("dtype"):
         return None
+    keep = len(args) > 2 and args[2]
     folded = {axis % given.dim() for axis in axes}
     kept = [1 if i in folded else size for i, size in enumerate(given.shape) if keep or i not in folded]
     return new(kept, given.dtype)
-
-
-def _mean(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
-    """``(input, axes, keep)``."""
-    return _reduced(args[0], args[1] if len(args) > 1 else None, len(args) > 2 and args[2], kwargs)
-
-
-def _vector_norm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
-    """``(input, order, axes, keep)``."""
-    return _reduced(args[0], args[2] if len(args) > 2 else None, len(args) > 3 and args[3], kwargs)
-
-
-def _with_numbers(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
-    """Elementwise with numbers, which do not change a floating-point type."""
-    return _same(args, kwargs) if all(type(number) in _NUMBERS for number in args[1:] if number is not None) else None
-
-
-def _compared(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
-    """Elementwise comparison with a number."""
-    given = args[0]
-    strides = packed_strides(given) if given.is_meta and not given.is_complex() and type(args[1]) in _NUMBERS else None
-    return None if strides is None else torch.empty_strided(given.shape, strides, dtype=torch.bool, device=META)
-
-
-def _masked_fill(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
-    """``(input, mask, number)``: a contiguous copy of the input, broadcast with the mask."""
-    given, mask, number = args
-    if not given.is_meta or not given.is_floating_point() or mask.dtype != torch.bool or type(number) not in _NUMBERS:
-        return None
-    shape = _broadcast(given.shape, mask.shape)
-    return None if shape is None else new(shape, given.dtype)
 
 
 def _index(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """One tensor of integers as the index along one axis, such as the positions that a bias of an attention has."""
     given, indices = args
     chosen = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if len(chosen) != 1 or not is_plain(given):
+    if len(chosen) != 1 or not given.is_meta or not given.is_contiguous():
         return None
     axis, index = chosen[0]
     if index.dtype != torch.int64 or not index.is_contiguous() or 1 in given.shape or 1 in index.shape:
         return None
     return new((*given.shape[:axis], *index.shape, *given.shape[axis + 1 :]), given.dtype)
-
-
-def _stack(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
-    tensors, axis = args[0], args[1] if len(args) > 1 else 0
-    first = tensors[0]
-    if any(not is_plain(t) or t.dtype != first.dtype or t.shape != first.shape for t in tensors):
-        return None
-    shape = list(first.shape)
-    shape.insert(axis if axis >= 0 else axis + first.dim() + 1, len(tensors))
-    return new(shape, first.dtype)
 
 
 def _roll(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -568,14 +524,7 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::adaptive_avg_pool2d": _adaptive_pool,
     "aten::mean.dim": _mean,
     "aten::sum.dim_IntList": _mean,
-    "aten::linalg_vector_norm": _vector_norm,
-    "aten::clamp": _with_numbers,
-    "aten::clamp_min": _with_numbers,
-    "aten::pow.Tensor_Scalar": _with_numbers,
-    **{f"aten::{name}.Scalar": _compared for name in "eq ne lt le gt ge".split()},
-    "aten::masked_fill.Scalar": _masked_fill,
     "aten::index.Tensor": _index,
-    "aten::stack": _stack,
     "aten::roll": _roll,
     "aten::contiguous": _contiguous,
     "aten::reshape": _reshape,

@@ -251,7 +251,7 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
     """
     if model.variant.is_quantized:
         raise Unsupported("a dynamically quantized model has no gradients")
-    module = uncompiled(model.module)
+    module = uncompiled(model.native)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not parameters:
         raise Unsupported("no parameter requires a gradient")
@@ -385,5 +385,5 @@ def stepping(model: TorchModel, work: Work) -> Iterator[Steps]:
         with torch.inference_mode():
             yield Steps(model.device, own_generation(model, work.batch, work.generation))
         return
-    with inference(model.module, model.forward_of(work.batch)) as forward:
+    with inference(model.native, model.forward_of(work.batch)) as forward:
         yield Steps(model.device, forward)

@@ -63,7 +63,6 @@ UNARY = (
     "exp sqrt rsqrt neg log erf abs sin cos"
 ).split()
 BINARY = "add sub mul div".split()
-COMPARISONS = "eq ne lt le gt ge".split()
 VIEWS = (
     "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as".split()
 )
@@ -270,25 +269,6 @@ def mean(draw: Draw, name: str) -> Call:
     return (given, draw(st.sampled_from([axes, axes, None])), *shorter(draw, [draw(st.booleans())], 0)), keywords
 
 
-def vector_norm(draw: Draw, name: str) -> Call:
-    (given, axes, *keep), keywords = mean(draw, name)
-    return (given, draw(st.sampled_from([1, 2, 2.0])), axes, *keep), keywords
-
-
-def with_numbers(draw: Draw, name: str) -> Call:
-    number = st.sampled_from([2, 0.5, True])
-    ends = (draw(number), draw(number)) if name == "clamp" else (draw(number),)
-    return (draw(tensors()), *ends), {}
-
-
-def stack(draw: Draw, name: str) -> Call:
-    shape = draw(st.lists(st.integers(0, 3), max_size=3))
-    dtype = draw(st.sampled_from(TYPES))
-    count = draw(st.integers(1, 3))
-    parts = [draw(tensors(shape, draw(st.sampled_from([dtype] * 4 + [torch.float64])))) for _ in range(count)]
-    return (parts, *shorter(draw, [draw(st.integers(-len(shape) - 1, len(shape)))], 0)), {}
-
-
 def roll(draw: Draw, name: str) -> Call:
     given = draw(tensors(st.lists(sizes, min_size=1, max_size=4)))
     axes = draw(st.lists(st.integers(0, given.dim() - 1), min_size=1, max_size=2))
@@ -339,20 +319,6 @@ def view(draw: Draw, name: str) -> Call:
     return (given, *draw(arguments[name])), {}
 
 
-def compared(draw: Draw, name: str) -> Call:
-    return (draw(tensors()), draw(st.sampled_from([2, 0.5, True, 1j] if name in ("eq", "ne") else [2, 0.5]))), {}
-
-
-def masked_fill(draw: Draw, name: str) -> Call:
-    given = draw(tensors(dtype=st.sampled_from(FLOATS)))
-    mask = draw(st.one_of(tensors(given.shape, torch.bool), broadcast_with(given.shape).flatmap(masks)))
-    return (given, mask, draw(st.sampled_from([-100.0, 1]))), {}
-
-
-def masks(shape: list[int]) -> st.SearchStrategy[torch.Tensor]:
-    return tensors(shape, torch.bool)
-
-
 def index(draw: Draw, name: str) -> Call:
     """Along one or two axes, with positions that every axis has."""
     given = draw(tensors(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.sampled_from(FLOATS)))
@@ -386,14 +352,7 @@ CALLS: dict[str, Callable[[Draw, str], Call]] = {
     "aten::adaptive_avg_pool2d": adaptive_pool,
     "aten::mean.dim": mean,
     "aten::sum.dim_IntList": mean,
-    "aten::linalg_vector_norm": vector_norm,
-    "aten::clamp": with_numbers,
-    "aten::clamp_min": with_numbers,
-    "aten::pow.Tensor_Scalar": with_numbers,
-    **{f"aten::{name}.Scalar": compared for name in COMPARISONS},
-    "aten::masked_fill.Scalar": masked_fill,
     "aten::index.Tensor": index,
-    "aten::stack": stack,
     "aten::roll": roll,
     "aten::contiguous": contiguous,
     "aten::reshape": reshape,
@@ -495,14 +454,7 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::adaptive_avg_pool2d": (ones(2, 3, 8, 8), [1, 1]),
     "aten::mean.dim": (ones(2, 3, 8, 8), [2, 3]),
     "aten::sum.dim_IntList": (ones(2, 3, 8, 8), [2, 3]),
-    "aten::linalg_vector_norm": (ones(2, 3, 8), 2, [-1], True),
-    "aten::clamp": (ones(2, 3), 0.0, 1.0),
-    "aten::clamp_min": (ones(2, 3), 1e-12),
-    "aten::pow.Tensor_Scalar": (ones(2, 3), 2),
-    **{f"aten::{name}.Scalar": (ones(2, 3), 0) for name in COMPARISONS},
-    "aten::masked_fill.Scalar": (ones(2, 3), ones(3) > 0, -100.0),
     "aten::index.Tensor": (ones(5, 4), [None, torch.zeros((3, 2), dtype=torch.int64)]),
-    "aten::stack": ([ones(2, 3), ones(2, 3)], 1),
     "aten::roll": (ones(2, 3, 4), [1], [1]),
     "aten::contiguous": (ones(3, 2).t(),),
     "aten::reshape": (ones(2, 6, 4), [-1, 3, 8]),

@@ -52,7 +52,7 @@ def run(backend: TorchBackend, images: Any = IMAGES) -> tuple[Any, Inputs, Any]:
     loaded = backend.load(lenet5, "cpu", 1)
     batch = loaded.put(Inputs((images,)))
     with loaded.stepping(batch) as step:
-        return loaded.module, batch, loaded.host_outputs(step())
+        return loaded.native, batch, loaded.host_outputs(step())
 
 
 @pytest.mark.parametrize("is_channels_last", [False, True])
@@ -72,9 +72,9 @@ def test_a_precision_is_that_of_weights_inputs_and_outputs(precision: Precision)
     dtype = PRECISIONS[precision]
     loaded = TorchBackend(precision=precision).load(lenet5, "cpu", 1)
     batch = loaded.put(Inputs((IMAGES, torch.arange(3))))
-    assert {parameter.dtype for parameter in loaded.module.parameters()} == {dtype}
+    assert {parameter.dtype for parameter in loaded.native.parameters()} == {dtype}
     assert [tensor.dtype for tensor in batch.args] == [dtype, torch.int64]
-    assert loaded.module(batch.args[0]).dtype == dtype
+    assert loaded.native(batch.args[0]).dtype == dtype
 
 
 def linear() -> nn.Module:
@@ -109,7 +109,7 @@ def test_torchao_multiplies_integers() -> None:
 def test_autocast_is_torchs_own(precision: Precision) -> None:
     loaded = TorchBackend(precision=precision, precision_method="autocast").load(lenet5, "cpu", 1)
     batch = loaded.put(Inputs((IMAGES,)))
-    assert {tensor.dtype for tensor in (*loaded.module.parameters(), *batch.args)} == {torch.float32}
+    assert {tensor.dtype for tensor in (*loaded.native.parameters(), *batch.args)} == {torch.float32}
     with loaded.stepping(batch) as step:
         found = step()
     with torch.inference_mode(), torch.autocast("cpu", PRECISIONS[precision]):
@@ -146,7 +146,7 @@ def test_bytes_of_quantized_parameters() -> None:
     assert table.rows[0].subtree.params_bytes == table.params_bytes
     assert (table.params, table.macs, table.flops) == (plain.params, plain.macs, plain.flops)
     assert plain.params_bytes == 4 * plain.params
-    module: Any = backend.load(build, "cpu", 1).module
+    module: Any = backend.load(build, "cpu", 1).native
     stored = [getattr(module[2].weight, part) for part in ("qdata", "scale", "zero_point")]
     assert sum(tensor.nbytes for tensor in stored) == (144 + 5) * 10
 
@@ -212,8 +212,8 @@ def test_channels_last_holds_for_weights_inputs_and_what_layers_pass_on() -> Non
 
     loaded = TorchBackend(channels_last=True).load(build, "cpu", 1)
     batch = loaded.put(Inputs((images,)))
-    loaded.module(*batch.args)
-    tensors = [batch.args[0], seen[0], *(p for p in loaded.module.parameters() if p.dim() == 4)]
+    loaded.native(*batch.args)
+    tensors = [batch.args[0], seen[0], *(p for p in loaded.native.parameters() if p.dim() == 4)]
     assert len(tensors) == 4
     assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in tensors)
     assert not any(tensor.is_contiguous() for tensor in tensors)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sweeprof.backends import Backend
 from sweeprof.passes.peaks import cached_peaks
 from sweeprof.paths import cache_folder
 from sweeprof.results.environment import capture
@@ -19,7 +20,7 @@ FOUND = Peaks(2e11, 1e10, "float32", "cpu", 1)
 
 
 @dataclass
-class Machine:
+class Machine(Backend):
     """Counts how often it is asked."""
 
     threads: int = 1

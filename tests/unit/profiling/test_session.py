@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 
 import sweeprof
 from support.fakes import fake_config
+from sweeprof.backends import Backend
 from sweeprof.backends.fake import FakeBackend, FakeModel
 from sweeprof.datasets import Split, SplitName
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
@@ -124,32 +124,28 @@ def test_what_the_builder_raises_comes_through() -> None:
         profiler(FakeModel(on_build="memory_error")).run("quality")
 
 
-class Bare:
+class Bare(Backend):
     """A backend that can step, and nothing more."""
 
     def __init__(self) -> None:
         self._inner = FakeBackend()
         self.seeds: list[int] = []
-        self.load: Callable[..., Any] = self._inner.load
 
     def configure(self, seed: int) -> None:
         self.seeds.append(seed)
 
-    def devices(self) -> list[str]:
-        return ["cpu"]
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        return False
+    def load(self, build: Any, device: str, channel_axis: int | None) -> Any:
+        return self._inner.load(build, device, channel_axis)
 
 
 def test_a_capability_that_is_missing_is_unsupported() -> None:
     bare = profiler(backend=Bare())
-    with pytest.raises(Unsupported, match="this backend cannot count layers"):
+    with pytest.raises(Unsupported, match="Bare has no method analyze"):
         bare.run("analysis")
-    with pytest.raises(Unsupported, match="this backend cannot measure memory"):
-        bare.run("memory")
+    with pytest.raises(Unsupported, match="Bare has no method operators"):
+        bare.run("operators")
     assert isinstance(bare.run("timing"), Timing)
-    with pytest.raises(Unsupported, match="this backend cannot train"):
+    with pytest.raises(Unsupported, match="Bare has no method training"):
         profiler(backend=Bare(), mode="training").run("timing")
     assert isinstance(bare.run("quality"), Quality)
 
