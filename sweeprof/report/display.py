@@ -26,7 +26,7 @@ from sweeprof.report.layers.text import called_as, total_pairs, tree
 from sweeprof.report.summary import footnotes
 from sweeprof.report.table import ReportTable, TableRow
 from sweeprof.report.table import tables as report_tables
-from sweeprof.report.tensors import tensor_cells
+from sweeprof.report.tensors import sums_text, tensor_cells
 from sweeprof.report.terminal import text as terminal_text
 from sweeprof.report.tidy import measurements
 from sweeprof.report.verdict_summary import protocol_text
@@ -47,10 +47,11 @@ from sweeprof.report.view import (
     value_line,
 )
 from sweeprof.results.compare import Comparison, Row, compare_rows
+from sweeprof.results.graph import Graph, GraphNode, GraphTensor, ModuleCost
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.lines import FunctionLines, Lines
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
-from sweeprof.results.memory import LayerMemory, TensorRow
+from sweeprof.results.memory import Allocations, LayerMemory, TensorRow
 from sweeprof.results.operators import OperatorRow, Operators, OperatorTotal
 from sweeprof.results.record import Warning
 from sweeprof.results.verdicts import Difference, Differences
@@ -94,6 +95,8 @@ def _(rows: Rows) -> View:  # type: ignore[type-arg]
         return View(tuple.__repr__(rows))
     if isinstance(first, OperatorTotal):
         return View(counted(len(rows), "operator"), (_totals_table(rows), _self_total(rows)))
+    if isinstance(first, TensorRow):
+        return View(f"{counted(len(rows), 'tensor')}, {sums_text(rows)}", (tensors_table(rows),))
     for kind, (noun, table_of) in _ROW_TABLES.items():
         if isinstance(first, kind):
             return View(counted(len(rows), noun), (table_of(rows),))
@@ -447,6 +450,78 @@ def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
 
 
 # Tables of the page
+
+
+@view_of.register
+def _(graph: Graph) -> View:
+    operators = [node for node in graph.nodes if node.kind == "operator"]
+    peak = graph.peak
+    found = [f"MACs {rounded(graph.macs, 'MAC')}", f"FLOPs {rounded(graph.flops, 'FLOP')}"]
+    if peak is not None:
+        found.append(
+            f"peak live {rounded(peak.live_bytes or 0, 'B')} at {one_line(peak.name)} in {one_line(peak.scope)}"
+        )
+    for cost in graph.formulas:
+        counts = ", ".join(f"{cost_name} {value:,}" for cost_name, value in _known_costs(cost))
+        found.append(f"by the formula of {one_line(cost.scope)}: {counts}")
+    title = f"{counted(len(operators), 'operator')}, {counted(len(graph.edges), 'edge')}, traced by {graph.method}"
+    return View(title, (_nodes_table(graph.nodes), " · ".join(found)))
+
+
+def _known_costs(cost: ModuleCost) -> list[tuple[str, int]]:
+    values = (("MACs", cost.macs), ("FLOPs", cost.flops), ("ops", cost.ops))
+    return [(name, value) for name, value in values if value is not None]
+
+
+def _nodes_table(nodes: Sequence[GraphNode]) -> ViewTable:
+    is_timed = any(node.seconds is not None for node in nodes)
+    names = ["node", "scope", "inputs", "weights", "outputs", "MACs", "active", "live", *(["time"] if is_timed else [])]
+    rows: list[Cells] = []
+    for node in nodes:
+        weights = [f"{one_line(tensor.weight or '')} {_tensor_text(tensor)}" for tensor in node.weights]
+        macs = MISSING if node.macs is None else ViewCell(rounded(node.macs, "MAC"), node.macs)
+        live = ViewCell("" if node.live_bytes is None else rounded(node.live_bytes, "B"), node.live_bytes)
+        row: Cells = [
+            ViewCell(one_line(node.name), note=node.reason or ""),
+            one_line(node.scope),
+            ", ".join(map(_tensor_text, node.inputs)),
+            ", ".join(weights),
+            ", ".join(map(_tensor_text, node.outputs)),
+            macs if node.kind == "operator" else "",
+            str(len(node.active)) if node.kind == "operator" else "",
+            live,
+        ]
+        if is_timed:
+            seconds = MISSING if node.seconds is None else ViewCell(rounded(node.seconds, "s"), node.seconds)
+            row.append(seconds if node.kind == "operator" else "")
+        rows.append(row)
+    return table(names, rows, ["MACs", "active", "live", "time"])
+
+
+def _tensor_text(tensor: GraphTensor) -> str:
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    return f"{tensor.dtype}[{shape}]"
+
+
+@view_of.register
+def _(allocations: Allocations) -> View:
+    title = (
+        f"Peak {rounded(allocations.peak_bytes, 'B')} at {allocations.peak_at}, "
+        f"above what was alive before {counted(allocations.steps, 'step')} of {allocations.mode}"
+    )
+    parts: list[str | ViewTable] = []
+    if allocations.allocated_per_step_bytes is not None:
+        parts.append(f"Allocated in the last step: {rounded(allocations.allocated_per_step_bytes, 'B')}.")
+    if allocations.device:
+        parts.append(value_line("bytes", allocations.device))
+    if allocations.by_layer:
+        parts += [memory_table(allocations.by_layer, "by layer"), MEMORY_NOTE]
+    if allocations.tensors:
+        parts += [
+            tensors_table(allocations.tensors, "tensors alive after the last step"),
+            sums_text(allocations.tensors),
+        ]
+    return View(title, tuple(parts))
 
 
 MEMORY_NOTE = (

@@ -391,8 +391,9 @@ class _Shard:
 
 def _step_s(record: Record) -> float | None:
     """Return the median of the steps that a trial timed; None if it timed none."""
-    samples = (record.observations or {}).get("samples")
-    return statistics.median(samples) if record.status == "ok" and samples else None
+    if record.pass_name != "timing" or record.status != "ok":
+        return None
+    return float(statistics.median((record.observations or {})["samples"]))
 
 
 def _failure(

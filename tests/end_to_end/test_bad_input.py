@@ -286,7 +286,7 @@ TOGETHER = (
         *("a setting of a cluster that is not chosen", "batch size 0", "unknown key", "unknown nested key"),
     ),
     (
-        *("unknown model in a sweep", "jobs that are not waited for without any", "baseline that is no axis"),
+        *("unknown model in a sweep", "baseline that is no axis"),
         *("size", "isolation", "no address"),
     ),
     ("unknown sweep beside a list", "batch size -1"),

@@ -135,8 +135,11 @@ def answered(question: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     questions = json.loads(sys.stdin.read())
     folder = Path(sys.argv[1])
-    for module in (*questions["preload"], "hydra.utils", "sweeprof.profiling.profiler"):
-        importlib.import_module(module)
+    for entry in (*questions["preload"], "hydra.utils", "sweeprof.profiling.profiler"):
+        name, _, function = entry.partition(":")
+        module = importlib.import_module(name)
+        if function:
+            getattr(module, function)()
     if "sweeprof.backends.model_files" in sys.modules:
         model_files: Any = importlib.import_module("sweeprof.backends.model_files")
         model_files.subprocess = Sources(Path(questions["forks"]), os.getppid())

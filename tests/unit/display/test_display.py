@@ -326,10 +326,10 @@ def test_passes_print_as_tables() -> None:
 
     allocations = profiler.seen("allocations")
     assert isinstance(allocations, sweeprof.Allocations)
-    cells = {row[0].text: row[1].value for row in html_of(allocations).tables[0].rows}
-    assert cells["peak_bytes"] == allocations.peak_bytes
-    (tensors,) = html_of(allocations.tensors).tables
+    by_layer, tensors = html_of(allocations).tables
+    assert [cell.value for cell in by_layer.column("most alive")] == [row.peak_bytes for row in allocations.by_layer]
     assert [cell.value for cell in tensors.column("bytes")] == [row.bytes for row in allocations.tensors]
+    assert html_of(allocations.tensors).tables == [tensors]
 
     lines = profiler.seen("lines")
     assert isinstance(lines, sweeprof.Lines)

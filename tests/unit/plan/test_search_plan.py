@@ -97,7 +97,7 @@ def test_all_problems_of_goals_and_conditions_at_once() -> None:
         ),
         (
             {"minimize": "latency", "trials": 0},
-            "search.trials: 0 is not a number of combinations: a whole number from 1 to 1,000,000, or null.",
+            "search.trials: 0 is not a number of combinations: a whole number from 1 to 100,000, or null.",
         ),
     ],
 )
