@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sweeprof.counting import gradients, operators
-from sweeprof.counting.traffic import Traffic
+from sweeprof.counting import operators
+from sweeprof.counting.operators import Traffic
 
 PAGE = Path(__file__).with_name("counting.md")
 BEGIN, END = "<!-- made by docs/cost_tables.py -->", "<!-- end -->"
@@ -89,7 +89,7 @@ def tables() -> Iterator[str]:
         yield f"| {name.replace('_', ' ')} | {one.definition} | {work} | {work}{rest} |"
     yield from ("", "### Backward", "", "FLOPs and operations beside those of products.", "")
     yield from ("| of | definition | for each element of | FLOPs |", "|---|---|---|--:|")
-    for name, gradient in gradients.GRADIENTS.items():
+    for name, gradient in operators.GRADIENTS.items():
         yield f"| {name.replace('_', ' ')} | {gradient.definition} | {gradient.of} | {gradient.per_element} |"
     yield from ("", "### Bytes read and written", "", "| operator | definition |", "|---|---|")
     for traffic in Traffic:

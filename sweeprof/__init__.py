@@ -26,33 +26,29 @@ if TYPE_CHECKING:
         UserError,
         WorkerError,
     )
-    from sweeprof.measuring.generation_config import GenerationConfig
     from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
-    from sweeprof.measuring.profiled_function import ProfiledFunction
     from sweeprof.measuring.timing import Timing
-    from sweeprof.measuring.training_config import TrainingConfig
+    from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig
     from sweeprof.metrics.evaluation import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
     from sweeprof.numbers import scaled
     from sweeprof.profiling.layers import Layers
-    from sweeprof.profiling.profile_lines import profile_lines
+    from sweeprof.profiling.profile_lines import ProfiledFunction, profile_lines
     from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
     from sweeprof.profiling.progress import set_logger
     from sweeprof.profiling.session import Data
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
-    from sweeprof.report.layers.side_by_side import side_by_side
-    from sweeprof.results.compare import Comparison
+    from sweeprof.report.layers.aggregate import side_by_side
+    from sweeprof.results.comparison import Comparison
+    from sweeprof.results.environment import Peaks
     from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor
-    from sweeprof.results.iteration import Iteration
-    from sweeprof.results.layer_times import LayerTimes
+    from sweeprof.results.layer_times import Iteration, LayerTimes
     from sweeprof.results.layers import LayerRow, LayerTable, Training
     from sweeprof.results.lines import Lines
     from sweeprof.results.measurement import Measurement, MetricInfo
     from sweeprof.results.memory import Allocations, TensorDifference, TensorRow, tensor_difference
     from sweeprof.results.operators import Operators
-    from sweeprof.results.peaks import Peaks
-    from sweeprof.results.protocol import Protocol
-    from sweeprof.results.record import Record
+    from sweeprof.results.record import Protocol, Record
     from sweeprof.results.verdicts import Difference
     from sweeprof.tracking.log_layers import log_layers
 
@@ -63,19 +59,19 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "Allocations": "sweeprof.results.memory",
-    "Comparison": "sweeprof.results.compare",
+    "Comparison": "sweeprof.results.comparison",
     "Cost": "sweeprof.counting.formulas",
     "Data": "sweeprof.profiling.session",
     "Difference": "sweeprof.results.verdicts",
     "Estimate": "sweeprof.metrics.metric",
     "Formulas": "sweeprof.counting.formulas",
-    "GenerationConfig": "sweeprof.measuring.generation_config",
+    "GenerationConfig": "sweeprof.measuring.training_config",
     "Graph": "sweeprof.results.graph",
     "GraphEdge": "sweeprof.results.graph",
     "GraphNode": "sweeprof.results.graph",
     "GraphTensor": "sweeprof.results.graph",
     "Inputs": "sweeprof.measuring.inputs",
-    "Iteration": "sweeprof.results.iteration",
+    "Iteration": "sweeprof.results.layer_times",
     "LayerRow": "sweeprof.results.layers",
     "LayerTable": "sweeprof.results.layers",
     "LayerTimes": "sweeprof.results.layer_times",
@@ -89,12 +85,12 @@ _HOMES = {
     "Missing": "sweeprof.metrics.metric",
     "Operators": "sweeprof.results.operators",
     "OverrideError": "sweeprof.errors",
-    "Peaks": "sweeprof.results.peaks",
+    "Peaks": "sweeprof.results.environment",
     "Problem": "sweeprof.errors",
     "Profile": "sweeprof.profiling.profiler",
-    "ProfiledFunction": "sweeprof.measuring.profiled_function",
+    "ProfiledFunction": "sweeprof.profiling.profile_lines",
     "Profiler": "sweeprof.profiling.profiler",
-    "Protocol": "sweeprof.results.protocol",
+    "Protocol": "sweeprof.results.record",
     "TrainingConfig": "sweeprof.measuring.training_config",
     "Record": "sweeprof.results.record",
     "SweeprofError": "sweeprof.errors",
@@ -123,7 +119,7 @@ _HOMES = {
     "scaled": "sweeprof.numbers",
     "session": "sweeprof.profiling.training_loop",
     "set_logger": "sweeprof.profiling.progress",
-    "side_by_side": "sweeprof.report.layers.side_by_side",
+    "side_by_side": "sweeprof.report.layers.aggregate",
     "tensor_difference": "sweeprof.results.memory",
 }
 

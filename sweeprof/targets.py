@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from sweeprof.errors import Problem, choice_problem, nearest
-from sweeprof.tracebacks import described
+from sweeprof.errors import Problem, choice_problem, described, nearest
 
 
 def target_problems(key: str, target: str, arguments: Iterable[str]) -> list[Problem]:

@@ -18,7 +18,7 @@ class ClusterLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Hydra imports every plugin at each start, also for --help and for other applications.
-        from sweeprof.cluster.launcher import launch
+        from sweeprof.cluster.job_tracker import launch
 
         launch(self._config.hydra.sweep.dir)
         return []

@@ -17,24 +17,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.counting.formulas import Formulas
-from sweeprof.counting.selection import EVERYTHING, ModuleSelection
+from sweeprof.counting.formulas import EVERYTHING, Formulas, ModuleSelection
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter, ProcessMemory
 from sweeprof.measuring.timing import Clock, FusedStep, GenerationStep, TrainingStep, WallClock
-from sweeprof.measuring.training_config import TrainingConfig, Work
-from sweeprof.results.artifact import Artifact
+from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig, Work
+from sweeprof.results.environment import Peaks, PeakSettings
 from sweeprof.results.generation import Generation
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
+from sweeprof.results.measurement import Artifact
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
-from sweeprof.results.peaks import Peaks, PeakSettings
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 if TYPE_CHECKING:
     from sweeprof.backends.torch.layer_times import TorchTrainingHooks
@@ -124,7 +122,7 @@ class Backend:
     gaps: ClassVar[Mapping[str, Gap]] = {}
     """Why a method of :data:`CAPABILITIES` is missing."""
     tensor_package: ClassVar[str | None] = None
-    """The framework whose tensors models take, as :func:`sweeprof.tensors.package_of` calls it; all others reach them as NumPy
+    """The framework whose tensors models take, as :func:`sweeprof.nested.package_of` calls it; all others reach them as NumPy
     arrays."""
     selects_modules: ClassVar[bool] = False
     """True: it neither counts nor times modules outside the selection of the formulas, the work or the training hooks."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sweeprof import tensors
+from sweeprof import nested
 from sweeprof.backends import AnyArray
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -164,7 +164,7 @@ def array_of(value: Any) -> AnyArray:
         random = np.random.default_rng(0)
         made = random.standard_normal(value.shape) if "float" in value.dtype else np.zeros(value.shape)
         return made.astype(value.dtype)
-    return tensors.array_of(value)
+    return nested.array_of(value)
 
 
 def channels_moved(array: AnyArray, axis: int | None) -> AnyArray:

@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from sweeprof.backends import AnyArray, Backend, Build, Gap, LoadedModel
 from sweeprof.counting.formulas import Formulas
-from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import TrainingConfig
+from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 

@@ -18,8 +18,8 @@ from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import Work
-from sweeprof.results.artifact import Artifact
 from sweeprof.results.layers import LayerTable
+from sweeprof.results.measurement import Artifact
 
 GENERATION = Gap("not implemented", "a forward is converted, and not the loop over the tokens with its cache")
 

@@ -55,8 +55,8 @@ _PACKAGES = {
 
 FILES = {
     ".onnx": "sweeprof.backends.onnxruntime.files.OnnxFile",
-    ".xml": "sweeprof.backends.openvino.files.OpenvinoFile",
-    ".tflite": "sweeprof.backends.litert.files.TfliteFile",
+    ".xml": "sweeprof.backends.openvino.convert.OpenvinoFile",
+    ".tflite": "sweeprof.backends.litert.model.TfliteFile",
     ".keras": "sweeprof.model_sources.file.keras_model",
     ".h5": "sweeprof.model_sources.file.keras_model",
     ".hdf5": "sweeprof.model_sources.file.keras_model",

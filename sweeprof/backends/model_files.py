@@ -32,16 +32,15 @@ from filelock import FileLock
 from sweeprof.backends import AnyArray, Build
 from sweeprof.backends.call_signature import arrays, batch_of, by_name, from_json, signature_of, to_json, varying
 from sweeprof.counting.file_graph import WeightRole
-from sweeprof.errors import Unsupported, UserError
+from sweeprof.errors import Unsupported, UserError, formatted, located_at, location_of, message_of, original
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.nested import named_leaves
 from sweeprof.paths import cache_folder, user_path
 from sweeprof.processes import end_process, module_command
-from sweeprof.results.artifact import Artifact
 from sweeprof.results.files import read_json, write_json
+from sweeprof.results.measurement import Artifact
 from sweeprof.targets import source_file
-from sweeprof.tracebacks import formatted, located_at, location_of, message_of, original
 
 LOCK_S = 600.0
 """How long to wait for another process that makes the same file."""

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from sweeprof.cli.common import PIPED_WIDTH, add_output, add_trust, print_error, sweep_folder
-from sweeprof.cluster.launcher import follow
+from sweeprof.cluster.job_tracker import follow
 from sweeprof.errors import ExitCode, Problem, UserError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.files import is_full
@@ -18,7 +18,7 @@ from sweeprof.run import driver
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.tracking_file import stored_tracker
 from sweeprof.storage.folder import Folder
-from sweeprof.terminal import console, error_console
+from sweeprof.text import console, error_console
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

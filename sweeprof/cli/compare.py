@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from sweeprof.cli.common import add_output, add_trust, output_file, sweep_folder
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.paths import expanded_address
-from sweeprof.report.changes import KINDS, Changes, changes_of, headline, markdown, print_changes
+from sweeprof.report.changes import KINDS, Changes, changes_of, headline, junit, markdown, print_changes
 from sweeprof.report.columns import independent_metrics, shown_metrics
-from sweeprof.report.junit import junit
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.results.comparison import Comparison, Row, set_against
 from sweeprof.results.constraints import metric_names
-from sweeprof.results.cross_sweep import set_against
 from sweeprof.results.files import write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.run.references import Place, located, read_sweep, set_tag
-from sweeprof.terminal import console
+from sweeprof.run.reports import Place, located, read_sweep, set_tag
+from sweeprof.text import console
 
 PIPED_WIDTH = 160
 """Columns of the output where it is not a terminal, as in a log."""

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from sweeprof.cli.common import PIPED_WIDTH, add_output
 from sweeprof.doctor import device as devices
-from sweeprof.doctor import host, noise, software
+from sweeprof.doctor import host, software
 from sweeprof.doctor.host import Finding
 from sweeprof.errors import ExitCode, Problem, UserError, nearest
 from sweeprof.run.locks import Holder, HostLock, this_process
-from sweeprof.terminal import console
+from sweeprof.text import console
 
 PROCESSES, SECONDS = 10, 0.5
 QUICK_PROCESSES, QUICK_SECONDS = 4, 0.15
@@ -86,9 +86,9 @@ def examine(quick: bool, output: Path, device: str | None = None) -> Iterator[Fi
     lock = HostLock(this_process("doctor", "doctor"))
     with lock.taken(True, (), _say_waiting):
         yield from host.interference()
-        yield from noise.clock()
+        yield from host.clock()
         processes, seconds = (QUICK_PROCESSES, QUICK_SECONDS) if quick else (PROCESSES, SECONDS)
-        yield from noise.noise(processes, seconds, noise.protocols())
+        yield from host.noise(processes, seconds, host.protocols())
 
 
 def _say_waiting(holders: Sequence[Holder]) -> None:

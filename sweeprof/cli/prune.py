@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweeprof.cli.common import add_output, print_error
-from sweeprof.cluster.launcher import may_be_at_work
+from sweeprof.cluster.job_tracker import may_be_at_work
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.numbers import rounded
 from sweeprof.results.files import read_json
 from sweeprof.run.locks import all_locks
-from sweeprof.run.references import Place, tagged
+from sweeprof.run.reports import Place, tagged
 from sweeprof.run.tracking_file import is_unsent, sending_command
 from sweeprof.storage.folder import Folder, sweeps
 

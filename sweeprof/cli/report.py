@@ -14,7 +14,7 @@ from sweeprof.report.tidy import NEEDS, has_parquet
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import has_driver, report_lock
 from sweeprof.run.reports import FORMATS, Format, left_out, standing, write_reports
-from sweeprof.terminal import console
+from sweeprof.text import console
 
 EPILOG = f"""\
 Needs no framework. While the sweep runs, the reports are those of what is measured so far.

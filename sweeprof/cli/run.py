@@ -9,12 +9,12 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeprof import __version__
-from sweeprof.cli import completion
+from sweeprof.cli import common
 from sweeprof.cli.common import COMMANDS, exit_codes, print_error, run_subcommand
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, doubled, long_number, with_quotes
 from sweeprof.config.reference import help_lines
@@ -22,10 +22,97 @@ from sweeprof.config.schema import GROUPS, TOP_LEVEL, constraint_problems, is_me
 from sweeprof.credentials import remember
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError, choice_problem, nearest
 from sweeprof.paths import conf_folder, expanded
-from sweeprof.terminal import guard_output
+from sweeprof.text import guard_output
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+
+COMPLETION_FLAGS = ("--shell-completion", "-sc")
+SHELLS = ("bash", "zsh", "fish")
+COMPLETION_COMMANDS = ("install", "uninstall", "query")
+USAGE = "takes install=SHELL or uninstall=SHELL."
+
+INSTALL = """\
+_sweeprof_complete()
+{
+    local line="${COMP_LINE:0:$COMP_POINT}" program="$1" word prefix reply
+    case "$program" in
+        *python*)
+            case "$line" in
+                *" -m sweeprof "*) program="$program -m sweeprof" ;;
+                *) return ;;
+            esac ;;
+    esac
+    word="${line##* }"
+    prefix="${word%"$2"}"  # bash replaces only what follows a "=", zsh the whole word
+    COMPREPLY=()
+    for reply in $(COMP_LINE="$line" $program -sc query=bash 2>/dev/null); do
+        case "$reply" in
+            "$word"*) COMPREPLY+=("${reply#"$prefix"}") ;;
+        esac
+    done
+}
+if [ -n "$ZSH_VERSION" ]; then
+    autoload -Uz compinit bashcompinit
+    whence compdef >/dev/null || compinit -i
+    bashcompinit
+fi
+complete -o nospace -o default -F _sweeprof_complete sweeprof python python3
+"""
+UNINSTALL = """\
+complete -r sweeprof python python3
+unset -f _sweeprof_complete
+"""
+
+
+def complete(arguments: Sequence[str], run_hydra: Callable[[list[str]], None]) -> None:
+    """Print the result of ``-sc COMMAND=SHELL``; ``run_hydra`` runs Hydra with a command line.
+
+    Raises:
+        UserError: the command or the shell is unknown.
+    """
+    words = [word for word in arguments if word not in COMPLETION_FLAGS]
+    command, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
+    if not command:
+        raise UserError([Problem(COMPLETION_FLAGS[1], " ".join(words), USAGE)])
+    if command not in COMPLETION_COMMANDS:
+        raise UserError(
+            [choice_problem(COMPLETION_FLAGS[1], command, "command of shell completion", COMPLETION_COMMANDS)]
+        )
+    if shell not in SHELLS:
+        raise UserError([choice_problem(COMPLETION_FLAGS[1], shell, "shell with completion", SHELLS)])
+    if command == "query":
+        _query(shell, run_hydra)
+    elif shell == "fish":
+        run_hydra([COMPLETION_FLAGS[1], words[0]])
+    else:
+        print(INSTALL if command == "install" else UNINSTALL, end="")
+
+
+def _query(shell: str, run_hydra: Callable[[list[str]], None]) -> None:
+    from sweeprof.config.errors import config_dir
+
+    # Hydra removes the first word, the program; of `python -m sweeprof` it would leave two.
+    line = re.sub(r"^.*?(?:^|[\s/])sweeprof\s", "sweeprof ", os.environ.get("COMP_LINE", "")) or "sweeprof "
+    typed = line.split()[1:]
+    before, word = (typed, "") if line.endswith(" ") else (typed[:-1], typed[-1])
+    if before and before[0] in common.COMMANDS:
+        options = common.command_parser(before[0])._option_string_actions
+        print("\n".join(option for option in options if option.startswith(word or "--")))
+        return
+    if not before:
+        print("\n".join(name for name in common.COMMANDS if name.startswith(word)))
+    os.environ["COMP_LINE"] = line
+    folder = config_dir(line.split())
+    given = ["--config-dir", str(folder)] if folder and folder.is_dir() else []
+    try:
+        run_hydra([COMPLETION_FLAGS[1], f"query={shell}", *given])
+    except Exception:  # an unfinished line may be invalid
+        print()
+
+
+# The command `sweeprof`: overrides describe a sweep, which Hydra composes; a first word that names a subcommand runs that.
 
 
 HYDRA_MODES = {
@@ -117,8 +204,8 @@ def _run_sweep(arguments: Sequence[str]) -> ExitCode:
         print(help_text(), end="")
     elif "--version" in arguments:
         print(f"sweeprof {__version__}")
-    elif any(flag in arguments for flag in completion.FLAGS):
-        completion.complete(arguments, _run_plain_hydra)
+    elif any(flag in arguments for flag in COMPLETION_FLAGS):
+        complete(arguments, _run_plain_hydra)
     else:
         check_arguments(arguments)
         _run_hydra(hydra_arguments(arguments))

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from sweeprof.cli.common import add_output, add_trust, print_error, sweep_folder
-from sweeprof.cluster.launcher import live_jobs
+from sweeprof.cluster.job_tracker import live_jobs
 from sweeprof.config.schema import constraint_problems
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError, key_problem
 from sweeprof.paths import conf_folder, expanded_address

@@ -33,8 +33,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.processes import die_with
 from sweeprof.run.interrupts import terminable
 from sweeprof.run.tracking_file import read_tracking, stored_tracker
-from sweeprof.storage.addresses import check_address
-from sweeprof.storage.folder import Folder, foreign
+from sweeprof.storage.folder import Folder, check_address, foreign
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.connection import LOCAL, PORT, ServerUnreachable, is_healthy, logins, same_address
 from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, pages_of, with_token

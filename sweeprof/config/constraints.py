@@ -10,7 +10,7 @@ from typing import TypeGuard
 from sweeprof.config.units import MOST_GPUS, is_gpus, parse_minutes, parse_seconds, parse_size
 from sweeprof.errors import UserError
 from sweeprof.paths import user_path
-from sweeprof.results.protocol import LONGEST_S
+from sweeprof.results.record import LONGEST_S
 
 
 @dataclass(frozen=True, slots=True)

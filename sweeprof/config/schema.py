@@ -25,10 +25,9 @@ from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, nearest, target_advice
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
 from sweeprof.model_sources.generate_arguments import NEW_TOKENS
+from sweeprof.results.files import LARGEST
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.protocol import LONGEST_S, MOST_ROUNDS, MOST_STEPS, Protocol
-from sweeprof.results.record import STATUSES
-from sweeprof.results.validation import LARGEST
+from sweeprof.results.record import LONGEST_S, MOST_ROUNDS, MOST_STEPS, STATUSES, Protocol
 
 MOST_TOKENS, MOST_JOBS, MOST_COMBINATIONS = 10_000_000, 100_000, 100_000
 LARGEST_SEED = 2**32 - 1

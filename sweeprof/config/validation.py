@@ -13,7 +13,7 @@ from sweeprof.config.constraints import METRICS
 from sweeprof.config.override_syntax import is_among
 from sweeprof.config.schema import constraint_problems, keys_below
 from sweeprof.config.signatures import argument_problems
-from sweeprof.datasets.integers import integer_problems
+from sweeprof.datasets.source import integer_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
 from sweeprof.metrics.output_scores import problems_of
 from sweeprof.metrics.select import select

@@ -6,19 +6,69 @@ A format's reader makes the graph, and a format's costs tell what each operator 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Literal
 
-from sweeprof.counting.formulas import OperatorCost
-from sweeprof.counting.liveness import OperatorRun, peak_of
+from sweeprof.counting.formulas import OperatorCost, Variable, added, summed
 from sweeprof.counting.mapping import CallTensor, CountedOperators, Operator, Tensor
 from sweeprof.counting.operators import INTEGER, NOTHING
-from sweeprof.counting.parameters import Variable, added, summed
 from sweeprof.counting.rows import TensorShapes, layer_row, together
 from sweeprof.results.layer_times import ROOT, above
-from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Weights
+from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Liveness, Weights
+
+
+@dataclass(slots=True)
+class OperatorRun:
+    """One run of an operator; tensors are known by keys of any kind."""
+
+    path: str
+    """Of its module."""
+    operands: Sequence[Hashable]
+    results: Mapping[Hashable, Bytes]
+    """Bytes of each result; a constant, which takes memory before the model runs, is left out."""
+    memory_of: Hashable | None = None
+    """The operand whose memory the results share; None: they have memory of their own."""
+
+
+def peak_of(runs: Sequence[OperatorRun], outputs: Iterable[Hashable], input_bytes: Bytes) -> Liveness:
+    """Return the peak over runs in their order: what they make, without weights and the model's inputs.
+
+    A result that nothing reads lives while its operator runs, an output of the model to the end. The results of a view live in
+    its operand: in no memory of their own, and as long as any of both is read.
+
+    Args:
+        runs: in their order.
+        outputs: keys of the model's outputs.
+        input_bytes: of the model's inputs.
+    """
+    owner: dict[Hashable, Hashable] = {}
+    last_use: dict[Hashable, int] = {}
+    for position, run in enumerate(runs):
+        if run.memory_of is not None:
+            owner.update(dict.fromkeys(run.results, owner.get(run.memory_of, run.memory_of)))
+        for key in (*run.operands, *run.results):
+            last_use[owner.get(key, key)] = position
+    for key in outputs:
+        last_use[owner.get(key, key)] = len(runs)
+    freed: dict[int, Bytes] = {}
+    live: Bytes = 0
+    peak: Bytes = 0
+    peak_path = ROOT
+    for position, run in enumerate(runs):
+        if run.memory_of is None:
+            for key, size in run.results.items():
+                live += size
+                freed[last_use[key]] = freed.get(last_use[key], 0) + size
+        if live > peak:
+            peak, peak_path = live, run.path
+        live -= freed.get(position, 0)
+    return Liveness(int(peak), peak_path, int(input_bytes))
+
+
+# The graph of a model in a file, with the layer table and the live bytes that follow from it, for every format of files.
+
 
 WeightRole = Literal["parameter", "frozen", "buffer"]
 """What a weight is: a parameter that would learn, one that would not, or state that no optimizer sees."""

@@ -16,13 +16,113 @@ of a type holds for its subclasses too. A module may instead declare its own: a 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
-from sweeprof.counting.selection import EVERYTHING, ModuleSelection
+from sweeprof.errors import Problem, UserError, nearest
+from sweeprof.results.layer_times import OUTSIDE, ROOT, above
+from sweeprof.results.layers import Weights
+
+ModulePattern = str | type[Any]
+"""A path or a glob of paths (``stage1.*``), the name of a class or a glob of it (``Conv2d``, ``*Norm*``), or a class."""
+ModulePatterns = ModulePattern | Iterable[ModulePattern]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSelection:
+    """The modules that are counted and timed; a module that is excluded is so with everything inside it."""
+
+    include: tuple[ModulePattern, ...] = ()
+    """Only these modules and everything inside them; empty: all."""
+    exclude: tuple[ModulePattern, ...] = ()
+    """Not these modules, nor anything inside them."""
+
+    @classmethod
+    def of(cls, include: ModulePatterns, exclude: ModulePatterns) -> ModuleSelection:
+        """Return the selection of one pattern or several.
+
+        Raises:
+            UserError: something is neither text nor a class.
+        """
+        chosen = []
+        for key, given in (("include", include), ("exclude", exclude)):
+            patterns = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | type) else (given,)
+            wrong = [one for one in patterns if not isinstance(one, str | type)]  # type: ignore[redundant-expr]
+            if wrong:
+                raise UserError(
+                    [Problem(key, wrong[0], "must be a path, a glob, a class or its name, or several of these.")]
+                )
+            chosen.append(patterns)
+        return cls(*chosen)
+
+    @property
+    def is_everything(self) -> bool:
+        """True if nothing is excluded."""
+        return not self.include and not self.exclude
+
+    def excluded(self, modules: Mapping[str, type[Any] | str]) -> frozenset[str]:
+        """Return the paths that are excluded, that of code outside any module among them.
+
+        Args:
+            modules: the class, or its name, of every module by its path.
+
+        Raises:
+            UserError: a pattern matches no module, or no module is left.
+        """
+        if self.is_everything:
+            return frozenset()
+        problems = []
+        matched: dict[str, set[str]] = {}
+        for key, patterns in (("include", self.include), ("exclude", self.exclude)):
+            matched[key] = set()
+            for pattern in patterns:
+                found = {path for path, kind in modules.items() if _matches(pattern, path, kind)}
+                matched[key] |= found
+                if not found:
+                    options = [*modules, *(_name_of(kind) for kind in modules.values())]
+                    closest = nearest(_name_of(pattern), sorted(set(options)))
+                    problems.append(Problem(key, _name_of(pattern), "matches no module of the model.", closest))
+        if problems:
+            raise UserError(problems)
+        excluded = set()
+        for path in modules:
+            around = {path, *above(path)}
+            if not around.isdisjoint(matched["exclude"]) or (self.include and around.isdisjoint(matched["include"])):
+                excluded.add(path)
+        if len(excluded) == len(modules):
+            key, patterns = ("exclude", self.exclude) if self.exclude else ("include", self.include)
+            raise UserError([Problem(key, ", ".join(map(_name_of, patterns)), "leaves no module to measure.")])
+        return frozenset(excluded | {OUTSIDE} if self.include else excluded)
+
+
+EVERYTHING = ModuleSelection()
+"""Nothing is excluded."""
+
+
+def outermost(excluded: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths of excluded modules whose parents are not excluded."""
+    paths = set(excluded) - {OUTSIDE}
+    return tuple(sorted(path for path in paths if paths.isdisjoint(above(path)[-1:])))
+
+
+def _matches(pattern: ModulePattern, path: str, kind: type[Any] | str) -> bool:
+    if isinstance(pattern, str):
+        is_path = path == pattern if path == ROOT else fnmatchcase(path, pattern)
+        return is_path or fnmatchcase(_name_of(kind), pattern)
+    return issubclass(kind, pattern) if isinstance(kind, type) else kind == pattern.__name__
+
+
+def _name_of(kind: type[Any] | str) -> str:
+    return kind if isinstance(kind, str) else kind.__name__
+
+
+# Formulas that users add for module types and operators which sweeprof does not know, or counts otherwise than they want.
+
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
@@ -193,3 +293,90 @@ def operator_formula(name: str) -> Callable[[Formula], Formula]:
 def _registered(key: FormulaKey, formula: Formula) -> Formula:
     DEFAULTS.add(key, formula)
     return formula
+
+
+# From single variables to the parameters and buffers of a layer.
+
+
+NO_WEIGHTS = Weights()
+
+
+class Variable(NamedTuple):
+    """A parameter or a buffer."""
+
+    key: Hashable
+    """The same for what is one in memory."""
+    elements: int
+    itemsize: float
+    """Bytes of an element; a fraction where a layer declares that it stores less."""
+    dtype: str
+    trainable: bool
+    is_buffer: bool
+    pruned: int | None = 0
+    """Elements that a pruning mask sets to zero; None where the mask has no values."""
+
+
+def summed(variables: Collection[Variable]) -> Weights:
+    """The weights of variables, each of which counts."""
+    if not variables:
+        return NO_WEIGHTS
+    params = trainable = buffers = 0
+    pruned: int | None = 0
+    params_bytes: float = 0
+    buffers_bytes: float = 0
+    dtypes: dict[str, int] = {}
+    for _, elements, itemsize, dtype, is_trainable, is_buffer, masked in variables:
+        pruned = _both(pruned, masked)
+        if is_buffer:
+            buffers += elements
+            buffers_bytes += elements * itemsize
+        else:
+            params += elements
+            trainable += elements if is_trainable else 0
+            params_bytes += elements * itemsize
+            dtypes[dtype] = dtypes.get(dtype, 0) + elements
+    return Weights(params, trainable, whole(params_bytes), buffers, whole(buffers_bytes), dtypes, pruned)
+
+
+def added(parts: Sequence[Weights]) -> Weights:
+    """The weights of parts that share none."""
+    parts = [part for part in parts if part is not NO_WEIGHTS]
+    if len(parts) < 2:
+        return parts[0] if parts else NO_WEIGHTS
+    params = trainable = buffers = 0
+    pruned: int | None = 0
+    params_bytes: float = 0
+    buffers_bytes: float = 0
+    dtypes: dict[str, int] = {}
+    for part in parts:
+        params += part.params
+        trainable += part.trainable
+        params_bytes += part.params_bytes
+        buffers += part.buffers
+        buffers_bytes += part.buffers_bytes
+        pruned = _both(pruned, part.pruned)
+        for dtype, elements in part.dtypes.items():
+            dtypes[dtype] = dtypes.get(dtype, 0) + elements
+    return Weights(params, trainable, whole(params_bytes), buffers, whole(buffers_bytes), dtypes, pruned)
+
+
+def _both(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
+def whole(size: float) -> int | float:
+    """Return the size as an integer unless it has half bytes; bytes per element are fractions, whose products are not exact."""
+    if isinstance(size, int):
+        return size
+    nearest = round(size)
+    return nearest if math.isclose(size, nearest, rel_tol=1e-9) else size
+
+
+def declared_size(sizes: ParamSize, name: str, usual: float, is_buffer: bool) -> float:
+    """Return the bytes per element of a parameter or buffer: as its module declares, else the usual ones.
+
+    A size of all parameters holds for no buffer.
+    """
+    if isinstance(sizes, Mapping):
+        return sizes.get(name, usual)
+    return usual if is_buffer else sizes

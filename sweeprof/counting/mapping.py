@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from sweeprof.counting import operators
-from sweeprof.counting.formulas import Formulas, OperatorCost, operator_cost
+from sweeprof.counting.formulas import Formulas, OperatorCost, operator_cost, whole
 from sweeprof.counting.operators import (
     COMPLEX,
     INTEGER,
@@ -28,7 +28,6 @@ from sweeprof.counting.operators import (
     Numbers,
     RecurrentCell,
 )
-from sweeprof.counting.parameters import whole
 from sweeprof.results.layers import Bytes, OperatorCount
 
 

@@ -9,19 +9,21 @@ textbook operations, for the whole batch:
 * Operations: multiplications and additions separately (a sum of n products has n - 1 additions); ``exp`` and similar functions one.
 
 A backend maps each of its operators to a definition; an operator without a mapping is listed as uncovered. ``docs/cost_tables.py``
-makes the tables of docs/counting.md from this file and from :mod:`sweeprof.counting.gradients`: it reads the first line of each
+makes the tables of docs/counting.md from this file and from :mod:`sweeprof.counting.operators`: it reads the first line of each
 docstring, and its lines that begin with MACs, FLOPs, Operations, Backward and Source. In them o is the elements of the result, n
 those of the input, K the product of the kernel's sizes, g the groups, C the channels, r the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from math import ceil, log2, prod
+from typing import Literal, NamedTuple
 
 from sweeprof.counting.formulas import OperatorCost
+from sweeprof.results.layers import Training
 
 NOTHING: OperatorCost = (0, 0, 0)
 
@@ -809,3 +811,118 @@ def cross_entropy(
     picked = (2 + weighted) * elements if of_probabilities else weighted * rows
     smoothing = elements + 3 * rows if smoothed else 0
     return added(log_softmax(elements), (0, picked + smoothing, picked + smoothing), loss(1, rows, reduced_by))
+
+
+# The bytes that an operator reads and writes at least, defined once for all frameworks.
+
+
+class Traffic(Enum):
+    """How an operator accesses memory; the value is the definition."""
+
+    EVERYTHING = "reads every operand once, and writes every result once"
+    VIEW = "returns its operand under another shape, and moves nothing"
+    ROWS = "gathers: reads the indices and as many elements as it returns, and writes these"
+    OVERWRITE = "writes its result without reading what was there; reads its other operands"
+
+
+class SizedTensor(NamedTuple):
+    """The shape of a tensor and the bytes of one element."""
+
+    shape: Sequence[int]
+    itemsize: float
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements."""
+        return round(prod(self.shape) * self.itemsize)
+
+
+def bytes_moved(traffic: Traffic, operands: Sequence[SizedTensor], results: Sequence[SizedTensor]) -> tuple[int, int]:
+    """Return the bytes that an operator reads, and those that it writes.
+
+    Args:
+        traffic: how it accesses memory.
+        operands: its tensors in their order; of a gather the table first, of an overwriting operator the target first.
+        results: the tensors that it returns or writes in place.
+    """
+    if traffic is Traffic.VIEW:
+        return 0, 0
+    written = sum(result.nbytes for result in results)
+    read = sum(operand.nbytes for operand in operands[1:])
+    if traffic is Traffic.ROWS:
+        read += written
+    elif traffic is Traffic.EVERYTHING and operands:
+        read += operands[0].nbytes
+    return read, written
+
+
+# The cost of the operators of a backward, as torch runs them; other backends estimate the backward.
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """FLOPs of a backward, beside those of products."""
+
+    per_element: int
+    of: Literal["input", "result"]
+    """Whose elements; of the result for each operand that needs a gradient."""
+    definition: str
+
+
+GRADIENTS = {
+    "norm": Gradient(8, "input", "two sums over the gradient, three terms, and the gradients of weight and bias"),
+    "weight_norm": Gradient(5, "input", "the gradients of direction and length"),
+    "softmax": Gradient(4, "input", "multiply, sum, subtract, multiply; also log-softmax"),
+    "pooling": Gradient(1, "input", "pooling, resampling, padding: every element is written or added to once"),
+    "activation": Gradient(2, "result", "any other elementwise operator"),
+    "smooth_activation": Gradient(
+        6, "result", "gelu, silu, hardswish, hardsigmoid, softplus, mish, binary cross-entropy"
+    ),
+    "rows": Gradient(1, "result", "embedding: every row of the gradient is added to its place"),
+}
+"""Cost by kind of operator."""
+
+
+def gradient(name: str, elements: int) -> OperatorCost:
+    """Return the cost of a backward of :data:`GRADIENTS` for so many elements."""
+    work = GRADIENTS[name].per_element * elements
+    return 0, work, work
+
+
+def product_gradients(forward_macs: int, operands: int, bias: int = 0) -> OperatorCost:
+    """Return the cost of the gradients of a product's operands.
+
+    Args:
+        forward_macs: multiply-accumulates of the forward.
+        operands: that need a gradient.
+        bias: elements of the result whose gradients are added up for that of the bias.
+    """
+    macs = forward_macs * operands
+    return macs, 2 * macs + bias, 2 * macs + bias
+
+
+def attention_gradients(rows: int, keys: int, width: int, value_width: int) -> OperatorCost:
+    """Return the cost of the backward of attention: four products, for the gradients of v, of the scores, of q and of k.
+
+    What a fused kernel computes again of its forward is not counted, as it is not in any other recomputation.
+    """
+    scores = rows * keys
+    macs = 2 * scores * (width + value_width)
+    return macs, 2 * macs + 4 * scores, 2 * macs + 4 * scores
+
+
+BACKWARD_OVER_FORWARD = 2
+"""Of an estimate: a product each for the gradient of the weights and for that of the inputs."""
+
+
+def estimated_training(macs: int, flops: int, reason: str, uncovered: Mapping[str, int]) -> Training:
+    """Return a training step whose backward is estimated from the forward.
+
+    Args:
+        macs: of the forward.
+        flops: of the forward.
+        reason: why it is not counted.
+        uncovered: calls by operator without a formula.
+    """
+    backward = BACKWARD_OVER_FORWARD * macs, BACKWARD_OVER_FORWARD * flops
+    return Training(macs, flops, *backward, liveness=None, estimated=reason, uncovered=dict(uncovered))

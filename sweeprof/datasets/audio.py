@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeprof.datasets import SplitName
+from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.images import folder_problems, labelled_files
 from sweeprof.datasets.packages import import_transformers, package
-from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Source
 from sweeprof.errors import DatasetError, Problem, UserError
 from sweeprof.paths import user_path

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sweeprof.datasets import PassAs, Split, SplitName
 from sweeprof.nested import mapped
-from sweeprof.results.validation import validated
+from sweeprof.results.files import validated
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sweeprof.datasets.sample import Sample
+from sweeprof.datasets.collate import Sample
 from sweeprof.errors import DatasetError, Problem, UserError
 from sweeprof.paths import cache_folder
 from sweeprof.results.files import write_atomically

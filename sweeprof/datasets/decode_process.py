@@ -7,10 +7,9 @@ from importlib import import_module
 from typing import Any
 
 from sweeprof.datasets.source import Source
-from sweeprof.errors import UserError
+from sweeprof.errors import UserError, described, location_of, original
 from sweeprof.processes import inherited_connection
 from sweeprof.results.record import Json
-from sweeprof.tracebacks import described, location_of, original
 
 
 def decode(question: Json) -> Json:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from sweeprof.datasets import SplitName
-from sweeprof.datasets.sample import Sample
+from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems, path_problems
 from sweeprof.errors import DatasetError, Problem, nearest
 from sweeprof.text import listed

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeprof.datasets import SplitName
+from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.packages import package
-from sweeprof.datasets.sample import Sample
 from sweeprof.datasets.source import CommonOptions, Source, path_problems
 from sweeprof.errors import DatasetError, Problem, choice_problem
 from sweeprof.text import listed

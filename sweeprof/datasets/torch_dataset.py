@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from sweeprof.datasets import SplitName
+from sweeprof.datasets.collate import TARGETS, Sample
 from sweeprof.datasets.packages import package
-from sweeprof.datasets.sample import TARGETS, Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems
 from sweeprof.datasets.user_code import made, node_problems
 from sweeprof.errors import DatasetError, Problem

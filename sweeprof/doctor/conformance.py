@@ -19,7 +19,7 @@ from sweeprof.errors import SweeprofError, Unsupported
 from sweeprof.numbers import rounded
 from sweeprof.processes import end_process
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 if TYPE_CHECKING:
     import torch

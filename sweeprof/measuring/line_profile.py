@@ -23,10 +23,9 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sweeprof.errors import Problem, Unsupported, UserError, nearest
+from sweeprof.errors import Problem, Unsupported, UserError, described, nearest
 from sweeprof.report.lines import reports
 from sweeprof.results.lines import FunctionLines, Line, Lines
-from sweeprof.tracebacks import described
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, runtime_checkable
 from typing import Protocol as TypingProtocol
 
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.workload import Workload
-from sweeprof.results.frames import Host, repeat_frame, repeat_lines, with_host
+from sweeprof.measuring.inputs import Workload
+from sweeprof.results.files import damaged, validated
 from sweeprof.results.generation import TokenTimes
-from sweeprof.results.protocol import Protocol
-from sweeprof.results.record import Stored, Warning
+from sweeprof.results.layer_times import Host, repeat_frame, repeat_lines, with_host
+from sweeprof.results.record import Protocol, Stored, Warning
 from sweeprof.results.statistics import spread
-from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
     import pandas

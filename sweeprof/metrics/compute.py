@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sweeprof.metrics.metric import Estimate, Missing, Result, metric
-from sweeprof.results.artifact import Artifact
 from sweeprof.results.layers import LayerTable, Liveness, Training
-from sweeprof.results.measurement import Number
+from sweeprof.results.measurement import Artifact, Number
 from sweeprof.results.operators import Operators, OwnCounts
 from sweeprof.results.record import Warning
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast, get_args
 
-from sweeprof.errors import Damaged, Unsupported
+from sweeprof.errors import Damaged, Unsupported, definition_of, described, formatted, location_of
 from sweeprof.metrics.metric import (
     BATCH_SIZE,
     Estimate,
@@ -29,7 +29,6 @@ from sweeprof.results.measurement import Measurement, Number
 from sweeprof.results.record import Failure, Json, Record, Warning
 from sweeprof.results.statistics import mean_interval, rounds_interval
 from sweeprof.results.verdicts import ALL_ROUNDS, DETERMINISTIC, INCOMPLETE
-from sweeprof.tracebacks import definition_of, described, formatted, location_of
 
 Certainty = Literal["exact", "estimated", "incomplete", "once"]
 """Certainty of a value that has no rounds, the most certain first."""

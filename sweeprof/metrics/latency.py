@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median
 
 import numpy as np
 
@@ -15,10 +16,11 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import compute
 from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.passes.concurrent import Concurrent
+from sweeprof.passes.loading import Loading
 from sweeprof.passes.quality import Quality
+from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import Warning
 from sweeprof.results.statistics import median_interval, percentile_needs, rounds_interval, spread
 
@@ -433,3 +435,20 @@ def slowest_self(layer_times: LayerTimes) -> Estimate | Missing:
         cut = f"the layers were timed in {repeats} repeats: protocol.max_s ended them before {missed}"
         warnings = (Warning("few_repeats", cut, "raise protocol.max_s"), *warnings)
     return Estimate(slowest[0], "scaled median", detail={"layer": slowest[1], "n": repeats}, warnings=warnings)
+
+
+# Speed of the data loader, without a model.
+
+
+@metric(name="loading/samples_per_s", unit="samples/s", better="higher")
+def samples_per_s(loading: Loading) -> Estimate:
+    """Samples that the data loader delivers per second, over passes with their starts."""
+    detail = {"samples": loading.samples, "batches": loading.batches, "passes": len(loading.first_batch_s)}
+    return Estimate(loading.samples / loading.seconds, "mean", detail=detail)
+
+
+@metric(name="loading/first_batch", unit="s", better="lower")
+def first_batch(loading: Loading) -> Estimate:
+    """Time from the beginning of a pass over the data to its first batch; the median over passes, imports not included."""
+    detail = {"warm_up": loading.warm_up_s, "passes": len(loading.first_batch_s)}
+    return Estimate(median(loading.first_batch_s), "median", detail=detail)

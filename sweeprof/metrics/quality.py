@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from sweeprof.measuring.scores import NumberSums
 from sweeprof.metrics.metric import Missing, Result, metric
-from sweeprof.passes.quality import Quality, incomparable, pairs_of_outputs
+from sweeprof.passes.quality import NumberSums, Quality, incomparable, pairs_of_outputs
 
 NO_LABELS = "the dataset has no labels"
 MOST_NATS = 700

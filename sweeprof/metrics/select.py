@@ -10,14 +10,13 @@ from typing import TypedDict
 
 import yaml
 
-from sweeprof.errors import Problem, UserError, choice_problem, option_problem
+from sweeprof.errors import Problem, UserError, choice_problem, described, option_problem
 from sweeprof.metrics.metric import FAMILIES, Metric, Selected, builtin_metrics
 from sweeprof.metrics.output_scores import SCORE, score_metric
 from sweeprof.passes.registry import passes
 from sweeprof.paths import conf_folder
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import PassName
-from sweeprof.tracebacks import described
 
 Entry = str | Mapping[str, object]
 

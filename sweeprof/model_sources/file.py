@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
-from sweeprof.errors import Problem, SweeprofError, UserError
+from sweeprof.errors import Problem, SweeprofError, UserError, message_of
 from sweeprof.model_sources import check_sizes, package, size
 from sweeprof.paths import SAVED_MODEL, kind_of_model, user_path
-from sweeprof.tracebacks import message_of
 
 if TYPE_CHECKING:
     import keras

@@ -11,9 +11,8 @@ from sweeprof.backends import Backend
 from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
 from sweeprof.paths import cache_folder
-from sweeprof.results.environment import capture
+from sweeprof.results.environment import Peaks, capture
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.peaks import Peaks
 
 
 def run(session: Session, backend: Backend) -> Peaks:

@@ -14,21 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeprof.backends import Backend, Build, LoadedModel, named
-from sweeprof.counting.formulas import DEFAULTS, Formulas
-from sweeprof.counting.selection import ModuleSelection
-from sweeprof.datasets.sample import NOT_COUNTED
+from sweeprof.counting.formulas import DEFAULTS, Formulas, ModuleSelection
+from sweeprof.datasets.collate import NOT_COUNTED
 from sweeprof.errors import DatasetError, Uncounted
-from sweeprof.measuring.generation_config import GenerationConfig
-from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.inputs import SAMPLES, Inputs, Workload
 from sweeprof.measuring.timing import FusedStep, GenerationStep, Participant, TrainingStep
-from sweeprof.measuring.training_config import TrainingConfig, Work
-from sweeprof.measuring.workload import SAMPLES, Workload
+from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig, Work
+from sweeprof.nested import in_package
 from sweeprof.passes.registry import PassResult, passes
-from sweeprof.results.compare import Deviations, deviations_of
+from sweeprof.results.comparison import Deviations, deviations_of
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.protocol import Protocol
-from sweeprof.results.record import Json, PassName, Warning
-from sweeprof.tensors import in_package
+from sweeprof.results.record import Json, PassName, Protocol, Warning
 
 Strict = Literal["error", "warn", "ignore"]
 Built = tuple[Build, int | None]

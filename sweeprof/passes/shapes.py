@@ -6,17 +6,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sweeprof.backends import Backend
-from sweeprof.counting.selection import outermost
-from sweeprof.errors import Unsupported
+from sweeprof.counting.formulas import outermost
+from sweeprof.errors import Unsupported, described
 from sweeprof.passes.registry import Parameter, Pass
 from sweeprof.passes.session import Session
-from sweeprof.results.artifact import Artifact
 from sweeprof.results.generation import Generation
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import OUTSIDE
 from sweeprof.results.layers import LayerTable, Training
+from sweeprof.results.measurement import Artifact
 from sweeprof.results.operators import OwnCounts
-from sweeprof.tracebacks import described
 
 
 def run_analysis(session: Session, backend: Backend) -> LayerTable:

@@ -17,7 +17,7 @@ from sweeprof.measuring.timing import (
 )
 from sweeprof.passes.registry import Pass
 from sweeprof.passes.session import Session
-from sweeprof.results.compare import warnings_of
+from sweeprof.results.comparison import warnings_of
 from sweeprof.results.record import Warning
 
 WRITTEN = Warning(

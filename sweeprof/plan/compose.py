@@ -70,7 +70,7 @@ from sweeprof.plan.search import goal_problems, has_goal, placement_problems, se
 from sweeprof.plan.shape import distinct
 from sweeprof.plan.shards import BASIC, CLUSTER, Shards, in_shards, in_tasks, parallel_jobs, resources_of
 from sweeprof.plan.sweep_file import Points, as_written, plain_node
-from sweeprof.results.compare import Excluded
+from sweeprof.results.comparison import Excluded
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE

@@ -14,12 +14,11 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sweeprof.errors import Problem, Unsupported, UserError, WorkerError, nearest
+from sweeprof.errors import Problem, Unsupported, UserError, WorkerError, described, nearest, original
 from sweeprof.measuring.instantiate import instantiate, located
 from sweeprof.plan.plan import Combination, identity
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
-from sweeprof.tracebacks import described, original
 
 AUTO = "sweeprof.datasets.auto.Auto"
 GENERATED, DESCRIBED = "inputs", "model_inputs"

@@ -19,10 +19,9 @@ from sweeprof.config.constraints import is_folder_name, is_fraction
 from sweeprof.config.schema import IDENTITY, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
-from sweeprof.results.compare import Excluded, SearchGoal
-from sweeprof.results.protocol import MOST_ROUNDS
-from sweeprof.results.record import Json, PassName, check_id, check_version
-from sweeprof.results.validation import damaged, validated
+from sweeprof.results.comparison import Excluded, SearchGoal
+from sweeprof.results.files import damaged, validated
+from sweeprof.results.record import MOST_ROUNDS, Json, PassName, check_id, check_version
 
 SCHEMA_VERSION = 2
 

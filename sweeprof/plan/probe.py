@@ -13,9 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sweeprof.config.signatures import given_arguments
-from sweeprof.datasets.checks import checked_split
-from sweeprof.datasets.source import run_name
-from sweeprof.errors import DatasetError, Problem, Unsupported, UserError, WorkerError, choice_problem
+from sweeprof.datasets.source import checked_split, run_name
+from sweeprof.errors import DatasetError, Problem, Unsupported, UserError, WorkerError, choice_problem, original
 from sweeprof.measuring.instantiate import chosen_builder, instantiate
 from sweeprof.metrics.output_scores import output_scores
 from sweeprof.model_sources.generate_arguments import OWN_KEYS
@@ -24,7 +23,6 @@ from sweeprof.plan.process_environment import environment
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
 from sweeprof.targets import target_problems
-from sweeprof.tracebacks import original
 
 PROBE_S = 120.0
 DATASETS_S = 30.0

@@ -12,7 +12,7 @@ from sweeprof.config.samplers import default_sampler
 from sweeprof.errors import Problem, choice_problem
 from sweeprof.plan.comparing import compare_problems
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
-from sweeprof.results.compare import SearchGoal
+from sweeprof.results.comparison import SearchGoal
 from sweeprof.results.constraints import metric_names
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json

@@ -14,7 +14,7 @@ from typing import TypeVar
 from sweeprof.config.override_syntax import frozen, is_among
 from sweeprof.errors import Problem, choice_problem, nearest
 from sweeprof.plan.plan import Axes, Point
-from sweeprof.results.expression import Expression, parse
+from sweeprof.results.constraints import Expression, parse
 
 GRID_KEYS = ("axes", "zip", "include", "exclude")
 """The keys of one of several grids."""

@@ -2,21 +2,165 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from sweeprof.display import FilePath, written
-from sweeprof.profiling import conventions
-from sweeprof.report.layers import aggregate, by_module, html, tables, text
-from sweeprof.results.frames import Host, with_host
-from sweeprof.results.layers import LayerTable
+from sweeprof.display import Displayed, FilePath, written
+from sweeprof.errors import Unsupported, UserError, choice_problem
+from sweeprof.metrics.metric import Estimate, Missing, builtin_metrics
+from sweeprof.report.layers import aggregate, html, tables, text
+from sweeprof.results.layer_times import ROOT, Host, above, with_host
+from sweeprof.results.layers import LayerRow, LayerTable, Weights
+from sweeprof.results.measurement import Number
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from sweeprof.report.view import View
+
+
+PREFIX = "compat/"
+
+
+@dataclass(frozen=True, slots=True)
+class ConventionFigures(Displayed):
+    """What another profiler counts for every call."""
+
+    name: str
+    """Of the convention, e.g. ``ptflops``."""
+    unit: str
+    rows: tuple[tuple[LayerRow, Number], ...]
+    """Every row with its own figure, without those of the calls within it."""
+    total: Number
+    """The metric: the sum of the rows and the rest."""
+    rest: Number
+    """What belongs to no layer, such as the bytes of the inputs in a footprint."""
+
+    def by_type(self) -> dict[str, Number]:
+        """Return sums by class name, the largest first."""
+        sums: dict[str, Number] = {}
+        for row, value in self.rows:
+            sums[row.type] = sums.get(row.type, 0) + value
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    def within(self, path: str) -> Number:
+        """Return the sum of a module and everything below it.
+
+        Raises:
+            UserError: there is no such module.
+        """
+        paths = {row.path for row, _ in self.rows}
+        if path not in paths:
+            raise UserError([choice_problem("path", path, "layer", paths)])
+        return sum(value for row, value in self.rows if row.path == path or path in above(row.path))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a line per row: path, type, call, the figure, its share of the total, and the reason why there is no share."""
+        import pandas
+
+        lines = []
+        for row, value in self.rows:
+            share, reason = (value / self.total, None) if self.total else (None, "the total is zero")
+            lines.append((row.path, row.type, row.call, value, share, reason))
+        columns = ["path", "type", "call", f"{PREFIX}{self.name}", "share", "reason"]
+        return pandas.DataFrame(lines, columns=columns, dtype=object)
+
+    def __view__(self) -> View:
+        from sweeprof.numbers import percent, scaled
+        from sweeprof.report.view import View, table
+
+        lines = [
+            [row.path, row.type, scaled(value, self.unit), percent(value / self.total if self.total else None)]
+            for row, value in self.rows
+            if value
+        ]
+        if self.rest:
+            lines.append(["no layer", "", scaled(self.rest, self.unit), percent(self.rest / self.total)])
+        lines.append(["total", "", scaled(self.total, self.unit), percent(1.0 if self.total else None)])
+        title = f"{PREFIX}{self.name}"
+        return View(title, (table(["layer", "type", self.unit, "share"], lines, [self.unit, "share"]),))
+
+
+def figures_by_layer(table: LayerTable, name: str, **options: object) -> ConventionFigures:
+    """Return what the metric ``compat/NAME`` counts for every call; with the rest, they add up to the metric.
+
+    Args:
+        table: the layers of a model, not inclusive.
+        name: of a convention, e.g. ``ptflops``.
+        options: of the metric.
+
+    Raises:
+        UserError: there is no such convention.
+        Unsupported: it does not count this model, or its figure is not a sum over layers.
+    """
+    known = {full.removeprefix(PREFIX): metric for full, metric in builtin_metrics().items() if full.startswith(PREFIX)}
+    known = {short: metric for short, metric in known.items() if "layers" in metric.reads}
+    if name not in known:
+        raise UserError([choice_problem("compat", name, "convention by layer", known)])
+    if table.is_inclusive:
+        raise Unsupported("the figures of an inclusive table include one another; use the table before inclusive()")
+
+    def figure(rows: Sequence[LayerRow]) -> Number:
+        result = known[name].function(layers=dataclasses.replace(table, rows=tuple(rows)), **options)
+        if isinstance(result, Missing):
+            raise Unsupported(result.reason)
+        return result.value if isinstance(result, Estimate) else result
+
+    total = figure(table.rows)
+    root = next((_without_counts(row) for row in table.rows if row.path == ROOT), None)
+    around = [] if root is None else [root]
+    nothing = figure(around)
+    last = {row.path: index for index, row in enumerate(table.rows) if row.call >= 0}
+    holding = {path for row in table.rows for path in above(row.path)}
+    values: list[Number] = []
+    for index, row in enumerate(table.rows):
+        rows = [row] if row.path == ROOT else [*around, row]
+        if row.path in holding:  # it stays a module that holds others
+            rows.append(dataclasses.replace(_without_counts(row), path=_below(row.path), call=-1))
+        if last.get(row.path, index) != index:  # it stays a call that is not the last
+            rows.append(_without_counts(row))
+        try:
+            values.append(figure(rows) - nothing)
+        except Unsupported:  # none of its operators is known to the convention
+            values.append(0)
+    if not math.isclose(sum(values) + nothing, total, rel_tol=1e-12):
+        raise Unsupported(f"{PREFIX}{name} is not a sum over layers")
+    return ConventionFigures(name, known[name].info.unit, tuple(zip(table.rows, values, strict=True)), total, nothing)
+
+
+def _below(path: str) -> str:
+    return "inner" if path == ROOT else f"{path}.inner"
+
+
+def _without_counts(row: LayerRow) -> LayerRow:
+    """Return a row in the same place, of a module that has and does nothing; the model keeps the shapes of its inputs."""
+    return dataclasses.replace(
+        row,
+        type="",
+        operators=(),
+        output_shapes=(),
+        subtree=Weights(),
+        dtypes={},
+        params=0,
+        trainable=0,
+        params_bytes=0,
+        buffers=0,
+        buffers_bytes=0,
+        macs=0,
+        flops=0,
+        ops=0,
+        declared_flops=None,
+        act_bytes=0,
+    )
+
+
+# Layers: a LayerTable with the ways to look at it, each of them in sweeprof/report.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +189,10 @@ class Layers(LayerTable):
     by_type = aggregate.by_type
     top = aggregate.top_layers
     summary = text.overview
-    layerwise_summary = by_module.layerwise_summary
-    timings = by_module.timings
-    compat = conventions.figures_by_layer
-    timepool = by_module.timepool
+    layerwise_summary = aggregate.layerwise_summary
+    timings = aggregate.timings
+    compat = figures_by_layer
+    timepool = aggregate.timepool
 
     def stacked(
         self,
@@ -102,6 +246,6 @@ class Layers(LayerTable):
 
     def namespace_tree(self, pool: Mapping[str, object] | None = None) -> str:
         """A nested dictionary as text, by default :meth:`timepool`; see
-        :func:`sweeprof.report.layers.by_module.namespace_tree`.
+        :func:`sweeprof.report.layers.aggregate.namespace_tree`.
         """
-        return by_module.namespace_tree(self.timepool() if pool is None else pool)
+        return aggregate.namespace_tree(self.timepool() if pool is None else pool)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sweeprof.backends import Backend
 from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function, model_in
-from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
-from sweeprof.counting.selection import ModulePatterns, ModuleSelection
+from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas, ModulePatterns, ModuleSelection
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.display import Displayed
 from sweeprof.errors import (
@@ -28,10 +27,9 @@ from sweeprof.errors import (
     choice_problem,
     option_problem,
 )
-from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
-from sweeprof.measuring.training_config import TrainingConfig
+from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
 from sweeprof.metrics.output_scores import check_named, output_scores, score_metric
@@ -42,15 +40,13 @@ from sweeprof.profiling.mappings import KnownMetrics, ReadOnly
 from sweeprof.profiling.progress import LOG, Progress
 from sweeprof.profiling.session import BuiltSession, Data, LiveSession
 from sweeprof.results.environment import host_columns
-from sweeprof.results.frames import with_host
+from sweeprof.results.files import validated
 from sweeprof.results.graph import Graph
-from sweeprof.results.layer_times import LayerTimes, Mode
+from sweeprof.results.layer_times import LayerTimes, Mode, with_host
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements, shown_names
 from sweeprof.results.operators import Operators
-from sweeprof.results.protocol import Protocol
-from sweeprof.results.record import Json, PassName, Stored
-from sweeprof.results.validation import validated
+from sweeprof.results.record import Json, PassName, Protocol, Stored
 from sweeprof.results.verdicts import Differences, differences
 from sweeprof.text import listed
 

@@ -13,16 +13,14 @@ import numpy as np
 from sweeprof.backends import Build, LoadedModel
 from sweeprof.datasets import Dataset, Loads, Prepares, Split, SplitName, channel_axis_of, first_batch
 from sweeprof.datasets.auto import ModelInputs
-from sweeprof.datasets.checks import check_ids, checked_split, not_finite
-from sweeprof.datasets.sample import TARGETS, is_ids
+from sweeprof.datasets.collate import TARGETS, is_ids
+from sweeprof.datasets.source import check_ids, checked_split, not_finite
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
-from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.workload import Workload, workload_of
-from sweeprof.nested import named_leaves
+from sweeprof.measuring.inputs import Inputs, Workload, workload_of
+from sweeprof.nested import named_leaves, package_of
 from sweeprof.passes.session import Built, Session, Strict
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.protocol import Protocol
-from sweeprof.tensors import package_of
+from sweeprof.results.record import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ class Data:
     splits: Mapping[str, Iterable[object]] = field(default_factory=dict)
     pattern: Callable[..., Inputs] | None = None
     """From a batch to the model's arguments (:func:`sweeprof.pattern_of`); the last element of the batch, or the one of
-    :data:`~sweeprof.datasets.sample.TARGETS` in a mapping, is its targets. None: the first element of a pair ``(inputs,
+    :data:`~sweeprof.datasets.collate.TARGETS` in a mapping, is its targets. None: the first element of a pair ``(inputs,
     targets)``, every key of a mapping but its targets, else the whole batch."""
 
     def __repr__(self) -> str:

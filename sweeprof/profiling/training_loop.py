@@ -12,17 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sweeprof.backends.lookup import backend_of
-from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas
-from sweeprof.counting.selection import ModulePatterns, ModuleSelection
+from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas, ModulePatterns, ModuleSelection
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.numbers import rounded as measured
 from sweeprof.numbers import scaled
 from sweeprof.report.view import View, counted, fields_table
 from sweeprof.results.environment import host_columns
-from sweeprof.results.frames import Host
-from sweeprof.results.iteration import Iteration
-from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.layer_times import Host, Iteration, LayerTimes
 
 if TYPE_CHECKING:
     from sweeprof.profiling.layers import Layers

@@ -16,9 +16,8 @@ from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.cells import value_text
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title
 from sweeprof.report.search import search_sentences
-from sweeprof.report.summary import headline, same_environment, where
-from sweeprof.report.verdict_summary import candidate_name, combination_namer, percent
-from sweeprof.results.compare import MIN_ROUNDS, Cell, Comparison, Row, is_training, value_of
+from sweeprof.report.summary import candidate_name, combination_namer, headline, percent, same_environment, where
+from sweeprof.results.comparison import MIN_ROUNDS, Cell, Comparison, Row, is_training, value_of
 from sweeprof.results.constraints import uncertain_selection
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
-from sweeprof.results.compare import Cell, Row, value_of
+from sweeprof.results.comparison import Cell, Row, value_of
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.statistics import MOST_ROUNDS
 from sweeprof.results.verdicts import REASONS

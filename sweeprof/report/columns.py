@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sweeprof.report.cells import unit_suffix
-from sweeprof.results.compare import Comparison, Row, is_training, value_of
+from sweeprof.results.comparison import Comparison, Row, is_training, value_of
 from sweeprof.results.measurement import FURTHER_TITLES, HEADLINE, Better, MetricInfo, Number
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 from sweeprof.text import axis_number, axis_text, one_line

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from sweeprof.results.compare import Comparison, Row, value_of
+from sweeprof.results.comparison import Comparison, Row, value_of
 from sweeprof.text import axis_text, printable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")

@@ -20,16 +20,14 @@ from sweeprof.report.answer import answer
 from sweeprof.report.cells import detail_text, named_text, rounds_text, value_text
 from sweeprof.report.columns import MODEL_AXIS
 from sweeprof.report.layers import cells as layer_cells
-from sweeprof.report.layers.nesting import TreeNode, nodes, place_text
-from sweeprof.report.layers.notes import remarks_on
+from sweeprof.report.layers.cells import TreeNode, nodes, place_text, remarks_on
 from sweeprof.report.layers.text import called_as, total_pairs, tree
-from sweeprof.report.summary import footnotes
+from sweeprof.report.summary import footnotes, protocol_text
 from sweeprof.report.table import ReportTable, TableRow
 from sweeprof.report.table import tables as report_tables
 from sweeprof.report.tensors import sums_text, tensor_cells
 from sweeprof.report.terminal import text as terminal_text
 from sweeprof.report.tidy import measurements
-from sweeprof.report.verdict_summary import protocol_text
 from sweeprof.report.view import (
     MOST_ROWS,
     Cells,
@@ -46,7 +44,7 @@ from sweeprof.report.view import (
     table,
     value_line,
 )
-from sweeprof.results.compare import Comparison, Row, compare_rows
+from sweeprof.results.comparison import Comparison, Row, compare_rows
 from sweeprof.results.graph import Graph, GraphNode, GraphTensor, ModuleCost
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.lines import FunctionLines, Lines

@@ -8,16 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
-from sweeprof.report.explore.charts import charts
-from sweeprof.report.explore.data import Samples, embedded, page_data
-from sweeprof.report.explore.overview import failures, places
+from sweeprof.report.explore import Samples, charts, embedded, failures, page_data, places
 from sweeprof.report.layers import html as layer_pages
 from sweeprof.report.pages import compile_templates, render, script_json
-from sweeprof.report.selection import sections
-from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
+from sweeprof.report.summary import best_rows, environment_items, footnotes, headline, protocol_text, sections
 from sweeprof.report.table import whole_table
-from sweeprof.report.verdict_summary import protocol_text
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Json
 from sweeprof.text import axes_text, axis_text, one_line, shortened
@@ -52,7 +48,7 @@ def html(
         layers: the layer table of every combination that has one, by what the reader is to choose it by.
         details: what :func:`sweeprof.report.pictures.details.details` gives.
         left_out: how many further combinations have their layers and details in files alone.
-        samples: raw samples by combination id, see :func:`sweeprof.report.explore.data.thinned_samples`.
+        samples: raw samples by combination id, see :func:`sweeprof.report.explore.thinned_samples`.
         saved: the same sweep compared with others, which the reader can choose as baselines.
     """
     is_detailed = bool(details.get("combinations"))

@@ -12,12 +12,18 @@ from urllib.parse import quote
 
 from sweeprof.numbers import MISSING
 from sweeprof.report.answer import answer
-from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
-from sweeprof.report.selection import sections
-from sweeprof.report.summary import Footnote, best_rows, environment_items, footnotes
+from sweeprof.report.explore import MOST_FAILURES, failures, rows_text
+from sweeprof.report.summary import (
+    Footnote,
+    ReportSection,
+    best_rows,
+    environment_items,
+    footnotes,
+    protocol_text,
+    sections,
+)
 from sweeprof.report.table import ReportTable, TableRow, tables
-from sweeprof.report.verdict_summary import ReportSection, protocol_text
-from sweeprof.results.compare import Comparison, Excluded
+from sweeprof.results.comparison import Comparison, Excluded
 from sweeprof.text import axes_text, one_line, printable, shortened
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")

@@ -10,17 +10,19 @@ from sweeprof.report.cells import verdict_note
 from sweeprof.report.changes import SweepChange, figure_changes
 from sweeprof.report.columns import baseline_text, called_metrics, metric_title
 from sweeprof.report.markdown import Comment, code_block, row_cells, sanitised
-from sweeprof.report.summary import environment_items, footnotes, headline
-from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
-from sweeprof.report.verdict_summary import (
+from sweeprof.report.summary import (
     against_lines,
     combination_namer,
+    environment_items,
+    footnotes,
+    headline,
     means_lines,
     protocol_text,
     tests_text,
     verdict_counts,
 )
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
+from sweeprof.results.comparison import Comparison, Row
 from sweeprof.results.verdicts import Cell, Verdict
 
 _MOST = 20

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sweeprof.report.cells import value_text
 from sweeprof.report.columns import metric_title
-from sweeprof.report.verdict_summary import combination_namer, percent
-from sweeprof.results.compare import Comparison, Row, SearchGoal, SearchSummary, compared_row, value_of
+from sweeprof.report.summary import combination_namer, percent
+from sweeprof.results.comparison import Comparison, Row, SearchGoal, SearchSummary, compared_row, value_of
 from sweeprof.results.constraints import best_row
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS, Cell

@@ -19,7 +19,7 @@ from sweeprof.report.columns import (
     rounds_column,
     shown_metrics,
 )
-from sweeprof.results.compare import Comparison, Row, Verdict, reason_of, value_of
+from sweeprof.results.comparison import Comparison, Row, Verdict, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo, Number
 from sweeprof.results.record import Status
 from sweeprof.text import axis_number, axis_text, one_line

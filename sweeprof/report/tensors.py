@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from sweeprof.numbers import scaled, scaled
+from sweeprof.numbers import scaled
 from sweeprof.report.csv import csv_lines
 from sweeprof.results.memory import TensorRow, bytes_by_kind
 from sweeprof.text import one_line

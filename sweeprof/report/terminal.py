@@ -13,14 +13,11 @@ from rich.text import Text
 
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import Column
-from sweeprof.report.explore.overview import MOST_FAILURES, failures, rows_text
-from sweeprof.report.selection import sections
-from sweeprof.report.summary import footnotes
+from sweeprof.report.explore import MOST_FAILURES, failures, rows_text
+from sweeprof.report.summary import footnotes, protocol_text, sections
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
-from sweeprof.report.verdict_summary import protocol_text
-from sweeprof.results.compare import Comparison
-from sweeprof.terminal import console
-from sweeprof.text import axes_text, one_line
+from sweeprof.results.comparison import Comparison
+from sweeprof.text import axes_text, console, one_line
 
 _GAP = 2
 _AXIS_LIMIT = 24

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from sweeprof.errors import UserError
 from sweeprof.report.csv import axis_columns, csv_lines
-from sweeprof.results.compare import Comparison, Row, reason_of, value_of
+from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.text import axis_number, axis_text, printable

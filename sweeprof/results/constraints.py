@@ -2,20 +2,341 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import itertools
+import math
+import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal
 
 import numpy as np
 
+from sweeprof.errors import nearest
 from sweeprof.numbers import rounded, text_unit
-from sweeprof.results.compare import Comparison, Row, reason_of, value_of
-from sweeprof.results.expression import Expression, parse
+from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import Measurement, MetricInfo, plain_title
 from sweeprof.text import axis_text, one_line
+
+_DECIMAL = {"ms": "1e-3", "us": "1e-6", "µs": "1e-6", "ns": "1e-9", "%": "1e-2"}
+_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_COUNTS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+UNITS: dict[str, int | Decimal] = {
+    "s": 1,
+    **{unit: Decimal(text) for unit, text in _DECIMAL.items()},
+    **_BYTES,
+    **_COUNTS,
+}
+"""The value of a unit in base units: seconds, bytes, or 1."""
+
+MAX_LENGTH, MAX_DEPTH, MAX_BITS = 2000, 50, 1024
+"""Bounds on what one expression may ask for: characters, nesting, and the size of a whole number."""
+
+_CONSTANTS = {word: word.capitalize() for word in ("true", "false")} | {"null": "None"}
+_KEYWORDS = {word: word for word in ("and", "or", "not", "in", "True", "False", "None")} | _CONSTANTS
+_FUNCTIONS = ("min", "max", "abs", "len")
+_ARITHMETIC: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow),
+}
+_ORDER: dict[type[ast.AST], tuple[str, Callable[[Any, Any], bool]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+}
+
+_NUMBER = re.compile(r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?")
+_UNIT = re.compile(r"\s*(?!(?:and|or|not|in)\b)([^\W\d]+)(?!\w)")
+_PERCENT = re.compile(r"\s*%(?=\s*(?:$|[)\],*/<>=!]|(?:and|or|not|in)\b))")
+"""A % after which no operand comes; any other is the remainder of a division."""
+_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
+_SIGN = re.compile(r"\*\*|//|<=|>=|==|!=|[-+*/%<>()\[\],]")
+_WORD = re.compile(r"[^\W\d]\w*(?:[./]\w+)*")
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A condition, or another value, over named values."""
+
+    text: str
+    """As it was written."""
+    names: frozenset[str]
+    """The names that it uses."""
+    _tree: ast.expr = field(repr=False, compare=False)
+    _named: Mapping[str, str] = field(repr=False, compare=False)
+    """The name behind each identifier of the tree."""
+
+    def value(self, values: Values) -> Any:
+        """Return the value of the expression for these values of its names.
+
+        Raises:
+            ValueError: a name has no value here, or values do not fit: texts and numbers in order, nothing (null) in an order
+                or a sum, something else than a condition beside ``and``, a division by zero, a number beyond all bounds.
+        """
+        given = {identifier: values[name] for identifier, name in self._named.items() if name in values}
+        try:
+            return _value(self._tree, given)
+        except KeyError as missing:
+            raise ValueError(f"uses '{self._named[missing.args[0]]}', which has no value here") from None
+        except ZeroDivisionError:
+            raise ValueError("divides by zero") from None
+        except OverflowError:
+            raise ValueError("has a number beyond all bounds") from None
+
+    def excess(self, values: Values) -> float:
+        """Return how far a condition is from its limit: above 0 where it is false, else 0 or less.
+
+        Of ``a < b`` it is the logarithm of a / b, and of ``a > b`` that of b / a; of any other condition 1 or -1.
+
+        Raises:
+            ValueError: as of :meth:`value`.
+        """
+        holds = self.value(values) is True
+        tree = self._tree
+        if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in _ORDER:
+            given = {identifier: values[name] for identifier, name in self._named.items() if name in values}
+            left, right = _value(tree.left, given), _value(tree.comparators[0], given)
+            if _is_number(left) and _is_number(right) and left > 0 and right > 0 and left != right:
+                distance = abs(math.log(left / right))
+                return -distance if holds else distance
+        return -1.0 if holds else 1.0
+
+
+def parse(text: str, names: Collection[str]) -> Expression:
+    """Read an expression over ``names``; where several fit, as ``latency`` and ``latency/forward``, the longest is meant.
+
+    Raises:
+        ValueError: it cannot be read, or uses what is not known; says what, what is nearest, and what is known.
+    """
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"is longer than {MAX_LENGTH} characters")
+    named: dict[str, str] = {}
+    pieces = list(_pieces(text, names, named))
+    source = " ".join(pieces)
+    try:
+        tree = ast.parse(source, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(_complaint(pieces, error.offset or 0, named)) from None
+    except (RecursionError, MemoryError):
+        raise ValueError(f"is nested more than {MAX_DEPTH} deep") from None
+    _check(tree)
+    return Expression(text, frozenset(named.values()), tree, named)
+
+
+def _pieces(text: str, names: Collection[str], named: dict[str, str]) -> Iterator[str]:
+    """The tokens as Python would write them, names as identifiers of their own; fills ``named``."""
+    longest_first = sorted(names, key=len, reverse=True)
+    identifiers: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+        elif number := _NUMBER.match(text, position):
+            value, position = _with_unit(text, number)
+            yield repr(value)
+        elif quoted := _TEXT.match(text, position):
+            position = quoted.end()
+            yield repr(quoted[0][1:-1])
+        elif sign := _SIGN.match(text, position):
+            position = sign.end()
+            yield sign[0]
+        elif word := _WORD.match(text, position):
+            name = _name(text, word, longest_first)
+            position += len(name)
+            if _is_of_the_language(text, position, name):
+                yield _KEYWORDS.get(name, name)
+            else:
+                identifier = identifiers.setdefault(name, f"n{len(identifiers)}")
+                named[identifier] = name
+                yield identifier
+        else:
+            hint = "; equality is written ==" if text[position] == "=" else ""
+            raise ValueError(f"cannot be read from '{text[position:]}' on{hint}")
+
+
+def _name(text: str, word: re.Match[str], longest_first: list[str]) -> str:
+    """The longest known name or word of the language that begins where ``word`` does."""
+    start = word.start()
+    for name in longest_first:
+        if text.startswith(name, start) and not re.match(r"\w|\.\w", text[start + len(name) :]):
+            return name
+    plain = re.split(r"[./]", word[0])[0]
+    if _is_of_the_language(text, start + len(plain), plain):
+        return plain
+    close = nearest(word[0], longest_first)
+    hint = f" Did you mean '{close}'?" if close else ""
+    raise ValueError(
+        f"uses '{word[0]}', which is not known.{hint} Known: {', '.join(sorted(longest_first))};"
+        f" a text stands in quotes: '{word[0]}'"
+    )
+
+
+def _is_of_the_language(text: str, end: int, word: str) -> bool:
+    return word in _KEYWORDS or (word in _FUNCTIONS and text[end:].lstrip().startswith("("))
+
+
+def _with_unit(text: str, number: re.Match[str]) -> tuple[int | float, int]:
+    """A number in base units, and where what follows it begins."""
+    unit, end = "", number.end()
+    if percent := _PERCENT.match(text, end):
+        unit, end = "%", percent.end()
+    elif named := _UNIT.match(text, end):
+        unit, end = named[1], named.end()
+        if unit not in UNITS:
+            raise ValueError(f"has a number in '{unit}', which is not a unit. Known: {', '.join(UNITS)}")
+    factor = UNITS.get(unit, 1)
+    if number[0].isdigit() and isinstance(factor, int):
+        return _bounded(int(number[0][:400]) * factor), end
+    value = float(Decimal(number[0]) * factor)
+    if value == float("inf"):
+        raise ValueError("has a number beyond all bounds")
+    return value, end
+
+
+def _complaint(pieces: list[str], offset: int, named: Mapping[str, str]) -> str:
+    """Return the part that Python could not read, in the words of the text."""
+    if not pieces:
+        return "is empty"
+    ends = itertools.accumulate(len(piece) + 1 for piece in pieces)
+    at = next((piece for piece, end in zip(pieces, ends, strict=True) if 0 < offset <= end), None)
+    return "ends where something should follow" if at is None else f"cannot be read at {named.get(at, at)}"
+
+
+def _check(node: ast.expr, depth: int = 0) -> None:
+    """Raise ``ValueError`` for what Python knows and this language does not."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"is nested more than {MAX_DEPTH} deep")
+    match node:
+        case ast.Constant() | ast.Name():
+            return
+        case ast.Call(func=ast.Name(id=name)) if name in _FUNCTIONS:
+            inner = node.args
+        case ast.BoolOp() | ast.UnaryOp() | ast.BinOp() | ast.Compare() | ast.List():
+            inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        case _:
+            raise ValueError("has something else than conditions, sums, lists and min, max, abs, len of them")
+    for child in inner:
+        _check(child, depth + 1)
+
+
+def _value(node: ast.expr, given: Values) -> Any:  # noqa: PLR0911  # one line per kind of node
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=identifier):
+            return given[identifier]
+        case ast.List(elts=items):
+            return [_value(item, given) for item in items]
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return all(_truth(_value(part, given), "and") for part in parts)
+        case ast.BoolOp(values=parts):
+            return any(_truth(_value(part, given), "or") for part in parts)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _truth(_value(operand, given), "not")
+        case ast.UnaryOp(op=op, operand=operand):
+            number = _number(_value(operand, given), "-")
+            return -number if isinstance(op, ast.USub) else number
+        case ast.BinOp(left=left, op=op, right=right):
+            return _computed(op, _value(left, given), _value(right, given))
+        case ast.Compare():
+            return _compared(node, given)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _called(name, [_value(argument, given) for argument in arguments])
+    raise AssertionError(node)
+
+
+def _compared(node: ast.Compare, given: Values) -> bool:
+    left = _value(node.left, given)
+    for op, comparator in zip(node.ops, node.comparators, strict=True):
+        right = _value(comparator, given)
+        if not _holds(op, left, right):
+            return False
+        left = right
+    return True
+
+
+def _holds(op: ast.cmpop, left: Any, right: Any) -> bool:
+    if isinstance(op, ast.Eq | ast.NotEq):
+        return bool((left == right) == isinstance(op, ast.Eq))
+    if isinstance(op, ast.In | ast.NotIn):
+        if not isinstance(right, list | tuple) and not (isinstance(right, str) and isinstance(left, str)):
+            raise ValueError(f"looks for {_spelled(left)} in {_spelled(right)}, which is no list")
+        return bool((left in right) == isinstance(op, ast.In))
+    sign, holds = _ORDER[type(op)]
+    if not (_is_number(left) and _is_number(right)) and not (isinstance(left, str) and isinstance(right, str)):
+        raise ValueError(f"compares {_spelled(left)} with {_spelled(right)} by '{sign}', which have no order")
+    return holds(left, right)
+
+
+def _computed(op: ast.operator, left: Any, right: Any) -> Any:
+    sign, computes = _ARITHMETIC[type(op)]
+    _number(left, sign)
+    _number(right, sign)
+    if sign == "**" and isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > MAX_BITS:
+        raise OverflowError
+    value = computes(left, right)
+    if isinstance(value, complex):
+        raise ValueError(f"takes a root of the negative number {left!r}")
+    return _bounded(value)
+
+
+def _called(name: str, arguments: list[Any]) -> Any:
+    if name in ("len", "abs") and len(arguments) != 1:
+        raise ValueError(f"has {name}() of {len(arguments)} values; it takes one")
+    if name == "abs":
+        return abs(_number(arguments[0], "abs"))
+    values = arguments[0] if len(arguments) == 1 else arguments
+    if name == "len":
+        if not isinstance(values, list | tuple | str):
+            raise ValueError(f"has len() of {_spelled(values)}, which is neither a list nor a text")
+        return len(values)
+    comparable = isinstance(values, list | tuple) and values
+    if not comparable or not (all(map(_is_number, values)) or all(isinstance(one, str) for one in values)):
+        raise ValueError(f"has {name}() of {_spelled(values)}, which are neither numbers nor texts")
+    return min(values) if name == "min" else max(values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Any, sign: str) -> Any:
+    if not _is_number(value):
+        raise ValueError(f"has {_spelled(value)} with '{sign}', which takes numbers")
+    return value
+
+
+def _truth(value: Any, word: str) -> bool:
+    """A condition's truth; anything else is a slip, as in ``a == 1 or 2``."""
+    if not isinstance(value, bool):
+        raise ValueError(f"has {_spelled(value)} with '{word}', which takes conditions such as a > 1")
+    return value
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise ValueError("has a number beyond all bounds")
+    return value
+
+
+def _spelled(value: Any) -> str:
+    return {"True": "true", "False": "false", "None": "null"}.get(str(value), repr(value))
+
+
+# Which rows of a comparison qualify, the Pareto front, and the best rows. Pure functions.
+
 
 Direction = Literal["lower", "higher"]
 BATCH_AXIS = "batch_size"

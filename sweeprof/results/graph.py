@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from sweeprof.display import Displayed, FilePath, Rows, written
-from sweeprof.results.frames import Host, with_host
+from sweeprof.results.files import damaged, validated
+from sweeprof.results.layer_times import Host, with_host
 from sweeprof.results.layers import Shapes
 from sweeprof.results.operators import Operators
 from sweeprof.results.record import Json, Stored
-from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
     import networkx

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Unsupported
+from sweeprof.results.files import damaged, validated
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, TimingSummary, above, is_below
 from sweeprof.results.record import Json, Stored
-from sweeprof.results.validation import damaged, validated
 
 if TYPE_CHECKING:
     import pandas

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sweeprof.display import Displayed
 from sweeprof.errors import UnknownMetric, UserError, choice_problem
-from sweeprof.results.record import Failure, Warning
+from sweeprof.results.record import Failure, Stored, Warning
 from sweeprof.text import listed, stored
 
 Better = Literal["lower", "higher"] | None
@@ -196,3 +196,16 @@ FURTHER_TITLES = {
 def plain_title(metric: str) -> str | None:
     """Return the title of a built-in metric in tables; None for any other metric."""
     return FURTHER_TITLES.get(metric) or HEADLINE.get(metric, (None, 0))[0]
+
+
+# Artifact: the file of a model that a run-time loads.
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact(Stored):
+    """A serialised model."""
+
+    bytes: int
+    """Length of its file or files."""
+    format: str
+    """E.g. ``onnx``."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.results.frames import Host, with_host
-from sweeprof.results.layer_times import Mode
+from sweeprof.results.layer_times import Host, Mode, with_host
 from sweeprof.results.record import Stored
 
 if TYPE_CHECKING:

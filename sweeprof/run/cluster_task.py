@@ -19,7 +19,7 @@ from sweeprof.run.locks import ENDING_S
 from sweeprof.run.shard import run_shard
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import HELD, Jobs, Note
-from sweeprof.terminal import guard_output
+from sweeprof.text import guard_output
 
 NUMBERS = ("SWEEPROF_TASK", "SLURM_ARRAY_TASK_ID")
 REVOKED = 0

@@ -18,7 +18,7 @@ from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
 from sweeprof.plan.comparing import judged, most_rounds, protocol_of, thresholds_of
 from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.results.compare import (
+from sweeprof.results.comparison import (
     Comparison,
     Progress,
     Row,
@@ -34,10 +34,9 @@ from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import FINE, Failure, Json, Record, Status, Warning, check_environment
 from sweeprof.run.output_difference import disagreement, output_references, unjudged
 from sweeprof.run.search import measured_plan, not_run
-from sweeprof.storage.events import begun
+from sweeprof.storage.events import MissingResults, begun
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
-from sweeprof.storage.missing_results import MissingResults
 
 OF_A_TRIAL = ("scheduler", "session", "ran", "others", "threads", "load", "gpu", "settings", "deviations")
 """Keys of a record's environment that do not describe its host."""

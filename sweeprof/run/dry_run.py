@@ -19,10 +19,10 @@ from sweeprof.config.units import parse_seconds
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
-from sweeprof.results.compare import Excluded
+from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import PassName
 from sweeprof.results.verdicts import MIN_ROUNDS
-from sweeprof.run.devices import warn_of_oversubscription
+from sweeprof.run.locks import warn_of_oversubscription
 from sweeprof.storage.jobs import Jobs
 
 SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12

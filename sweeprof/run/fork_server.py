@@ -33,7 +33,7 @@ from typing import Any
 
 import psutil
 
-from sweeprof.errors import WorkerError
+from sweeprof.errors import WorkerError, described, formatted
 from sweeprof.measuring import interference
 from sweeprof.measuring.instantiate import instantiate
 from sweeprof.processes import (
@@ -47,13 +47,12 @@ from sweeprof.processes import (
     is_stopped,
 )
 from sweeprof.results.environment import look
+from sweeprof.results.files import validated
 from sweeprof.results.record import Record
-from sweeprof.results.validation import validated
 from sweeprof.run.locks import work_lock
 from sweeprof.run.request import ProcessExit, Request
 from sweeprof.run.trial_watch import TrialWatch
 from sweeprof.run.worker import redirect_output, run_trial
-from sweeprof.tracebacks import described, formatted
 
 PRELOAD_S = 600.0
 """An import that takes longer hangs."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.files import unwritable
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import report_lock

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sweeprof.passes.quality import THE_BASELINES, Quality, incomparable, pairs_of_outputs
 from sweeprof.plan.comparing import DEFAULT_BASELINE
 from sweeprof.plan.plan import Plan
-from sweeprof.results.compare import find_baselines
+from sweeprof.results.comparison import find_baselines
 from sweeprof.results.record import Json, Record, Warning
 
 INEXACT = {"quantization": ("dynamic", "int8"), "precision": ("int8", "bf16", "fp16")}

@@ -25,8 +25,8 @@ from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
 from sweeprof.results.files import open_regular
-from sweeprof.run.budget import trials_end
 from sweeprof.run.search import measured_plan
+from sweeprof.run.stopping import trials_end
 from sweeprof.storage.events import Event, TrialKey, parsed
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf, open_dict
 from rich.console import Console
 from rich.text import Text
 
-from sweeprof.cluster.launcher import live_jobs
+from sweeprof.cluster.job_tracker import live_jobs
 from sweeprof.cluster.lookup import scheduler_of
 from sweeprof.cluster.scheduler import ClusterError
 from sweeprof.config.schema import NOT_DECIDING, TRIAL_KEYS, constraint_problems

@@ -21,7 +21,7 @@ from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.output_scores import parts_of, with_parts
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, Plan, SearchPlan, Trial, trial_groups
-from sweeprof.results.compare import Excluded, find_baselines
+from sweeprof.results.comparison import Excluded, find_baselines
 from sweeprof.results.constraints import Condition, conditions, metric_names
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import FINE, Record

@@ -26,17 +26,15 @@ from sweeprof.processes import NoAnswer, ProcessLost, signal_name
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import check_room, tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
-from sweeprof.run.budget import Budget
-from sweeprof.run.devices import HostSlot, HostSlots, host_slots
 from sweeprof.run.interleave import Coordinator
 from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.live_reports import LiveReports
-from sweeprof.run.locks import Holder, OnWait, host_lock, locked, work_lock
+from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, host_slots, locked, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.reports import prepare_reports
 from sweeprof.run.request import ProcessExit, Request
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
-from sweeprof.run.sequential import SequentialRounds
+from sweeprof.run.stopping import Budget, SequentialRounds
 from sweeprof.run.trial_watch import excess_reason
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder

@@ -28,11 +28,11 @@ from sweeprof.processes import collect_again
 from sweeprof.run import driver
 from sweeprof.run.dry_run import print_plan
 from sweeprof.run.launchers import set_defaults
-from sweeprof.run.references import find_baseline
+from sweeprof.run.reports import find_baseline
 from sweeprof.run.resume import resume_sweep
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs
-from sweeprof.terminal import console, error_console
+from sweeprof.text import console, error_console
 
 PIPED_WIDTH = 120
 """Columns if the output is not a terminal, as in a log."""

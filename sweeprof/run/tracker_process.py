@@ -40,13 +40,12 @@ from sweeprof.processes import (
     end_process,
     inherited_connection,
 )
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.record import Record
 from sweeprof.run.locks import HostLock, host_lock, sending_lock
 from sweeprof.run.tracking_file import StoredTracker, note_sent
 from sweeprof.storage.folder import Folder
-from sweeprof.terminal import log_as_a_program
-from sweeprof.text import stored
+from sweeprof.text import log_as_a_program, stored
 from sweeprof.tracking import KNOWN, Links, SweepInfo, SweepOutcome, Tracker
 from sweeprof.tracking.connection import LOGIN, without_logins
 

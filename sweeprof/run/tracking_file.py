@@ -16,12 +16,10 @@ from typing import NotRequired, TypedDict
 
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Damaged, Problem, UserError
-from sweeprof.results.files import read_json, write_json
+from sweeprof.results.files import damaged, read_json, validated, write_json
 from sweeprof.results.record import Json
-from sweeprof.results.validation import damaged, validated
 from sweeprof.run.locks import has_driver
-from sweeprof.storage.addresses import check_address
-from sweeprof.storage.folder import Folder, foreign, sweeps
+from sweeprof.storage.folder import Folder, check_address, foreign, sweeps
 from sweeprof.tracking import KNOWN, Links, SweepOutcome
 from sweeprof.tracking.connection import knows_login, logins, same_address
 
@@ -84,7 +82,7 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
     """Return the tracker of ``tracking.json``.
 
     A folder may come from anybody. So it can only name a tracker of :data:`sweeprof.tracking.KNOWN`, and an address that
-    :func:`sweeprof.storage.addresses.check_address` allows.
+    :func:`sweeprof.storage.folder.check_address` allows.
 
     Args:
         key: by which the user would give the address, as ``uri`` or ``tracking.uri``.

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Unsupported, described, formatted, location_of, original
 from sweeprof.passes.registry import PassResult, exclusive_passes
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results import environment
-from sweeprof.results.compare import warnings_of
+from sweeprof.results.comparison import warnings_of
 from sweeprof.results.environment import gpu_processes, gpu_warnings, load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
@@ -27,9 +27,7 @@ from sweeprof.run.interleave import Participant, joined
 from sweeprof.run.request import Request
 from sweeprof.run.trial_watch import excess_reason, shared_bytes
 from sweeprof.storage.folder import Folder
-from sweeprof.terminal import open_closed_descriptors
-from sweeprof.text import LONGEST_TRACEBACK, stored
-from sweeprof.tracebacks import described, formatted, location_of, original
+from sweeprof.text import LONGEST_TRACEBACK, open_closed_descriptors, stored
 
 LIMITS = (
     resource.RLIMIT_CPU,

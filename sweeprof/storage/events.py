@@ -10,17 +10,18 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from sweeprof.errors import Damaged
-from sweeprof.plan.plan import Trial
-from sweeprof.results.files import open_regular, read_bytes
-from sweeprof.results.record import Json, PassName, Status, check_pass_name
-from sweeprof.results.validation import validated
+from sweeprof.plan.plan import Combination, Plan, Trial, trial_groups
+from sweeprof.results.files import open_regular, read_bytes, validated
+from sweeprof.results.record import Json, PassName, Record, Status, check_pass_name
+from sweeprof.storage.folder import Folder
+from sweeprof.storage.jobs import ShardOutcome
 
 TrialKey = tuple[str, PassName, int]
 """Combination id, pass and round."""
@@ -173,3 +174,81 @@ def begun(folder: Path, shard: int | None = None, start: int = 0, damaged: list[
         else:  # it has ended, or waits for the host lock
             trials.discard(event.key)
     return trials
+
+
+# Missing results: records of trials whose process, shard or job was killed before they could write one.
+
+
+KILLED = "the worker was killed"
+RUNNING = "it is being measured"
+
+
+def leave_record(
+    folder: Folder,
+    plan: Plan,
+    trial: Trial,
+    status: Status,
+    reason: str,
+    environment: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the record of a trial whose whole shard was killed, and the event of its end: the rest can be run without it."""
+    combination = plan.combination(trial.combination_id)
+    shard = next(index for index, ids in enumerate(plan.shards) if combination.id in ids)
+    folder.new_record(plan, combination, trial, status, reason, environment or {}).write(folder.records)
+    with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
+        events.write("end", trial, status=status, reason=reason)
+
+
+@dataclass(slots=True)
+class MissingResults:
+    """Why trials have no record."""
+
+    plan: Plan
+    outcomes: Mapping[int, ShardOutcome]
+    """By shard, of those whose job ended early."""
+    unfinished: Set[TrialKey]
+    """Trials that began and have no event of their end."""
+    missing: str
+    """Why other trials have not begun."""
+    running: bool
+    """Whether the sweep is running, so that trials that have begun are not lost."""
+    _shard_of: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shard_of = {id: shard for shard, ids in enumerate(self.plan.shards) for id in ids}
+
+    def placeholder_records(
+        self,
+        combination: Combination,
+        records: Sequence[Record],
+        damaged: Mapping[str, str] | None = None,
+        is_needed: Callable[[Trial], bool] | None = None,
+    ) -> list[Record]:
+        """Return records for a combination's other trials; they are never written, so that the trials can still be run.
+
+        Args:
+            damaged: by file name, why the record of a trial cannot be read.
+            is_needed: False for a trial that is not missing although it has no record; None: all are needed.
+        """
+        plan = self.plan
+        if combination.unsupported is not None:
+            reason = combination.unsupported
+            return [Record(plan.sweep_id, combination.id, name, "unsupported", reason) for name in plan.passes]
+        known = {(record.pass_name, record.round) for record in records}
+        placeholders = []
+        for (trial,) in trial_groups([combination], plan.passes, {}):
+            if (trial.pass_name, trial.round) not in known and (is_needed is None or is_needed(trial)):
+                status, reason = self._reason(trial, damaged or {})
+                placeholders.append(Record(plan.sweep_id, combination.id, trial.pass_name, status, reason, trial.round))
+        return placeholders
+
+    def _reason(self, trial: Trial, damaged: Mapping[str, str]) -> tuple[Status, str]:
+        name = f"{trial.pass_name}-r{trial.round}.json"
+        if name in damaged:
+            return "lost", f"its record is damaged: {damaged[name]}"
+        outcome = self.outcomes.get(self._shard_of.get(trial.combination_id, -1))
+        if (trial.combination_id, trial.pass_name, trial.round) not in self.unfinished:
+            return "skipped", outcome.missing if outcome else self.missing
+        if outcome:
+            return outcome.status, outcome.reason
+        return ("skipped", RUNNING) if self.running else ("lost", KILLED)

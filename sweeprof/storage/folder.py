@@ -10,19 +10,20 @@ import secrets
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from sweeprof.credentials import redacted_address
 from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.passes.registry import checked_record, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.results.files import read_bytes, read_json, write_atomically, write_json
+from sweeprof.results.files import read_bytes, read_json, validated, write_atomically, write_json
 from sweeprof.results.record import PassName, Record, Status
-from sweeprof.results.validation import validated
+from sweeprof.tracking.connection import same_address
 
 DRIVER = "SWEEPROF_DRIVER"
 """Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
@@ -426,3 +427,32 @@ def created_at(path: Path) -> datetime | None:
 def _order(path: Path) -> tuple[datetime, int] | None:
     created, match = created_at(path), _STAMP.fullmatch(path.name)
     return None if created is None or match is None else (created, int(match[2] or 1))
+
+
+# Decides which of the addresses and files that a sweep's folder names are used, for every kind and every command.
+
+
+def check_address(
+    folder: Folder, key: str, address: str, named: Iterable[str | None], how: str, trust: bool = False
+) -> bool:
+    """Return whether the user's logins may be sent to an address, or a path, that a sweep's folder names.
+
+    Args:
+        key: by which the user would give the address.
+        named: what the user's command line, environment and config name.
+        how: the user can name it, as in ``"set RAY_ADDRESS"``.
+        trust: whether the user trusts the author of the folder.
+
+    Raises:
+        UserError: the address may not be used at all.
+    """
+    if trust or any(one and same_address(one, address) for one in named):
+        return True
+    why = folder.foreign()
+    if why is None:
+        return False
+    message = (
+        f"is named by a folder that {why}, and by nothing of your own: {how}, or add --trust (resume: trust=true) "
+        "if you trust its author."
+    )
+    raise UserError([Problem(key, redacted_address(address), message)])

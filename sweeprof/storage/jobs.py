@@ -21,9 +21,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sweeprof.errors import Damaged
-from sweeprof.results.files import read_json, write_atomically, write_json
+from sweeprof.results.files import read_json, validated, write_atomically, write_json
 from sweeprof.results.record import Json, Status
-from sweeprof.results.validation import validated
 
 HELD = "another process measures its shard"
 """The error of a task that ended because of one that the scheduler has lost contact with, which may finish or be gone soon."""

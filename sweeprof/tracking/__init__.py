@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from sweeprof.results.compare import Comparison
+    from sweeprof.results.comparison import Comparison
     from sweeprof.results.record import Record
 
 MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeprof.credentials import redacted_message
-from sweeprof.terminal import log_as_a_program
+from sweeprof.text import log_as_a_program
 from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
 from sweeprof.tracking.views import NOTE
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from sweeprof.credentials import without_credentials
 from sweeprof.report.cells import ratio_text, value_text
 from sweeprof.report.markdown import escaped
-from sweeprof.results.compare import Row, value_of
+from sweeprof.results.comparison import Row, value_of
 from sweeprof.text import one_line, printable, shortened
 from sweeprof.tracking.views import run_address
 

@@ -19,7 +19,7 @@ from sweeprof.report.cells import ratio_text
 from sweeprof.report.columns import shown_metrics
 from sweeprof.report.csv import axis_columns
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.compare import Comparison, Row, value_of
+from sweeprof.results.comparison import Comparison, Row, value_of
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.text import axis_number, axis_text, one_line, shortened

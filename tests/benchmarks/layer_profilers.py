@@ -18,7 +18,7 @@ from torch import nn
 
 from sweeprof import Profiler
 from sweeprof.results.layer_times import LayerTimes, Mode
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 
 class Spent(NamedTuple):

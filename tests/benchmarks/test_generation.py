@@ -18,8 +18,8 @@ import torch
 
 from sweeprof.backends.torch.generation import generating, own_generation
 from sweeprof.backends.torch.model import TorchModel
-from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import GenerationConfig
 from sweeprof.model_sources.transformers import build, import_transformers
 
 LAYERS, WIDTH, HEADS, KV, NEW, ROUNDS = 4, 256, 8, 2, 12, 7

@@ -33,7 +33,7 @@ from sweeprof.plan.shards import in_shards
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.files import write_json
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 from sweeprof.run import shard
 from sweeprof.run.isolation import WorkerPool
 from sweeprof.run.shard import run_shard

@@ -26,7 +26,7 @@ from sweeprof.errors import UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 ATTEMPTS = 10
 BOUND = 0.05

@@ -27,8 +27,7 @@ from sweeprof.measuring.timing import Timing, WallClock, sampled
 from sweeprof.metrics.latency import forward
 from sweeprof.metrics.metric import Estimate
 from sweeprof.plan.process_environment import preload
-from sweeprof.results.protocol import Protocol
-from sweeprof.results.record import Record
+from sweeprof.results.record import Protocol, Record
 from sweeprof.results.statistics import median_interval
 from sweeprof.run.fork_server import ForkServer
 from sweeprof.run.request import Request

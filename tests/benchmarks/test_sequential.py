@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.command import run_command
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.record import read_records
 
 REPEATS = int(os.environ.get("DECIDE_REPEATS", "1"))

@@ -7,13 +7,13 @@ import math
 from conformance.asking import _shared_folder, by_backend, needs, pass_data
 from conformance.cases import BACKENDS, FIGURES
 
-from sweeprof.results.artifact import Artifact
+from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
+from sweeprof.results.measurement import Artifact
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
-from sweeprof.results.peaks import Peaks
 
 __all__ = ["_shared_folder"]
 

@@ -16,12 +16,11 @@ from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
 from sweeprof.report.cells import ratio_text, value_text
 from sweeprof.report.columns import is_throughput
-from sweeprof.report.explore.data import page_data
+from sweeprof.report.explore import page_data
 from sweeprof.report.html import html
+from sweeprof.report.summary import INTERVALS, IntervalKind
 from sweeprof.report.table import sorted_rows
-from sweeprof.report.verdict_summary import INTERVALS, IntervalKind
-from sweeprof.results.compare import Comparison, compare_rows
-from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.comparison import Comparison, compare_rows, set_against
 from sweeprof.results.measurement import Measurement
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ import pytest
 
 from support.command import call_command
 from support.planning import planned
-from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.workload import Workload, workload_of
+from sweeprof.measuring.inputs import Inputs, Workload, workload_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICKLY = ("tracking=none", "protocol.min_s=0.02", "protocol.warmup_s=0.02")

@@ -20,7 +20,7 @@ import numpy as np
 
 from sweeprof.backends import LoadedModel
 from sweeprof.passes.registry import Parameter, Pass
-from sweeprof.results.validation import validated
+from sweeprof.results.files import validated
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ from dataclasses import dataclass
 from answers_pass import run as answer
 
 from sweeprof.passes.registry import Parameter, Pass
-from sweeprof.results.validation import validated
+from sweeprof.results.files import validated
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from sweeprof.report.html import html
 from sweeprof.report.layers.html import to_html
 from sweeprof.report.pictures.details import Observed, details
 from sweeprof.report.pictures.layers import time_icicle
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.layers import LayerTable
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan
-from sweeprof.results.compare import Excluded
+from sweeprof.results.comparison import Excluded
+from sweeprof.results.environment import Peaks
 from sweeprof.results.files import write_json
 from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness
 from sweeprof.results.memory import Allocations, LayerMemory, Moment, TensorRow
 from sweeprof.results.operators import OperatorRow, Operators
-from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record, Status, Warning
 
 SWEEP_ID = "s20261122060000golden"

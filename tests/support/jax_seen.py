@@ -31,8 +31,8 @@ from sweeprof.measuring.instantiate import builder
 from sweeprof.measuring.timing import measure, measure_training
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.results.compare import deviations_of
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.comparison import deviations_of
+from sweeprof.results.record import Protocol
 from sweeprof.zoo import lenet5, mlp
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, sample_s=1e-4, min_samples=5, min_s=0.01)

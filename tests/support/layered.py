@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sweeprof.report.layers.tables import to_csv
 from sweeprof.report.operators import to_csv as operators_csv
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.operators import OperatorRow, Operators
 from sweeprof.results.record import Record

@@ -18,7 +18,7 @@ from sweeprof.config.overrides import Arguments
 from sweeprof.paths import conf_folder
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Plan
-from sweeprof.run.references import find_baseline
+from sweeprof.run.reports import find_baseline
 
 
 def composer(arguments: Sequence[str], configs: Path | None = None) -> Composer:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.memory import Allocations, LayerMemory, Moment, TensorRow
 from sweeprof.results.operators import OperatorRow, Operators
-from sweeprof.results.peaks import Peaks
 
 PEAKS = Peaks(60e9, 10e9, "float32", "cpu", 2)
 

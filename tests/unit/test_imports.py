@@ -30,9 +30,8 @@ NOT_AT_START = {*FRAMEWORKS, "pandas"} - {"omegaconf"}
 
 WRITES_ENVIRONMENT = {
     # HYDRA_FULL_ERROR makes Hydra raise instead of exiting; it has no other switch.
+    # Its completion reads the line that is completed from there.
     "cli/run.py",
-    # Hydra's completion reads the line that is completed from there.
-    "cli/completion.py",
     # MLflow reads its settings from the environment only, in a process of its own.
     "run/tracker_process.py",
     # TensorFlow reads there which allocator oneDNN uses; in a process that only measures what a model adds.
@@ -58,7 +57,7 @@ READS_PROC = {
     # The memory of a trial and of the processes that it started.
     "run/trial_watch.py",
     # The boot of the host, whose monotonic clock a budget is kept by.
-    "run/budget.py",
+    "run/stopping.py",
     # Who holds a lock that a command waits for.
     "run/locks.py",
 }
@@ -166,7 +165,6 @@ FRAMEWORKS_BY_FOLDER = {
     "config/overrides.py": {"hydra", "omegaconf"},
     "plan/compose.py": {"hydra", "omegaconf"},
     "config/groups.py": {"hydra", "omegaconf"},
-    "plan/resolve.py": {"hydra", "omegaconf"},
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},
     "config/errors.py": {"hydra", "omegaconf"},
@@ -235,7 +233,7 @@ def test_processes_are_the_sweeps(file: Path) -> None:
     allowed = relative(file).startswith(("run/", "cluster/", "plan/", "cli/", "doctor/")) or relative(file) in {
         "processes.py",
         "results/environment.py",  # asks git for the revision
-        "measuring/child.py",  # what it measures ends with it
+        "passes/memory.py",  # what it measures ends with it
         "backends/torch/threads.py",  # follows the threads of a pool of multiprocessing
         "backends/fake.py",  # ends its own process, as it is told to
         "backends/model_files.py",  # what makes a model's file must not be in the process that is measured

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hydra.utils import instantiate
 
-from sweeprof.tracebacks import definition_of, described, location_of
+from sweeprof.errors import definition_of, described, location_of
 
 MODULE = """
 import json

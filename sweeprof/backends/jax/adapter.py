@@ -9,26 +9,309 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 from unittest.mock import patch
 
 import jax
 import keras
 import numpy as np
+from jax import numpy as jnp
 
-from sweeprof.backends import Build, Gap, device_names
+from sweeprof.backends import AnyArray, Build, Gap, HostOutputs, LoadedModel, device_names, outputs_on_host
+from sweeprof.backends.call_signature import array_of, channels_moved, is_tensor
 from sweeprof.backends.jax import private
-from sweeprof.backends.jax.model import JaxModel, JaxTraining, training
-from sweeprof.backends.keras.calls import NO_GENERATION, NO_GRAPH, NO_PEAKS, KerasBackend
+from sweeprof.backends.keras.calls import (
+    NO_GENERATION,
+    NO_GRAPH,
+    NO_PEAKS,
+    KerasBackend,
+    as_called,
+    loss_of,
+    optimizer_of,
+)
 from sweeprof.backends.keras.counting import count_layers, count_training
-from sweeprof.counting.formulas import Formulas
+from sweeprof.counting.formulas import Args, Formulas, Kwargs
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
+from sweeprof.nested import named_leaves
 from sweeprof.results.layers import LayerTable, Training
+
+
+def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None) -> Inputs:
+    """Generated where a specification is given, floating-point arrays in ``dtype``, and with the channels moved from
+    ``channel_axis`` to the end.
+    """
+
+    def change(leaf: object) -> object:
+        array = array_of(leaf) if is_tensor(leaf) and not isinstance(leaf, jax.Array) else leaf
+        if dtype is not None and isinstance(array, ARRAYS) and jnp.issubdtype(array.dtype, jnp.floating):
+            array = array.astype(dtype)
+        return channels_moved(array, channel_axis) if isinstance(array, np.ndarray) else array
+
+    return inputs.map(change)
+
+
+ARRAYS = (jax.Array, np.ndarray)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Arguments without their arrays. Two are equal where one compiled function does for both."""
+
+    tree: jax.tree_util.PyTreeDef
+    told: tuple[object, ...]
+    """The description of each leaf that identifies it; ``None`` for an array."""
+    leaves: tuple[object, ...] = field(compare=False, repr=False)
+    """The constants, and ``None`` for each array."""
+
+    def filled(self, arrays: list[jax.Array]) -> tuple[Args, Kwargs]:
+        """Positional and keyword arguments with these arrays."""
+        waiting = iter(arrays)
+        leaves = [next(waiting) if text is None else leaf for text, leaf in zip(self.told, self.leaves, strict=True)]
+        args, kwargs = jax.tree.unflatten(self.tree, leaves)
+        return args, kwargs
+
+
+def parted(batch: Inputs) -> tuple[Form, list[jax.Array]]:
+    """The form of the arguments, and their arrays. A truth value, a text or a number is none: the model's Python may ask for it."""
+    leaves, tree = jax.tree.flatten((batch.args, dict(batch.kwargs)))
+    arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
+    constants = tuple(None if isinstance(leaf, ARRAYS) else leaf for leaf in leaves)
+    text = tuple(None if isinstance(leaf, ARRAYS) else _told(leaf) for leaf in leaves)
+    return Form(tree, text, constants), arrays
+
+
+def _told(constant: object) -> tuple[object, ...]:
+    """Return a key of a leaf: its type and value, since True equals 1; an unhashable value, such as a set, by its id."""
+    try:
+        hash(constant)
+    except TypeError:
+        return type(constant), "object", id(constant)
+    return type(constant), constant
+
+
+def named_arrays(outputs: object) -> dict[str, jax.Array]:
+    """The arrays in what a model returned by name, in the order in which the model has them."""
+    found: dict[str, jax.Array] = {}
+    for name, leaf in named_leaves(outputs).items():
+        if isinstance(leaf, ARRAYS):
+            found[name] = leaf
+            continue
+        for index, array in enumerate(jax.tree.leaves(leaf)):  # of a container that only JAX knows
+            if isinstance(array, ARRAYS):
+                found[f"{name}.{index}" if name else str(index)] = array
+    return found
+
+
+def arrays_in(outputs: object) -> list[jax.Array]:
+    """The arrays in what a model returned, in the order in which the model has them."""
+    return list(named_arrays(outputs).values())
+
+
+class JaxModel(LoadedModel):
+    """Ready to step. The weights are arguments of what is compiled: as constants XLA would fold them, which no user's model has."""
+
+    def __init__(
+        self, model: Any, device: jax.Device, is_compiled: bool, channel_axis: int | None, dtype: str | None = None
+    ) -> None:
+        """Args:
+        model: a Keras layer or a function of arrays.
+        device: JAX's.
+        is_compiled: whether a step is one compiled function, or runs operator by operator.
+        channel_axis: where the dataset has its channels, which the model expects last; None: nothing is moved.
+        dtype: of floating-point inputs; None: their own.
+        """
+        self.native = model
+        self.device, self._is_compiled, self._channel_axis, self._dtype = device, is_compiled, channel_axis, dtype
+        self._forwards: dict[Form, Callable[..., object]] = {}
+
+    @property
+    def compiles(self) -> bool:
+        return self._is_compiled
+
+    def put(self, inputs: Inputs) -> Inputs:
+        if inputs.forward is not None:
+            raise Unsupported("on JAX a step is a call of the model; inputs.forward is not possible")
+        batch = as_called(self.native, arranged(inputs, self._channel_axis, self._dtype))
+        return batch.map(lambda leaf: jax.device_put(leaf, self.device) if isinstance(leaf, ARRAYS) else leaf)
+
+    @contextmanager
+    def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
+        with jax.default_device(self.device):
+            weights, (form, arrays) = weights_of(self.native, batch), parted(batch)
+            forward = self._forward(form)
+
+            def step() -> object:
+                return jax.block_until_ready(forward(weights, arrays))
+
+            yield step
+
+    def _forward(self, form: Form) -> Callable[..., object]:
+        """One for all batches of a form: a new function would be compiled again."""
+        if form not in self._forwards:
+            self._forwards[form] = self.compiled(partial(forward_of(self.native), form))
+        return self._forwards[form]
+
+    def compiled(self, function: Callable[..., object]) -> Callable[..., object]:
+        """The function as this model's variant runs it."""
+        return jax.jit(function) if self.compiles else function
+
+    def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
+        if self.device.platform == "cpu":
+            return {}
+        return {
+            "h2d": lambda: jax.block_until_ready(parted(self.put(inputs))[1]),
+            "d2h": lambda: self.host_outputs(outputs),
+        }
+
+    def host_outputs(self, outputs: object) -> HostOutputs:
+        found = named_arrays(outputs)
+        return outputs_on_host(outputs, found, _on_host)
+
+
+def _on_host(array: jax.Array) -> AnyArray:
+    return np.asarray(array).astype(np.float32) if "float" in str(array.dtype) else np.asarray(array)
+
+
+JaxWeights = tuple[list[jax.Array], list[jax.Array]]
+"""Values of what is trained, and of everything else that a model remembers."""
+
+
+def weights_of(model: object, batch: Inputs) -> JaxWeights:
+    """The model's, which is built for ``batch`` if it was not; of a plain function none."""
+    if not isinstance(model, keras.Layer):
+        return [], []
+    if not model.built:
+        model(*batch.args, **{"training": False, **batch.kwargs})
+    return [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
+
+
+def forward_of(model: Any) -> Callable[[Form, JaxWeights, list[jax.Array]], object]:
+    """A function of the arguments' form, weights and arrays; it runs in inference mode, and leaves the model as it is.
+
+    It returns the arrays among the outputs by name, in their order: of a dict that leaves a compiled function the keys are sorted.
+    """
+
+    def forward(form: Form, weights: JaxWeights, arrays: list[jax.Array]) -> object:
+        args, kwargs = form.filled(arrays)
+        if isinstance(model, keras.Layer):
+            outputs, _ = called(model, weights, args, {"training": False, **kwargs})
+        else:
+            outputs = model(*args, **kwargs)
+        return OrderedDict(named_arrays(outputs)) or outputs
+
+    return forward
+
+
+def called(model: keras.Layer, weights: JaxWeights, args: Args, kwargs: Kwargs) -> tuple[object, list[jax.Array]]:
+    """Outputs of a Keras layer with these weights, and what it then remembers beside what is trained.
+
+    As ``stateless_call`` of Keras, which goes past ``__call__`` and so past its casts and defaults.
+    """
+    remembered = model.non_trainable_variables
+    values = zip([*model.trainable_variables, *remembered], [*weights[0], *weights[1]], strict=True)
+    with keras.StatelessScope(state_mapping=list(values)) as scope:
+        outputs = model(*args, **kwargs)
+    current = [(variable, scope.get_current_value(variable)) for variable in remembered]
+    return outputs, [variable.value if value is None else value for variable, value in current]
+
+
+# Training
+
+
+class JaxTraining:
+    """Forward, backward and update of a Keras model in training mode; each waits for the device, which JAX offers no marks on."""
+
+    def __init__(
+        self,
+        model: JaxModel,
+        batch: Inputs,
+        loss: Callable[[object], jax.Array],
+        optimizer: keras.optimizers.Optimizer | None,
+    ) -> None:
+        """Args:
+        model: a Keras layer, with something to train. Its own variables are read and never written.
+        batch: on its device.
+        loss: of what the model returns.
+        optimizer: of Keras, built for the model's trainable variables; None leaves them as they are.
+        """
+        form, self._arrays = parted(batch)
+        self._trained, self._state = weights_of(model.native, batch)
+        self._slots = [] if optimizer is None else [variable.value for variable in optimizer.variables]
+        self._forward = model.compiled(partial(_forward, model.native, loss, form))
+        self._backward = model.compiled(_backward)
+        self._update = None if optimizer is None else model.compiled(optimizer.stateless_apply)
+        self._back: Any = None
+        self._gradients: list[jax.Array] = []
+
+    def forward(self) -> jax.Array:
+        self._gradients = []
+        loss, self._back, self._state = jax.block_until_ready(self._forward((self._trained, self._state), self._arrays))
+        return loss
+
+    def backward(self, loss: jax.Array) -> None:
+        self._gradients = jax.block_until_ready(self._backward(self._back, loss))
+        self._back = None
+
+    def update(self) -> None:
+        if self._update is not None:
+            updated = self._update(self._slots, self._gradients, self._trained)
+            self._trained, self._slots = jax.block_until_ready(updated)
+
+    @property
+    def trained(self) -> list[jax.Array]:
+        """Values of the trainable variables by now."""
+        return self._trained
+
+
+def _forward(
+    model: object, loss: Callable[[object], jax.Array], form: Form, weights: JaxWeights, arrays: list[jax.Array]
+) -> Any:
+    """The loss, the function that takes its gradient back, and the state (moving statistics, seeds) after the step."""
+    trained, state = weights
+    args, kwargs = form.filled(arrays)
+
+    def of(trained: Any) -> Any:
+        outputs, after = called(model, (trained, state), args, {"training": True, **kwargs})
+        return loss(outputs), after
+
+    value, back, after = jax.vjp(of, trained, has_aux=True)
+    return value, back, after
+
+
+def _backward(back: Any, loss: jax.Array) -> Any:
+    return back(jnp.ones_like(loss))[0]
+
+
+@contextmanager
+def training(model: JaxModel, batch: Inputs, targets: object, config: TrainingConfig) -> Iterator[JaxTraining]:
+    """The model trains on one batch again and again; what it learns is forgotten afterwards.
+
+    Raises:
+        Unsupported: nothing can be trained, or the loss needs targets that there are not.
+        Exception: whatever the constructor of the caller's own optimizer raised.
+    """
+    with jax.default_device(model.device):
+        if not isinstance(model.native, keras.Layer):
+            raise Unsupported("a plain function has no parameters to train")
+        weights_of(model.native, batch)
+        variables = model.native.trainable_variables
+        if not variables:
+            raise Unsupported("no parameter requires a gradient")
+        wanted = None if targets is None else jnp.asarray(targets)
+        loss = loss_of(config.loss, wanted is not None, arrays_in)
+        yield JaxTraining(
+            model, batch, lambda outputs: loss(outputs, wanted), optimizer_of(config.optimizer, variables)
+        )
+
+
+# Keras models on JAX, compiled by XLA or eager.
 
 
 @dataclass(frozen=True, slots=True)

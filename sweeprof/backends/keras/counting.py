@@ -16,19 +16,27 @@ import keras
 
 from sweeprof.backends.keras import private
 from sweeprof.backends.keras.calls import as_called, dtype_of, symbolic, tensors_in
-from sweeprof.backends.keras.layer_overrides import hidden_in
 from sweeprof.backends.keras.symbolic_trace import (
     CannotCall,
     Fallback,
     LayerCall,
     SymbolicTrace,
+    hidden_in,
     live_bytes,
     patching,
 )
-from sweeprof.counting.formulas import DEFAULTS, Cost, FormulaFailed, Formulas, ParamSize
-from sweeprof.counting.gradients import estimated_training
+from sweeprof.counting.formulas import (
+    DEFAULTS,
+    Cost,
+    FormulaFailed,
+    Formulas,
+    ParamSize,
+    Variable,
+    declared_size,
+    summed,
+)
 from sweeprof.counting.mapping import itemsize
-from sweeprof.counting.parameters import Variable, declared_size, summed
+from sweeprof.counting.operators import estimated_training
 from sweeprof.counting.rows import layer_row
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

@@ -10,8 +10,7 @@ from sweeprof.backends import Gap
 from sweeprof.backends.call_signature import shapes_of
 from sweeprof.backends.file_backend import FileBackend, gaps_of
 from sweeprof.backends.litert.convert import LitertConverter, Quantization
-from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
+from sweeprof.backends.litert.model import InterpreterSettings, LitertModel, TfliteFile
 from sweeprof.counting.formulas import Formulas
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import Any, ClassVar, Literal
 
 from sweeprof.backends.call_signature import filled, signature_of, specs_in
-from sweeprof.backends.litert.files import TfliteFile
+from sweeprof.backends.litert.model import TfliteFile
 from sweeprof.backends.model_files import Converter, Samples, answer, batches_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

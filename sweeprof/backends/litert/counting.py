@@ -12,14 +12,21 @@ from functools import partial
 
 import numpy as np
 
-from sweeprof.backends.litert.files import NAMESPACE, TfliteFile, TfliteOperator, TfliteTensor, read
-from sweeprof.backends.litert.model import InterpreterSettings, inputs_of, sized
+from sweeprof.backends.litert.model import (
+    NAMESPACE,
+    InterpreterSettings,
+    TfliteFile,
+    TfliteOperator,
+    TfliteTensor,
+    inputs_of,
+    read,
+    sized,
+)
 from sweeprof.counting import mapping
 from sweeprof.counting.file_graph import described, liveness
-from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost
+from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost, Variable, summed
 from sweeprof.counting.mapping import cost_by
 from sweeprof.counting.operators import NOTHING, REAL, added
-from sweeprof.counting.parameters import Variable, summed
 from sweeprof.counting.rows import layer_row
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable, OperatorCount, Weights

@@ -20,7 +20,7 @@ from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.operators import Operators
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 
 @dataclass(slots=True)

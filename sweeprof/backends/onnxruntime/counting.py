@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 
-from sweeprof.backends.onnxruntime import contrib_operators
+from sweeprof.backends.onnxruntime import graph
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.graph import CLASSICAL, CLASSICAL_BUFFERS, Given, OnnxNode, read
 from sweeprof.counting import mapping, operators
@@ -36,7 +36,7 @@ def count_file(
     Raises:
         Exception: it is no ONNX file.
     """
-    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **contrib_operators.TABLES, **CLASSICAL_BUFFERS}
+    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **graph.TABLES, **CLASSICAL_BUFFERS}
     facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
     return module_table(read(file, shapes, named, values), facts, partial(cost_of, formulas=formulas), "onnx")
 
@@ -247,7 +247,7 @@ def _causal_convolution(node: OnnxNode) -> OperatorCost | None:
     """Return the cost of a convolution of each channel ``(X, W (channels, 1, K), bias)`` with the activation in its attribute."""
     if node.text("activation", "none") == "none":
         return mapping.convolution(node, first=1)
-    return contrib_operators.activated(partial(mapping.convolution, first=1), node)
+    return graph.activated(partial(mapping.convolution, first=1), node)
 
 
 def _gated(node: OnnxNode) -> OperatorCost:
@@ -277,7 +277,7 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "Attention": _attention,
         "BatchNormalization": partial(mapping.batch_norm, training="training_mode"),
         "LayerNormalization": _layer_norm,
-        "RMSNormalization SimplifiedLayerNormalization": contrib_operators.rms_norm,
+        "RMSNormalization SimplifiedLayerNormalization": graph.rms_norm,
         "InstanceNormalization": _instance_norm,
         "GroupNormalization": mapping.group_norm,
         "Softmax": _softmax,
@@ -297,7 +297,7 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "DeformConv": _deformable_convolution,
         "CausalConvWithState": _causal_convolution,
         "LinearAttention": _linear_attention,
-        "RotaryEmbedding": partial(contrib_operators.rotary, cosines=1),
+        "RotaryEmbedding": partial(graph.rotary, cosines=1),
         "SwiGLU": _gated,
         "RoiAlign": _region_align,
         "AffineGrid": mapping.matmul,
@@ -338,7 +338,7 @@ CLASSICAL_FREE = frozenset(
 """The same of the domain of classical machine learning; its models are uncovered."""
 RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {
     "onnx": (COSTS, FREE),
-    contrib_operators.MICROSOFT: (contrib_operators.COSTS, contrib_operators.FREE),
+    graph.MICROSOFT: (graph.COSTS, graph.FREE),
     CLASSICAL: ({}, CLASSICAL_FREE),
 }
 """Rules, and operators without arithmetic, by domain."""

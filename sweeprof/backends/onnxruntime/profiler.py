@@ -42,12 +42,21 @@ from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, read
 from sweeprof.backends.onnxruntime.model import OnnxModel, chain_of, on_device
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.layer_timing import MOST_ATTEMPTS, MOST_REPEATS, in_turns
-from sweeprof.measuring.node_times import NodeRun, StepPair, module_times, operator_rows, origin_of, pairs_in_turns
+from sweeprof.measuring.layer_timing import (
+    MOST_ATTEMPTS,
+    MOST_REPEATS,
+    NodeRun,
+    StepPair,
+    in_turns,
+    module_times,
+    operator_rows,
+    origin_of,
+    pairs_in_turns,
+)
 from sweeprof.measuring.timing import Clock, lasting, without_collection
 from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes, disagreement
 from sweeprof.results.operators import Operators
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 NODE = "_kernel_time"
 """What the names of nodes' events end in."""

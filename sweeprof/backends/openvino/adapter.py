@@ -12,8 +12,7 @@ import openvino
 from sweeprof.backends import Gap
 from sweeprof.backends.call_signature import shapes_of
 from sweeprof.backends.file_backend import Feed, FileBackend, gaps_of
-from sweeprof.backends.openvino.convert import OpenvinoConverter
-from sweeprof.backends.openvino.files import Converted
+from sweeprof.backends.openvino.convert import Converted, OpenvinoConverter
 from sweeprof.backends.openvino.model import CompileSettings, Hint, OpenvinoModel
 from sweeprof.counting.formulas import Formulas
 from sweeprof.errors import Unsupported
@@ -22,7 +21,7 @@ from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.operators import Operators
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 
 @dataclass(slots=True)

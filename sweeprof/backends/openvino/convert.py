@@ -13,7 +13,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,7 @@ from sweeprof.backends.model_files import (
     LONGEST,
     ChildFailure,
     Converter,
+    GraphFile,
     ModelFile,
     Samples,
     answer,
@@ -36,11 +37,45 @@ from sweeprof.backends.model_files import (
     is_module,
     saved_keras,
 )
-from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted, OpenvinoFile
+from sweeprof.errors import message_of
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
 from sweeprof.paths import user_path
-from sweeprof.tracebacks import message_of
+
+MODULE, WEIGHT = "__module.model", "self.model."
+"""What the names of operators and of constants begin with in a converted file, before the path of a module, or of a weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenvinoFile(ModelFile):
+    """A model as a file: ``model.openvino._target_=sweeprof.backends.openvino.convert.OpenvinoFile model.openvino.path=net.xml``.
+
+    The file is an ``.xml``, or of any other format that OpenVINO reads (``.onnx``).
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Converted(GraphFile):
+    """An ``.xml`` file, and what its graph does not tell; ``weights`` are its constants."""
+
+    NAME: ClassVar[str] = "model.xml"
+    FORMAT: ClassVar[str] = "openvino"
+    inputs: Sequence[str] = ()
+    """Names of the inputs, in the order of the model; empty: as the graph has them."""
+    is_of_onnx: bool = False
+    """True if it was converted from a user's ONNX file, in which scales and zero points are no parameters."""
+
+    def input_names(self, graph: Any) -> list[str]:
+        """Return the names of the inputs of its ``openvino.Model``, in the order of the model's arguments."""
+        names = [slot.get_any_name() for slot in graph.inputs]
+        return list(self.inputs) if set(self.inputs) == set(names) else names
+
+    def parts(self) -> list[Path]:
+        return [Path(self.path), Path(self.path).with_suffix(".bin")]
+
+
+# From a builder to a file in OpenVINO's format (``.xml`` with its ``.bin``): converted once by another process, and kept.
+
 
 OTHER_BATCH = 3
 """Times the batch size that a model is traced with."""

@@ -19,7 +19,7 @@ import numpy as np
 import openvino
 
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.openvino.files import MODULE, WEIGHT, Converted
+from sweeprof.backends.openvino.convert import MODULE, WEIGHT, Converted
 from sweeprof.backends.openvino.model import reshape
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, QUANTISED, FileGraph, GraphFacts, module_table

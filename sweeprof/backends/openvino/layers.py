@@ -13,17 +13,16 @@ from functools import partial
 import openvino
 
 from sweeprof.backends.file_backend import Feed
+from sweeprof.backends.openvino.convert import Converted
 from sweeprof.backends.openvino.counting import OpenvinoGraph, cost_of, path_of, read
-from sweeprof.backends.openvino.files import Converted
 from sweeprof.backends.openvino.model import OpenvinoModel
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.layer_timing import in_turns
-from sweeprof.measuring.node_times import NodeRun, module_times, operator_rows, origin_of, pairs_in_turns
+from sweeprof.measuring.layer_timing import NodeRun, in_turns, module_times, operator_rows, origin_of, pairs_in_turns
 from sweeprof.measuring.timing import lasting, without_collection
 from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes
 from sweeprof.results.operators import Operators
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 FIRST_STEPS = 2
 """Of a request, which are not counted: they allocate."""

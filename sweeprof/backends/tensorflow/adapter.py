@@ -36,7 +36,7 @@ from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators, OwnCounts
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 
 class _MemoryMeter(ProcessMemory):
@@ -133,7 +133,7 @@ class TensorflowBackend(KerasBackend):
         return training(model, batch, targets, config)
 
     def layer_times(self, model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
-        from sweeprof.backends.tensorflow.layer_times import layer_times
+        from sweeprof.backends.tensorflow.operators import layer_times
 
         return layer_times(model, work, protocol)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import psutil
 import torch
 
 from sweeprof.backends import Backend, Build, Compiler, Gap
 from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
+from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
 from sweeprof.backends.torch.model import (
@@ -21,6 +24,7 @@ from sweeprof.backends.torch.model import (
     built,
     device_of,
     input_dtype,
+    synchronised,
     with_quantized_weights,
 )
 from sweeprof.backends.torch.private import inductor_settings
@@ -31,16 +35,16 @@ from sweeprof.backends.torch.state import (
     offloaded_to,
     parameters_kept,
     tensors_among,
+    tensors_of,
     unchanged,
 )
 from sweeprof.backends.torch.training import TorchTraining, count_built_training, training
-from sweeprof.counting.formulas import Formulas
-from sweeprof.counting.selection import EVERYTHING, ModuleSelection
-from sweeprof.measuring.generation_config import GenerationConfig
+from sweeprof.counting.formulas import EVERYTHING, Formulas, ModuleSelection
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.line_profile import AllocationMeter
-from sweeprof.measuring.timing import GenerationStep
-from sweeprof.measuring.training_config import TrainingConfig, Work
+from sweeprof.measuring.timing import GenerationStep, WallClock, sampled
+from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig, Work
+from sweeprof.results.environment import Peaks, PeakSettings
 from sweeprof.results.generation import Generation
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes
@@ -48,8 +52,7 @@ from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.lines import Lines
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators
-from sweeprof.results.peaks import Peaks, PeakSettings
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 if TYPE_CHECKING:
     from sweeprof.backends.torch.layer_times import TorchTrainingHooks
@@ -221,12 +224,12 @@ class TorchBackend(Backend):
         return allocations(model, work)
 
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
-        from sweeprof.backends.torch.device import settings
+        from sweeprof.backends.torch.adapter import settings
 
         return settings(device, self._variant().peak_dtype, model)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        from sweeprof.backends.torch.device import peaks
+        from sweeprof.backends.torch.adapter import peaks
 
         return peaks(settings)
 
@@ -258,3 +261,106 @@ def _autocast(device: str) -> str | None:
 
 def _made(variant: TorchVariant, build: Build) -> torch.nn.Module:
     return variant.of(built(build))
+
+
+# The peak rates of a device with the present settings.
+
+
+SHORT = Protocol(sample_s=0.005, min_samples=5)
+"""Of each benchmark the best sample counts: whatever disturbs one makes it slower."""
+SMALLEST, LARGEST = 256, 8192
+"""Rows and columns of the matrices."""
+NEXT_S = 0.1
+"""A product that is expected to take longer than this is not tried: where a data type is slow, the small ones tell as much."""
+COPIED_BYTES = 1 << 28
+"""At least; more where the last-level cache is larger."""
+
+
+def measured_peaks(
+    settings: PeakSettings, seconds_of_product: Callable[[int], float], copy_rate: Callable[[], float]
+) -> Peaks:
+    """Return the highest rates of short benchmarks; about a second.
+
+    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
+
+    Args:
+        settings: that the benchmarks run with.
+        seconds_of_product: as :func:`product_rate` takes it.
+        copy_rate: measures the bytes per second of a copy.
+    """
+    flops, bandwidth = product_rate(seconds_of_product), copy_rate()
+    return Peaks(flops, bandwidth, settings.dtype, settings.device, settings.threads)
+
+
+def product_rate(seconds: Callable[[int], float]) -> float:
+    """FLOP/s of the best square product: twice as many rows and columns each time, until the next would take too long.
+
+    Args:
+        seconds: of one product of matrices with so many rows and columns.
+    """
+    best, size = 0.0, SMALLEST
+    while True:
+        taken = seconds(size)
+        best = max(best, 2 * size**3 / taken)
+        if size >= LARGEST or 8 * taken > NEXT_S:
+            return best
+        size *= 2
+
+
+def copied_bytes_on_host() -> int:
+    """Bytes of an array that no cache of this host holds, a sixteenth of its memory at most."""
+    name = "SC_LEVEL3_CACHE_SIZE"
+    cached = os.sysconf(name) if name in os.sysconf_names else 0
+    return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
+
+
+# The peak rates of a device with the present settings.
+
+
+def settings(device: str, dtype: torch.dtype | None, model: torch.nn.Module | None) -> PeakSettings:
+    """Return the settings of this process.
+
+    Args:
+        device: where the benchmarks are to run.
+        dtype: of the matrices; None: that of the first floating-point parameter of the model, ``float32`` without any.
+        model: whose parameters tell the data type.
+    """
+    own = (p.dtype for p in tensors_of(model) if p.is_floating_point()) if model is not None else iter(())
+    wanted = dtype or next(own, torch.float32)
+    mkldnn = getattr(torch.backends.mkldnn, "matmul", None)
+    numerics: tuple[str, ...]
+    if mkldnn is None:  # before PyTorch 2.9 one setting is for all
+        numerics = (f"matmul {torch.get_float32_matmul_precision()}",)
+    else:
+        numerics = (f"cuda {torch.backends.cuda.matmul.fp32_precision}", f"mkldnn {mkldnn.fp32_precision}")
+    return PeakSettings(dtype_name(wanted), device, torch.get_num_threads(), numerics)
+
+
+def peaks(settings: PeakSettings) -> Peaks:
+    """The highest rates of short benchmarks; about a second, with the threads and the numerics (TF32, say) that are set.
+
+    Matrix products are of the data type by itself; a dynamically quantized model is held against ``float32``, which is what
+    it takes and gives.
+    """
+    device = torch.device(settings.device)
+    products = partial(_product_seconds, device, getattr(torch, settings.dtype))
+    with torch.inference_mode():
+        return measured_peaks(settings, products, partial(_copy_rate, device))
+
+
+def _product_seconds(device: torch.device, dtype: torch.dtype, size: int) -> float:
+    numbers = torch.Generator(device).manual_seed(0)  # zeros or ones would let a GPU clock higher than numbers do
+    left, right = (torch.randn(size, size, generator=numbers, device=device).to(dtype) for _ in range(2))
+    return _best(partial(torch.mm, left, right, out=torch.empty_like(left)), device)
+
+
+def _copy_rate(device: torch.device) -> float:
+    size = COPIED_BYTES if device.type != "cpu" else copied_bytes_on_host()
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * size / _best(lambda: target.copy_(source), device)
+
+
+def _best(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call."""
+    return min(sampled(synchronised(call, device), SHORT, WallClock()))

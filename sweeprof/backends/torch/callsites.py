@@ -24,9 +24,17 @@ from sweeprof.backends.torch.private import (
     sequence_number,
 )
 from sweeprof.backends.torch.state import forwards_wrapped
-from sweeprof.counting.formulas import Args, Cost, Formula, Formulas, Kwargs, OperatorCost, cost_by_formula
+from sweeprof.counting.formulas import (
+    Args,
+    Cost,
+    Formula,
+    Formulas,
+    Kwargs,
+    ModuleSelection,
+    OperatorCost,
+    cost_by_formula,
+)
 from sweeprof.counting.rows import NO_TENSORS, TensorShapes, together
-from sweeprof.counting.selection import ModuleSelection
 from sweeprof.measuring.layer_timing import path_below
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Liveness, OperatorCount

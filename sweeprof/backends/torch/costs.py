@@ -1,4 +1,4 @@
-"""Maps torch's operators to the definitions of :mod:`sweeprof.counting.operators` and :mod:`sweeprof.counting.gradients`.
+"""Maps torch's operators to the definitions of :mod:`sweeprof.counting.operators` and :mod:`sweeprof.counting.operators`.
 
 A rule takes an operator's arguments, keyword arguments and result, and reads shapes and data types only:
 
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from sweeprof.backends.torch.private import OpOverload
-from sweeprof.counting import gradients, operators
+from sweeprof.counting import operators
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
 from sweeprof.counting.mapping import by_name, definitions
 from sweeprof.counting.operators import (
@@ -656,34 +656,34 @@ def _convolution_backward(args: Args, kwargs: Kwargs, output: object) -> Operato
     grad, given, weight, transposed, mask = args[0], args[1], args[2], args[7], args[10]
     forward = (given if transposed else grad).numel() * prod(weight.shape[1:])
     bias = grad.numel() if mask[2] else 0
-    return gradients.product_gradients(forward, bool(mask[0]) + bool(mask[1]), bias)
+    return operators.product_gradients(forward, bool(mask[0]) + bool(mask[1]), bias)
 
 
 def _attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(grad, query, key, value, ...)``."""
     query, key, value = args[1], args[2], args[3]
     width = query.shape[-1]
-    return gradients.attention_gradients(query.numel() // width, key.shape[-2], width, value.shape[-1])
+    return operators.attention_gradients(query.numel() // width, key.shape[-2], width, value.shape[-1])
 
 
 def _embedding_bag_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(grad, indices, ...)``: the gradient of a bag is added to each of its rows."""
-    return gradients.gradient("rows", args[1].numel() * args[0].shape[-1])
+    return operators.gradient("rows", args[1].numel() * args[0].shape[-1])
 
 
 def _of_given(definition: str, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """So much for each element of the first argument, the gradient of the result."""
-    return gradients.gradient(definition, args[0].numel())
+    return operators.gradient(definition, args[0].numel())
 
 
 def _of_result(definition: str, args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
     """So much for each element of the first result, the gradient of the input."""
     tensor = first_tensor(output)
-    return gradients.gradient(definition, tensor.numel() * numbers_of(tensor))
+    return operators.gradient(definition, tensor.numel() * numbers_of(tensor))
 
 
 def _of_pooled(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
-    return gradients.gradient("pooling", first_tensor(output).numel())
+    return operators.gradient("pooling", first_tensor(output).numel())
 
 
 _BACKWARD: dict[str, TorchRule] = {

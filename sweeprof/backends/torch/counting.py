@@ -37,21 +37,19 @@ from sweeprof.backends.torch.dispatch import (
     NotOnShapes,
     apart_from_others,
 )
-from sweeprof.backends.torch.forwards import (
+from sweeprof.backends.torch.graph import GraphRecorder
+from sweeprof.backends.torch.model import (
     MODES,
     UNTIED_MODES,
     AutogradWatch,
     GradientMode,
-    finished,
-    further_modes,
-)
-from sweeprof.backends.torch.graph import GraphRecorder
-from sweeprof.backends.torch.model import (
     as_shapes,
     build_on_meta,
     built,
     copied_to_meta,
     device_of,
+    finished,
+    further_modes,
     made,
     materialised,
     on_device,
@@ -68,17 +66,28 @@ from sweeprof.backends.torch.state import (
     unchanged,
 )
 from sweeprof.backends.torch.threads import UnseenOperators, seen_whole
-from sweeprof.counting.formulas import DEFAULTS, Args, Cost, FormulaFailed, Formulas, Kwargs, ParamSize
-from sweeprof.counting.parameters import NO_WEIGHTS, Variable, added, declared_size, summed
-from sweeprof.counting.selection import outermost
-from sweeprof.errors import Unsupported
+from sweeprof.counting.formulas import (
+    DEFAULTS,
+    NO_WEIGHTS,
+    Args,
+    Cost,
+    FormulaFailed,
+    Formulas,
+    Kwargs,
+    ParamSize,
+    Variable,
+    added,
+    declared_size,
+    outermost,
+    summed,
+)
+from sweeprof.errors import Unsupported, first_line
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
 from sweeprof.results.layers import LayerRow, LayerTable, Weights
 from sweeprof.text import stored
-from sweeprof.tracebacks import first_line
 
 StorageKey = tuple[int, int, int]
 

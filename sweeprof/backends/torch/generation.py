@@ -31,8 +31,8 @@ from sweeprof.backends.torch.state import is_compiled
 from sweeprof.backends.torch.threads import DispatchMode
 from sweeprof.counting.formulas import Args, Formulas, Kwargs
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.training_config import GenerationConfig
 from sweeprof.model_sources.generate_arguments import check_generate
 from sweeprof.results.generation import Generation
 from sweeprof.results.layer_times import ROOT

@@ -16,7 +16,7 @@ import torch
 from sweeprof.backends.torch.callsites import CallSites, LiveBytes, ModuleCall, dtype_name, tensors_in
 from sweeprof.backends.torch.costs import GATHERS, OVERWRITES
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
-from sweeprof.counting.traffic import SizedTensor, Traffic, bytes_moved
+from sweeprof.counting.operators import SizedTensor, Traffic, bytes_moved
 from sweeprof.results.graph import Graph, GraphNode, GraphTensor, ModuleCost
 
 Place = tuple[object, ...]

@@ -34,7 +34,7 @@ from sweeprof.backends.torch.private import current_autograd_node, execution_eng
 from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of, running_as_python
 from sweeprof.backends.torch.threads import IN_OTHER_THREADS, in_one_thread
 from sweeprof.backends.torch.training import CHECKPOINT, Steps, stepping
-from sweeprof.counting.selection import EVERYTHING, ModuleSelection
+from sweeprof.counting.formulas import EVERYTHING, ModuleSelection
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.layer_timing import (
@@ -55,9 +55,8 @@ from sweeprof.measuring.layer_timing import (
 )
 from sweeprof.measuring.timing import Clock, WallClock, without_collection
 from sweeprof.measuring.training_config import Work
-from sweeprof.results.iteration import Iteration
-from sweeprof.results.layer_times import LayerTimes, PhaseTimes
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.layer_times import Iteration, LayerTimes, PhaseTimes
+from sweeprof.results.record import Protocol
 
 ANEW = 2**40
 """Added to the numbers of nodes that are made during the backward: on an accelerator it runs in a thread that counts on its own."""

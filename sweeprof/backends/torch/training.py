@@ -32,14 +32,16 @@ from sweeprof.backends.torch.dispatch import (
     NotOnShapes,
     apart_from_others,
 )
-from sweeprof.backends.torch.forwards import UNTIED_MODES, finished, inference
 from sweeprof.backends.torch.generation import own_generation
 from sweeprof.backends.torch.model import (
+    UNTIED_MODES,
     TorchModel,
     as_shapes,
     built,
     copied_to_meta,
+    finished,
     first_tensor,
+    inference,
     made,
     materialised,
     on_device,
@@ -48,8 +50,7 @@ from sweeprof.backends.torch.model import (
 from sweeprof.backends.torch.state import in_mode, modules_of
 from sweeprof.backends.torch.threads import seen_whole
 from sweeprof.counting.formulas import DEFAULTS, Formulas
-from sweeprof.counting.gradients import estimated_training
-from sweeprof.counting.operators import added
+from sweeprof.counting.operators import added, estimated_training
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError
-from sweeprof.numbers import MISSING, percent
+from sweeprof.numbers import MISSING, percent, ratio_number, scaled
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.cells import Figures
-from sweeprof.report.view import Cells, View, ViewCell
+from sweeprof.report.view import Cells, View, ViewCell, table
 from sweeprof.report.view import table as view_table
-from sweeprof.results.layers import LayerRow, LayerTable
+from sweeprof.results.layer_times import OUTSIDE, ROOT
+from sweeprof.results.layers import TIMES, LayerRow, LayerTable
 from sweeprof.results.measurement import Number
-from sweeprof.text import one_line
+from sweeprof.results.record import Json
+from sweeprof.text import listed, one_line
 
 SUMMARY = ("params", "macs", "flops", "act_bytes")
 """Columns of :func:`summary_lines`; the times come after them where the table has any."""
@@ -166,3 +170,327 @@ def _share(value: Number | None, whole: Number | None) -> float | None:
 
 def _order(value: Number | None) -> tuple[bool, Number]:
     return (value is None, -(value or 0))
+
+
+# Times by module, in the three forms of the package nnprofiler: a summary like ``repr(model)``, timings, a pool of costs.
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleTimes:
+    """One module; seconds include the modules within it."""
+
+    calls: tuple[LayerRow, ...]
+    """Its rows; one for a module that is never called."""
+    depth: int
+    """How many modules are around it."""
+    forward: float | None
+    backward: float | None
+    reason: str | None
+    """Why one of them is None."""
+    children: tuple[ModuleTimes, ...]
+
+    @property
+    def row(self) -> LayerRow:
+        """Its first call, where its parameters stand."""
+        return self.calls[0]
+
+    @property
+    def label(self) -> str:
+        """The module's name in its parent, e.g. ``0`` in a list; empty for the model."""
+        return "" if self.row.path in (ROOT, OUTSIDE) else self.row.name
+
+
+def modules(table: LayerTable) -> list[ModuleTimes]:
+    """The outermost modules, each with those within it: the model, and what runs outside any module where there is such."""
+    rows: dict[str, list[LayerRow]] = defaultdict(list)
+    for row in table.rows:
+        rows[row.path].append(row)
+    children: dict[str | None, list[str]] = defaultdict(list)
+    for path in rows:
+        children[_owner(path, rows)].append(path)
+
+    def made(path: str, depth: int) -> ModuleTimes:
+        calls = rows[path]
+        forward, backward = (_sum_of_calls(getattr(row, name) for row in calls) for name in ("forward_s", "backward_s"))
+        missing = "forward_s" if forward is None else "backward_s"
+        reason = cells.why_missing(table, calls[0], missing) if None in (forward, backward) else None
+        within = tuple(made(child, depth + 1) for child in children[path])
+        return ModuleTimes(tuple(calls), depth, forward, backward, reason, within)
+
+    return [made(path, 0) for path in children[None]]
+
+
+def _owner(path: str, known: Iterable[str]) -> str | None:
+    """The nearest module around it."""
+    if path in (ROOT, OUTSIDE):
+        return None
+    around = path
+    while "." in around:
+        around = around.rpartition(".")[0]
+        if around in known:
+            return around
+    return ROOT if ROOT in known else None
+
+
+def _sum_of_calls(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the known values: a call without a backward adds nothing to it."""
+    found = [value for value in values if value is not None]
+    return sum(found) if found else None
+
+
+_COLLECTIONS = {"ModuleList": "list", "ModuleDict": "dict"}
+_INDENT = 4
+
+
+def timings(table: LayerTable) -> dict[str, Json]:
+    """Seconds by path: ``{"conv1": {"forward": 0.0012, "backward": 0.0025, "reason": None, "calls": […]}}``.
+
+    They include the modules within; a module called several times has the sum, and under ``calls`` each call by itself. Every
+    module is there: a time that cannot be had is None, and ``reason`` says why.
+    """
+    found: dict[str, Json] = {}
+    waiting = modules(table)[::-1]
+    while waiting:
+        module = waiting.pop()
+        calls = [
+            _timing(row.forward_s, row.backward_s, cells.why_missing(table, row, "backward_s")) for row in module.calls
+        ]
+        found[module.row.path] = {**_timing(module.forward, module.backward, module.reason), "calls": calls}
+        waiting += module.children[::-1]
+    return found
+
+
+def _timing(forward: float | None, backward: float | None, reason: str | None) -> dict[str, object]:
+    return {"forward": forward, "backward": backward, "reason": reason}
+
+
+def timepool(table: LayerTable) -> dict[str, Json]:
+    """Milliseconds as a nested dictionary: ``{"MyNet": {"forward_cost": 1.2, …, "children": {"MyNet.linear1": {…}}}}``.
+
+    Every module has ``forward_cost`` and ``backward_cost`` with the modules within it, None where a further key ``reason`` says
+    why; ``deepth``, how many modules are around it; ``collect_flag``, ``list`` or ``dict`` for a collection that is never called
+    itself and costs what it holds, else ``none``; ``children``. Several calls of a module are summed.
+
+    Raises:
+        UserError: the table has no row of the model itself.
+    """
+    root = _root(table)
+    name = one_line(root.row.type)
+    return {name: _pool(root, name)}
+
+
+def _root(table: LayerTable) -> ModuleTimes:
+    root = next((module for module in modules(table) if module.row.path == ROOT), None)
+    if root is None:
+        raise UserError("the layers have no row of the model itself, which holds all others")
+    return root
+
+
+def _pool(module: ModuleTimes, root: str) -> dict[str, object]:
+    return {
+        "forward_cost": _milliseconds(module.forward),
+        "backward_cost": _milliseconds(module.backward),
+        **({"reason": module.reason} if module.reason else {}),
+        "deepth": module.depth,
+        "collect_flag": _collection(module),
+        "children": {f"{root}.{one_line(child.row.path)}": _pool(child, root) for child in module.children},
+    }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds
+
+
+def _collection(module: ModuleTimes) -> str:
+    """By the class, and where that is a subclass, by what it holds: a list numbers its modules."""
+    row = module.row
+    if row.call >= 0 or not module.children:
+        return _COLLECTIONS.get(row.type, "none")
+    numbered = all(child.label.isdecimal() for child in module.children)
+    return _COLLECTIONS.get(row.type, "list" if numbered else "dict")
+
+
+def namespace_tree(pool: Mapping[str, object]) -> str:
+    """A nested dictionary as text: a line per key, those within indented by 4, ``key`` padded to 30 and ``---> value``."""
+    return "\n".join(_namespace(pool, 0))
+
+
+def _namespace(pool: Mapping[str, object], indent: int) -> list[str]:
+    lines: list[str] = []
+    for key, value in pool.items():
+        if isinstance(value, Mapping):
+            lines += [" " * indent + key, *_namespace(value, indent + _INDENT)]
+        else:
+            shown = f"{value:.6g}" if isinstance(value, float) else value
+            lines.append(f"{' ' * indent}{key:30s} ---> {shown}")
+    return lines
+
+
+def layerwise_summary(table: LayerTable, precision: int = 6) -> str:
+    """The module tree like ``repr(model)``, every module with its shapes, parameters and times in milliseconds.
+
+    ``(0): Linear([16, 10] -> [16, 5], 55 params, Forward Time: 0.012345ms | Backward Time: 0.023456ms)``. Figures include the
+    modules within; of a module called several times they are the sum, of its shapes the first call's.
+    """
+    shown, reason = cells.with_figures(table)
+    lines = [line for module in modules(shown) for line in _summary(module, precision)]
+    return "\n".join([*lines, *([reason] if reason else [])])
+
+
+def _summary(module: ModuleTimes, precision: int) -> list[str]:
+    indent = "  " * module.depth
+    label = f"({one_line(module.label)}): " if module.label else ""
+    opening = f"{indent}{label}{one_line(module.row.type) or 'outside any module'}("
+    message = ", ".join([*_described(module.calls), _times(module, precision)])
+    if not module.children:
+        return [f"{opening}{message})"]
+    inner = [line for child in module.children for line in _summary(child, precision)]
+    return [opening, f"{indent}  {message}", *inner, f"{indent})"]
+
+
+def _described(calls: tuple[LayerRow, ...]) -> list[str]:
+    row = calls[0]
+    shapes = [cells.shape_text(row.input_shapes), cells.shape_text(row.output_shapes)]
+    message = [] if shapes == [MISSING, MISSING] else [" -> ".join(shapes)]
+    message += [f"{scaled(row.params, 'params')} params"] if row.params else []
+    return [*message, *([f"{len(calls)} calls"] if len(calls) > 1 else [])]
+
+
+def _times(module: ModuleTimes, precision: int) -> str:
+    def text(seconds: float | None) -> str:
+        return MISSING if seconds is None else f"{1e3 * seconds:.{precision}f}ms"
+
+    why = f" ({module.reason})" if module.reason else ""
+    return f"Forward Time: {text(module.forward)} | Backward Time: {text(module.backward)}{why}"
+
+
+# Two layer tables row by row: what differs, by how much.
+
+
+COLUMNS = ("params", "macs", "flops", "act_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class FigurePair:
+    """One figure of a row in both tables, in base units; None where it cannot be had."""
+
+    left: Number | None
+    right: Number | None
+
+    @property
+    def difference(self) -> Number | None:
+        """Right minus left."""
+        return None if self.left is None or self.right is None else self.right - self.left
+
+    @property
+    def ratio(self) -> float | None:
+        """Right over left; None where left is zero."""
+        return None if self.left is None or self.right is None or not self.left else self.right / self.left
+
+
+@dataclass(frozen=True, slots=True)
+class SideRow:
+    """One call of a module in either table or in both."""
+
+    path: str
+    call: int
+    names: tuple[str, str]
+    """The names of the tables."""
+    left: LayerRow | None
+    """None where only the other table has the row."""
+    right: LayerRow | None
+    figures: dict[str, FigurePair]
+    """By column; a row that one table lacks has no figure there."""
+
+    @property
+    def is_in_both(self) -> bool:
+        return self.left is not None and self.right is not None
+
+
+class SideRows(Displayed, list[SideRow]):
+    """The rows of two tables; printed, both values of every figure, with the ratio where they differ."""
+
+    def __view__(self) -> View:
+        if not self:
+            return View("no layers")
+        left, right = self[0].names
+        differing = [name for name in self[0].figures if any(_differs(row, name) for row in self)]
+        equal = [cells.title(name) for name in self[0].figures if name not in differing]
+        headings = ["layer", "call"]
+        for column in differing:
+            title = cells.title(column)
+            headings += [f"{title} {left}", f"{title} {right}", f"{title} ratio"]
+        rows = []
+        for row in self:
+            found = [ViewCell("(model)" if row.path == ROOT else one_line(row.path)), ViewCell(str(row.call))]
+            absent = "" if row.is_in_both else f"only {right if row.left is None else left} has this layer"
+            for column in differing:
+                pair = row.figures[column]
+                found += [ViewCell(cells.text_of(value, column), value, absent) for value in (pair.left, pair.right)]
+                found.append(_ratio_cell(pair))
+            rows.append(found)
+        count = sum(any(_differs(row, name) for name in differing) for row in self)
+        lines = [f"Equal in every layer: {', '.join(equal)}."] if equal else []
+        return View(f"{count} of {len(self)} layers differ", (table(headings, rows, headings[1:]), *lines))
+
+
+def _ratio_cell(pair: FigurePair) -> ViewCell:
+    if pair.left == pair.right or pair.left is None or pair.right is None:
+        return ViewCell("")
+    if pair.ratio is None:
+        return ViewCell(MISSING, note="no ratio, because the first value is zero")
+    return ViewCell(f"×{ratio_number(pair.ratio)}", pair.ratio)
+
+
+def _differs(row: SideRow, column: str) -> bool:
+    return row.figures[column].left != row.figures[column].right
+
+
+def side_by_side(
+    left: LayerTable,
+    right: LayerTable,
+    names: tuple[str, str] = ("left", "right"),
+    columns: str | Sequence[str] | None = None,
+) -> SideRows:
+    """Every row of either table, matched by path and call, in the order of the left one.
+
+    A row that only the right table has comes after the one it follows there. The figures are those of the tables as they are;
+    give ``inclusive()`` tables for figures that include the rows within; ``forward_s`` and ``backward_s`` always do. By default
+    the columns are :data:`COLUMNS` and the times that either table has.
+
+    Raises:
+        UserError: a column does not exist or is no figure.
+    """
+    either = [*COLUMNS, *cells.timed(left, TIMES), *cells.timed(right, TIMES)]
+    chosen = [cells.figure(column) for column in (dict.fromkeys(either) if columns is None else listed(columns))]
+    lefts = {(row.path, row.call): row for row in left.rows}
+    rights = {(row.path, row.call): row for row in right.rows}
+    of_left, of_right = Figures(left), Figures(right)
+    found = []
+    for key in _merged(list(lefts), list(rights)):
+        one, other = lefts.get(key), rights.get(key)
+        figures = {
+            column: FigurePair(
+                None if one is None else of_left.number(one, column),
+                None if other is None else of_right.number(other, column),
+            )
+            for column in chosen
+        }
+        found.append(SideRow(*key, names, one, other, figures))
+    return SideRows(found)
+
+
+def _merged(lefts: list[tuple[str, int]], rights: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The union in the order of the first; what only the second has follows its predecessor there."""
+    here = set(lefts)
+    after: dict[tuple[str, int] | None, list[tuple[str, int]]] = {}
+    previous: tuple[str, int] | None = None
+    for key in rights:
+        if key in here:
+            previous = key
+        else:
+            after.setdefault(previous, []).append(key)
+    merged = after.get(None, [])
+    for key in lefts:
+        merged += [key, *after.get(key, [])]
+    return merged

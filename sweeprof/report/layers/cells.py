@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.numbers import MISSING, percent, rounded, scaled
+from sweeprof.numbers import MISSING, percent, rounded, scaled, significant
+from sweeprof.results.layer_times import OUTSIDE, ROOT, Mode, PhaseSummary
 from sweeprof.results.layers import (
     TIMES,
     LayerRow,
@@ -257,3 +260,183 @@ class Figures:
         if column not in FIGURES or column == "trainable":
             return ""
         return text_of(self.total(column), column)
+
+
+# The nesting of a layer table's rows: the order and the depth of every tree.
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """One row in its place."""
+
+    row: LayerRow
+    parent: int | None
+    """Position of the node that this one is drawn in, among the nodes; None for the outermost."""
+    depth: int
+    """How many nodes are around this one; differs from the row's where a module is called by another than its owner."""
+    label: str
+    """The path as seen from the parent: the last part of it, or all of it where another module owns the row."""
+    is_last: bool
+    """True if no sibling follows."""
+    has_children: bool
+    holds_calls: bool
+    """True if a layer within it was called."""
+
+
+def nodes(table: LayerTable) -> list[TreeNode]:
+    """Every row, each before the rows within it. Calls stand in the call they were made in.
+
+    A module that is never called itself, such as a list, stands around the calls of what it holds. Where the table does not
+    tell which call was made in which, the paths do.
+    """
+    rows = table.rows
+    parents = _parents(rows)
+    children: dict[int | None, list[int]] = defaultdict(list)
+    for index, parent in enumerate(parents):
+        children[parent].append(index)
+    holding: set[int] = set()
+    for index, row in enumerate(rows):
+        around = parents[index] if row.call >= 0 else None
+        while around is not None and around not in holding:
+            holding.add(around)
+            around = parents[around]
+    found: list[TreeNode] = []
+    stack: list[tuple[int, int | None, int]] = [(index, None, 0) for index in reversed(children[None])]
+    while stack:
+        index, place, depth = stack.pop()
+        siblings = children[parents[index]]
+        label = _label(rows[index], None if place is None else found[place].row)
+        is_last = index == siblings[-1]
+        found.append(TreeNode(rows[index], place, depth, label, is_last, bool(children[index]), index in holding))
+        own = len(found) - 1
+        stack += [(child, own, depth + 1) for child in reversed(children[index])]
+    return found
+
+
+def place_text(path: str) -> str:
+    """The path of a module as a reader knows it."""
+    return {ROOT: "the model", OUTSIDE: "no module"}.get(path, one_line(path))
+
+
+def _parents(rows: Sequence[LayerRow]) -> list[int | None]:
+    tells = any(row.parent is not None for row in rows)
+    # Rows that tell nothing may stand before the one that owns them; among calls that would be a mistake.
+    first = {} if tells else {row.path: index for index, row in reversed(list(enumerate(rows)))}
+    latest = dict(first)
+    parents: list[int | None] = []
+    for index, row in enumerate(rows):
+        # What is never called stands once, with the first call of its owner.
+        around = None if row.path in (ROOT, OUTSIDE) else _around(row.path, first if row.call < 0 else latest)
+        first.setdefault(row.path, index)
+        latest[row.path] = index
+        if around is None or row.parent is None or row.call < 0:
+            parents.append(around)
+        else:
+            parents.append(_list_between(rows, parents, around, row.parent))
+    return parents
+
+
+def _list_between(rows: Sequence[LayerRow], parents: list[int | None], around: int, caller: int) -> int:
+    """The list of modules between a call and its caller, where there is one in this call of the caller; else the caller."""
+    outer: int | None = around
+    while outer is not None and rows[outer].call < 0:
+        outer = parents[outer]
+    return around if outer == caller else caller
+
+
+def _around(path: str, known: dict[str, int]) -> int | None:
+    """The row of the nearest path above; the root is above all."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        if path in known:
+            return known[path]
+    return known.get(ROOT)
+
+
+def _label(row: LayerRow, parent: LayerRow | None) -> str:
+    if row.path in (ROOT, OUTSIDE):
+        return "" if row.path == ROOT else "outside any module"
+    prefix = "" if parent is None or parent.path == ROOT else f"{parent.path}."
+    return one_line(row.path.removeprefix(prefix))
+
+
+# Remarks on the times of a layer table: their quality, and why some are missing.
+
+
+_MOST_NAMES = 3
+_NAMES = {ROOT: "the model", OUTSIDE: "what runs outside any module"}
+
+
+def remarks_on(table: LayerTable, columns: Iterable[str]) -> list[str]:
+    """Both, where times are among the columns."""
+    shown = list(columns)
+    if not any(time_column(column) for column in shown):
+        return excluded_lines(table)
+    return [*timing_lines(table), *excluded_lines(table), *missing_lines(table, shown)]
+
+
+def timing_lines(table: LayerTable) -> list[str]:
+    """Return lines on how the times were measured, and on coverage and overhead of each phase; none for a table without times."""
+    timing = table.timing
+    if timing is None:
+        return []
+    lines = [_how(timing.repeats, timing.mode), _phase("forward", timing.forward, timing.mode)]
+    lines += [_phase("backward", timing.backward, timing.mode)] if timing.backward else []
+    if timing.unplaced:
+        lines.append(f"Timed, but not seen by the analysis: {_listed(timing.unplaced)}.")
+    return lines
+
+
+def excluded_lines(table: LayerTable) -> list[str]:
+    """Return lines about the modules that were excluded before measuring; none if there are none."""
+    if not table.excluded:
+        return []
+    named = [path for path in table.excluded if path != ROOT]
+    lines = []
+    if len(named) < len(table.excluded):
+        where = "" if table.timing is None else "; the time of all others runs outside any module"
+        lines.append(f"Only these modules are counted{where}.")
+    if named:
+        where = "" if table.timing is None else "; their time is part of that of the calls around them"
+        lines.append(f"Excluded, and not counted: {_listed(named)}{where}.")
+    return lines
+
+
+def _how(steps: int, mode: Mode) -> str:
+    if steps == 1:
+        return f"Times are those of one step of {mode}."
+    return f"Times are medians over {steps} steps of {mode}, scaled by one factor so that they add up."
+
+
+def _phase(name: str, phase: PhaseSummary, mode: Mode) -> str:
+    explained = _explained(name, phase, mode)
+    return f"{explained} Warning: {phase.doubt}." if phase.doubt else explained
+
+
+def _explained(name: str, phase: PhaseSummary, mode: Mode) -> str:
+    if phase.plain_s is None or phase.covered is None or phase.overhead is None:
+        return f"Every {name} had probes; their cost is subtracted."
+    what = ": the loss and whatever else runs there" if mode == "training" else ""
+    outside = f", {rounded(phase.outside_s, 's')} of it outside any module{what}" if phase.outside_s else ""
+    return (
+        f"The {name} takes {rounded(phase.plain_s, 's')} without probes; the calls cover {percent(phase.covered, 1)}{outside}. "
+        f"Probes made it take {significant(phase.overhead)} times as long; their cost is subtracted."
+    )
+
+
+def missing_lines(table: LayerTable, columns: Iterable[str]) -> list[str]:
+    """One line per reason: which times of which calls are missing. A layer that is never called says so by itself."""
+    found: dict[tuple[str, str], list[str]] = {}
+    phases = dict.fromkeys(read.partition("_")[0] for column in columns if (read := time_column(column)))
+    for phase in phases:
+        for row in table.rows:
+            reason = why_missing(table, row, f"{phase}_s") if row.call >= 0 else None
+            if reason is not None:
+                found.setdefault((phase, reason), []).append(row.path)
+    return [f"No {phase} time of {_listed(paths)}: {reason}." for (phase, reason), paths in found.items()]
+
+
+def _listed(paths: Iterable[str]) -> str:
+    names = [_NAMES.get(path, one_line(path)) for path in dict.fromkeys(paths)]
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

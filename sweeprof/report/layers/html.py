@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sweeprof.report.layers import cells
-from sweeprof.report.layers.cells import Figures
-from sweeprof.report.layers.nesting import TreeNode, nodes
-from sweeprof.report.layers.notes import timing_lines
+from sweeprof.report.layers.cells import Figures, TreeNode, nodes, timing_lines
 from sweeprof.report.pages import StringTable, render
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Number

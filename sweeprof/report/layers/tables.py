@@ -10,11 +10,9 @@ from typing import Any
 
 from sweeprof.errors import UserError
 from sweeprof.report.csv import csv_lines
-from sweeprof.report.latex_text import escaped
+from sweeprof.report.latex import escaped
 from sweeprof.report.layers import cells
-from sweeprof.report.layers.cells import Figures
-from sweeprof.report.layers.nesting import nodes
-from sweeprof.report.layers.notes import missing_lines, remarks_on
+from sweeprof.report.layers.cells import Figures, missing_lines, nodes, remarks_on
 from sweeprof.report.markdown import escaped as markdown_escaped
 from sweeprof.results import layers
 from sweeprof.results.layer_times import OUTSIDE, ROOT

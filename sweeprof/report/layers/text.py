@@ -11,9 +11,7 @@ from sweeprof.errors import UserError, choice_problem
 from sweeprof.numbers import MISSING, scaled
 from sweeprof.report.layers import cells
 from sweeprof.report.layers.aggregate import level, summary_lines
-from sweeprof.report.layers.cells import Figures
-from sweeprof.report.layers.nesting import TreeNode, nodes
-from sweeprof.report.layers.notes import remarks_on, timing_lines
+from sweeprof.report.layers.cells import Figures, TreeNode, nodes, remarks_on, timing_lines
 from sweeprof.report.view import aligned, with_rule
 from sweeprof.results.layers import FUNCTIONAL, LayerTable
 from sweeprof.text import listed, one_line

@@ -9,16 +9,25 @@ from typing import Any
 from sweeprof.report.display import MEMORY_NOTE, memory_table, operators_table, tensors_table
 from sweeprof.report.figure import Figure
 from sweeprof.report.pages import script_json
-from sweeprof.report.pictures.layers import columns, icicle, macs_icicle, time_by_depth, time_icicle, timed_channels
-from sweeprof.report.pictures.memory import memory_over_time
-from sweeprof.report.pictures.operators import is_on_device, own_seconds, top_operators
+from sweeprof.report.pictures.layers import (
+    columns,
+    icicle,
+    is_on_device,
+    macs_icicle,
+    memory_over_time,
+    own_seconds,
+    time_by_depth,
+    time_icicle,
+    timed_channels,
+    top_operators,
+)
 from sweeprof.report.pictures.roofline import roofline
 from sweeprof.report.view import ViewCell, ViewTable
+from sweeprof.results.environment import Peaks
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Number
 from sweeprof.results.memory import Allocations
 from sweeprof.results.operators import Operators
-from sweeprof.results.peaks import Peaks
 from sweeprof.text import one_line, shortened
 
 

@@ -12,11 +12,24 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sweeprof.numbers import rounded
-from sweeprof.report.figure import OTHER_COLOUR, Figure, axis_title, backend_colour, figure, ink_on, plain
-from sweeprof.report.layers.nesting import TreeNode, nodes
+from sweeprof.report.figure import (
+    OTHER_COLOUR,
+    Figure,
+    axis,
+    axis_title,
+    backend_colour,
+    figure,
+    ink_on,
+    plain,
+    scatter,
+    text_beside,
+)
+from sweeprof.report.layers.cells import TreeNode, nodes, place_text
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.text import one_line
+from sweeprof.results.memory import Allocations, Moment
+from sweeprof.results.operators import OperatorRow, Operators, Phase
+from sweeprof.text import one_line, shortened
 
 BarDirection = Literal["vertical", "horizontal"]
 BlockKind = Literal["leaf", "parent", "other", "small", "carried"]
@@ -358,3 +371,133 @@ def _hover_text(block: Block) -> str:
 def _rounded(percent: float) -> float:
     """A millionth of the whole is far less than a pixel."""
     return round(percent, 4)
+
+
+# A picture of the operators that take the most time.
+
+
+MOST_OPERATORS = 15
+_BAR_HEIGHT = 26
+"""Pixels."""
+_PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
+
+
+def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Figure | None:
+    """The operators by self time, all their modules and shapes together; None where nothing was traced."""
+    on_device = is_on_device(operators)
+    seconds: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_PHASES, 0.0))
+    calls: dict[str, float] = defaultdict(float)
+    for row in operators.rows:
+        seconds[row.operator][row.phase] += own_seconds(row, on_device)
+        calls[row.operator] += row.calls
+    sums = {name: sum(parts.values()) for name, parts in seconds.items()}
+    whole = sum(sums.values())
+    if whole <= 0:
+        return None
+    ranked = sorted(sums, key=lambda name: -sums[name])
+    shown, rest = ranked[:most], ranked[most:]
+    phases = [phase for phase in _PHASES if any(seconds[name][phase] for name in shown)]
+    # Names may be alike where they were cut: the places tell them apart.
+    places = list(range(len(shown)))
+    bars = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": phase,
+            "y": places,
+            "x": [1e3 * seconds[name][phase] for name in shown],
+            "marker": {"color": backend_colour(phase, _PHASES)},
+            "hovertemplate": f"%{{x:,.4g}} {phase}<extra></extra>",
+        }
+        for phase in phases
+    ]
+    ends = []
+    for place, name in enumerate(shown):
+        text = f"{sums[name] / whole:.1%}, {calls[name]:,.4g} ×"
+        ends.append(text_beside(1e3 * sums[name], place, text, is_right=True, gap=0))
+    layout = {
+        "barmode": "stack",
+        "annotations": ends,
+        "xaxis": {**axis("self time of one step (ms)"), "range": [0, 1.25e3 * sums[shown[0]]]},
+        "yaxis": {
+            "autorange": "reversed",
+            "tickvals": places,
+            "ticktext": [plain(one_line(name)) for name in shown],
+            "showgrid": False,
+        },
+        "showlegend": len(phases) > 1,
+        "legend": {"traceorder": "normal"},
+    }
+    where = " on the accelerator" if on_device else ""
+    title = f"Operators by self time{where}: {operators.mode}, {rounded(whole, 's')} in total"
+    left_out = f"{len(rest)} further operators take {sum(sums[name] for name in rest) / whole:.1%}. " if rest else ""
+    caption = f"{left_out}The times include the cost of tracing."
+    return figure("operators", title, bars, layout, caption, 90 + _BAR_HEIGHT * len(shown))
+
+
+def is_on_device(operators: Operators) -> bool:
+    """True if the step ran on an accelerator; its device seconds are then the relevant ones."""
+    return any(row.device_self_s is not None for row in operators.rows)
+
+
+def own_seconds(row: OperatorRow, on_device: bool) -> float:
+    """Return the seconds on the accelerator or on the host; an operator on the host alone takes no time of the accelerator."""
+    return (row.device_self_s or 0.0) if on_device else row.self_s
+
+
+# A picture of what a step allocates over time, its peak marked.
+
+
+MOST_MOMENTS = 800
+_MIB = 2.0**20
+_COLOURS = [backend_colour(name, ("line", "peak")) for name in ("line", "peak")]
+
+
+def memory_over_time(allocations: Allocations, estimate_bytes: float | None = None) -> Figure | None:
+    """Bytes alive above those before the first step, in MiB over ms; None where nothing was allocated.
+
+    Args:
+        allocations: what was seen.
+        estimate_bytes: the peak of live tensors as the analysis has it, drawn as a line.
+    """
+    if not allocations.timeline:
+        return None
+    moments = thinned_moments(allocations.timeline, MOST_MOMENTS)
+    ms = [1e3 * moment.s for moment in moments]
+    labels = [f"{rounded(m.bytes, 'B')}, {1e3 * m.s:.4g} ms, {place_text(m.path)}" for m in moments]
+    line = scatter("allocated", ms, [moment.bytes / _MIB for moment in moments], labels, "lines", _COLOURS[0])
+    line["line"] |= {"shape": "hv"}  # constant up to the next moment
+    line |= {"fill": "tozeroy", "fillcolor": f"{_COLOURS[0]}26"}
+    peak_ms = 1e3 * max(moments, key=lambda moment: moment.bytes).s
+    peak_mib = allocations.peak_bytes / _MIB
+    text = f"peak {rounded(allocations.peak_bytes, 'B')} in {shortened(place_text(allocations.peak_at), 48)}"
+    peak = scatter("peak", [peak_ms], [peak_mib], [text], "markers", _COLOURS[1])
+    peak["marker"] |= {"symbol": "diamond"}
+    note = text_beside(peak_ms, peak_mib, text, peak_ms - ms[0] <= (ms[-1] - ms[0]) / 2)
+    note |= {"yanchor": "bottom", "yshift": 3.0}  # the estimate may be a line at the very height of the peak
+    traces = [line, peak]
+    if estimate_bytes is not None:
+        name = f"estimate from shapes, {rounded(estimate_bytes, 'B')}"
+        estimate = scatter(name, [ms[0], ms[-1]], [estimate_bytes / _MIB] * 2, [name] * 2, "lines", OTHER_COLOUR)
+        estimate["line"] |= {"dash": "dash"}
+        del estimate["hovertemplate"]
+        traces.append({**estimate, "hoverinfo": "skip"})
+    steps = "the first step" if allocations.steps == 1 else f"the first {allocations.steps} steps"
+    caption = f"Memory that {steps} allocated and had not released, in addition to what was allocated before."
+    left_out = len(allocations.timeline) - len(moments)
+    if left_out > 0:
+        caption += f" {left_out} of {len(allocations.timeline)} moments are left out."
+    layout = {"xaxis": axis("time within the steps (ms)"), "yaxis": axis("allocated (MiB)"), "annotations": [note]}
+    return figure("memory", f"Memory over time: {allocations.mode}", traces, layout, caption)
+
+
+def thinned_moments(moments: Sequence[Moment], most: int) -> list[Moment]:
+    """At most ``most`` of the moments, the first, the last, and the least and the most of every stretch among them."""
+    if len(moments) <= most:
+        return list(moments)
+    stretches = max(1, (most - 2) // 2)
+    kept = {0, len(moments) - 1}
+    for place in range(stretches):
+        stretch = range(place * len(moments) // stretches, (place + 1) * len(moments) // stretches)
+        kept |= {min(stretch, key=lambda i: moments[i].bytes), max(stretch, key=lambda i: moments[i].bytes)}
+    return [moments[index] for index in sorted(kept)]

@@ -9,9 +9,9 @@ from typing import Any
 
 from sweeprof.numbers import rounded
 from sweeprof.report.figure import OTHER_COLOUR, Figure, axis, backend_colour, figure, scatter, text_beside
-from sweeprof.report.layers.nesting import nodes
+from sweeprof.report.layers.cells import nodes
+from sweeprof.results.environment import Peaks
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.peaks import Peaks
 from sweeprof.text import one_line, shortened
 
 MOST_POINTS = 400

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import sweeprof
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.datasets import Split
+from sweeprof.nested import array_of
 from sweeprof.profiling.session import BuiltSession
-from sweeprof.tensors import array_of
 
 QUICK = sweeprof.Protocol(min_s=0.02, warmup_s=0.01)
 RANDOM = np.random.default_rng(0)

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeprof.counting.file_graph import FileGraph, liveness, module_rows
-from sweeprof.counting.liveness import OperatorRun, peak_of
+from sweeprof.counting.file_graph import FileGraph, OperatorRun, liveness, module_rows, peak_of
 from sweeprof.counting.mapping import CallTensor, CountedOperators, OperatorCall
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import Weights
@@ -92,7 +91,7 @@ def test_nothing_is_known_of_the_memory_where_a_shape_is_not() -> None:
 def test_an_onnx_file_is_read_without_its_large_weights(tmp_path: Path) -> None:
     """Compared with the whole file: everything but the values of the large initializer is the same."""
     onnx = pytest.importorskip("onnx")
-    from sweeprof.backends.onnxruntime.model_proto import LARGEST, without_weights
+    from sweeprof.backends.onnxruntime.files import LARGEST, without_weights
 
     large, small = np.ones((LARGEST // 4 + 1,), np.float32), np.arange(3, dtype=np.int64)
     stored = [onnx.numpy_helper.from_array(large, "large"), onnx.numpy_helper.from_array(small, "small")]
@@ -118,7 +117,7 @@ def test_an_onnx_file_is_read_without_its_large_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no protobuf", b"\x3a\xff\xff\xff\x7f", b"\x0b"])
 def test_what_is_no_onnx_file_has_the_error_of_onnx(tmp_path: Path, content: bytes) -> None:
     onnx = pytest.importorskip("onnx")
-    from sweeprof.backends.onnxruntime.model_proto import without_weights
+    from sweeprof.backends.onnxruntime.files import without_weights
 
     path = tmp_path / "model.onnx"
     path.write_bytes(content)

@@ -19,7 +19,7 @@ import json
 import jax, keras
 import numpy as np
 from sweeprof.backends.jax.adapter import JaxBackend
-from sweeprof.backends.jax.model import parted
+from sweeprof.backends.jax.adapter import parted
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.training_config import TrainingConfig
 

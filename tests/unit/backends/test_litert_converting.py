@@ -22,7 +22,7 @@ pytest.importorskip("ai_edge_litert")
 from sweeprof.backends import model_files
 from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.litert.convert import LitertConverter
-from sweeprof.backends.litert.files import TfliteFile
+from sweeprof.backends.litert.model import TfliteFile
 
 IMAGES = Inputs((TensorSpec((2, 1, 32, 32)),))
 
@@ -84,7 +84,7 @@ import numpy as np, psutil
 from ai_edge_litert import schema_py_generated as schema
 from support.tflite_file import one_operator
 from sweeprof.backends.litert.adapter import LitertBackend
-from sweeprof.backends.litert.files import TfliteFile
+from sweeprof.backends.litert.model import TfliteFile
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 matrix = np.full((1024, 1024), 1e-3, np.float32)

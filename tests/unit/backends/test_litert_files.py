@@ -28,8 +28,7 @@ from sweeprof.backends.call_signature import signature_of
 from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.litert.convert import LitertConverter, Quantization
 from sweeprof.backends.litert.counting import count_file
-from sweeprof.backends.litert.files import TfliteFile
-from sweeprof.backends.litert.model import InterpreterSettings, LitertModel
+from sweeprof.backends.litert.model import InterpreterSettings, LitertModel, TfliteFile
 
 ROWS = 8
 """Of the files here; the 360 test images come in 45 such batches."""

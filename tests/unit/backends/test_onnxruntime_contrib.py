@@ -12,7 +12,7 @@ import pytest
 
 import sweeprof
 from support.onnx_graphs import call, cost_of_call, floats, graph_of
-from sweeprof.backends.onnxruntime import contrib_operators
+from sweeprof.backends.onnxruntime import graph
 from sweeprof.backends.onnxruntime.counting import cost_of, count_file
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.counting.formulas import DEFAULTS, Formulas
@@ -280,9 +280,9 @@ SCHEMAS = {
 
 def test_every_operator_with_a_cost_has_shapes() -> None:
     """Or ONNX infers them, of operators that the standard has too."""
-    costs, free = contrib_operators.COSTS.keys(), contrib_operators.FREE
+    costs, free = graph.COSTS.keys(), graph.FREE
     assert costs & free == set()
-    assert costs <= contrib_operators.SHAPES[contrib_operators.MICROSOFT].keys()
+    assert costs <= graph.SHAPES[graph.MICROSOFT].keys()
     assert costs | free <= SCHEMAS.keys() | {"SimplifiedLayerNormalization"}
 
 
@@ -314,12 +314,12 @@ def test_operands_that_do_not_fit_are_uncovered(tmp_path: Path) -> None:
     assert table.uncovered == {"com.microsoft::FusedConv": 1}
 
 
-@pytest.mark.parametrize("op", contrib_operators.SCALES)
+@pytest.mark.parametrize("op", graph.SCALES)
 def test_scales_and_zero_points_are_no_parameters(op: str, tmp_path: Path) -> None:
     """By the names that ONNX Runtime has for its operands; also where there is one for each channel, as arrays."""
     names = [operand.name.lower() for operand in SCHEMAS[op].inputs]
     scales = [i for i, name in enumerate(names) if "scale" in name or "zero_point" in name or name == "absmax"]
-    tables = contrib_operators.TABLES.get(op, ())
+    tables = graph.TABLES.get(op, ())
     path = call(tmp_path, op, [floats(3)] * len(names), weights=range(1, len(names)))
     table = count_file(OnnxFile(path).known(), (), {"x0": (3,)}, DEFAULTS)
     assert table.params == 3 * len(set(range(1, len(names))) - {*scales, *tables})

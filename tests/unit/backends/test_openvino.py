@@ -15,8 +15,8 @@ from openvino import opset13 as ops
 
 import sweeprof
 from sweeprof.backends.openvino.adapter import OpenvinoBackend
+from sweeprof.backends.openvino.convert import Converted, OpenvinoFile
 from sweeprof.backends.openvino.counting import path_of
-from sweeprof.backends.openvino.files import Converted, OpenvinoFile
 from sweeprof.backends.openvino.model import OpenvinoModel
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.errors import Unsupported
@@ -24,7 +24,7 @@ from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 RANDOM = np.random.default_rng(0)
 SHORT = Protocol(warmup_steps=1, warmup_s=0, min_samples=5, min_s=0.01)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweeprof.backends.openvino import files
+from sweeprof.backends.openvino import convert
 from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
@@ -177,5 +177,5 @@ def test_what_cannot_be_converted_names_the_operator() -> None:
 def test_statistics_of_use_are_not_sent() -> None:
     import sys
 
-    assert files.__name__ in sys.modules
+    assert convert.__name__ in sys.modules
     assert sys.modules["openvino_telemetry"] is None

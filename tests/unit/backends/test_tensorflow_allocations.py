@@ -18,8 +18,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import sweeprof
 from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH, WIDTHS
-from sweeprof.backends.tensorflow.layer_times import LayerProbes
-from sweeprof.backends.tensorflow.operators import STEP, Untouched, _stacks, changes_in
+from sweeprof.backends.tensorflow.operators import STEP, LayerProbes, Untouched, _stacks, changes_in
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.allocations import Change
 from sweeprof.results.layer_times import ROOT

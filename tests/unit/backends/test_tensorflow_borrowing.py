@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import sweeprof
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 X = np.random.default_rng(0).standard_normal((4, 6), np.float32)
 SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)

@@ -18,7 +18,7 @@ from sweeprof.backends.tensorflow.counting import count_layers
 from sweeprof.backends.tensorflow.files import SavedModel, load
 from sweeprof.errors import UserError
 from sweeprof.results.layers import LayerRow, OperatorCount
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 from sweeprof.zoo.lenet5 import keras_model
 
 X = np.random.default_rng(0).standard_normal((2, 32, 32, 1), np.float32)

@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from sweeprof.backends.tensorflow import layer_times as pass_module
+from sweeprof.backends.tensorflow import operators as pass_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.layer_times import GraphSteps, calibrated, timed_steps_of
 from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, step_phases_of
+from sweeprof.backends.tensorflow.operators import GraphSteps, calibrated, timed_steps_of
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import layer_timing
@@ -24,7 +24,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.layer_timing import NOT_DIFFERENTIATED, Cost
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, Seconds
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 QUICK = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
 COST = Cost(inside=4e-7, outside=5e-7, backward=7e-7)

@@ -19,7 +19,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import Timing
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 Mode = Literal["eager", "function", "xla"]
 MODES: tuple[Mode, ...] = ("eager", "function", "xla")

@@ -18,12 +18,11 @@ from sweeprof.backends.tensorflow import adapter
 from sweeprof.backends.tensorflow import model as model_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
-from sweeprof.errors import Unsupported, UserError
+from sweeprof.errors import Unsupported, UserError, described
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Timing
 from sweeprof.results.lines import Lines
-from sweeprof.results.protocol import Protocol
-from sweeprof.tracebacks import described
+from sweeprof.results.record import Protocol
 
 Mode = Literal["eager", "function", "xla"]
 MODES: tuple[Mode, ...] = ("eager", "function", "xla")

@@ -11,7 +11,7 @@ from torch import nn
 from sweeprof.backends.torch.model import EventClock, TorchModel, clock_of
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import WallClock, measure_training
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e5}
 QUEUEING = 0.25

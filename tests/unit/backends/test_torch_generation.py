@@ -13,9 +13,8 @@ from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.generation import GreedyLoop, generating, own_generation, without_full_mask
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.errors import Unsupported, UserError
-from sweeprof.measuring.generation_config import GenerationConfig
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.training_config import Work
+from sweeprof.measuring.training_config import GenerationConfig, Work
 from sweeprof.model_sources.generate_arguments import check_generate
 from sweeprof.model_sources.transformers import import_transformers
 from sweeprof.results.generation import Generation

@@ -16,11 +16,10 @@ from torch.utils.benchmark import Timer
 
 import sweeprof
 from sweeprof.backends.precision import Precision
-from sweeprof.backends.torch import device as module
-from sweeprof.backends.torch.adapter import TorchBackend
-from sweeprof.backends.torch.device import peaks
-from sweeprof.measuring import benchmarks
-from sweeprof.results.peaks import Peaks
+from sweeprof.backends.torch import adapter
+from sweeprof.backends.torch import adapter as module
+from sweeprof.backends.torch.adapter import TorchBackend, peaks
+from sweeprof.results.environment import Peaks
 
 CPU = torch.device("cpu")
 
@@ -60,14 +59,14 @@ def test_the_product_is_as_fast_as_torchs_timer_finds_it(found: Peaks) -> None:
     ours, theirs = [found.flops_per_s], []
     for _ in range(3):
         theirs.append(2 * 1024**3 / min(timer.blocked_autorange(min_run_time=0.1).times))
-        ours.append(benchmarks.product_rate(partial(module._product_seconds, CPU, torch.float32)))
+        ours.append(adapter.product_rate(partial(module._product_seconds, CPU, torch.float32)))
     ratio = max(ours) / max(theirs)
     print(f"matrix product: {max(ours) / 1e9:.0f} GFLOP/s, {ratio:.2f} of what torch.utils.benchmark finds")
     assert 0.3 < ratio < 3.5
 
 
 def test_the_copy_is_as_fast_as_numpys(found: Peaks) -> None:
-    size = benchmarks.copied_bytes_on_host()
+    size = adapter.copied_bytes_on_host()
     source, target = np.ones(size, np.uint8), np.empty(size, np.uint8)
     ratio = found.bytes_per_s / (2 * size / best_s(lambda: np.copyto(target, source)))
     print(f"copy: {found.bytes_per_s / 1e9:.1f} GB/s, {ratio:.2f} of what numpy reaches")
@@ -83,7 +82,7 @@ def test_a_slow_product_is_tried_small_only(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(torch, "mm", mm)
     monkeypatch.setattr(module, "_best", lambda call, device: (call(), 0.01 * (sizes[-1] / 256) ** 3)[1])
-    rate = benchmarks.product_rate(partial(module._product_seconds, CPU, torch.float32))
+    rate = adapter.product_rate(partial(module._product_seconds, CPU, torch.float32))
     assert sizes == [256, 512]  # 10 ms, then 80 ms; the next would be 640 ms
     assert rate == pytest.approx(2 * 256**3 / 0.01)
 
@@ -93,9 +92,9 @@ def test_the_arrays_are_beyond_the_caches_and_within_the_memory(monkeypatch: pyt
     for cache, size in ((0, 1 << 28), (1 << 25, 1 << 28), (1 << 29, 1 << 29)):
         monkeypatch.setattr("os.sysconf", lambda name, cache=cache: cache)
         monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"total": 1 << 40}))
-        assert benchmarks.copied_bytes_on_host() == size
+        assert adapter.copied_bytes_on_host() == size
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"total": 1 << 30}))
-    assert benchmarks.copied_bytes_on_host() == 1 << 26
+    assert adapter.copied_bytes_on_host() == 1 << 26
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), (None, "float32"), ("int8", "float32")])

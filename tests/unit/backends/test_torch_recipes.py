@@ -24,7 +24,7 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS, TrainingConfig
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import BuiltSession
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 from sweeprof.zoo.digits_resnet import torch_model
 
 CPU = torch.device("cpu")

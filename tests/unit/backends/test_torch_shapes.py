@@ -1,4 +1,4 @@
-"""Every shortcut of :mod:`sweeprof.backends.torch.shapes` against the real operator on real tensors."""
+"""Every shortcut of :mod:`sweeprof.backends.torch.dispatch` against the real operator on real tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sweeprof.backends.torch.shapes import SHORTCUTS
+from sweeprof.backends.torch.dispatch import SHORTCUTS
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]

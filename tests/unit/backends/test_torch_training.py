@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from support.torch_modules import Functional, Twice
-from sweeprof.backends.torch.shapes import UNKNOWN_TO_TORCH
+from sweeprof.backends.torch.dispatch import UNKNOWN_TO_TORCH
 from sweeprof.backends.torch.training import count_training
 from sweeprof.counting.formulas import Cost, Formulas
 from sweeprof.errors import Unsupported

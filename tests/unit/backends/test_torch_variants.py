@@ -24,13 +24,12 @@ from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
 from sweeprof.backends.torch.model import PRECISIONS, TorchVariant
 from sweeprof.counting.formulas import DEFAULTS
-from sweeprof.errors import Unsupported, UserError
+from sweeprof.errors import Unsupported, UserError, location_of
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Timing
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.profiling.session import Data, LiveSession
-from sweeprof.results.protocol import Protocol
-from sweeprof.tracebacks import location_of
+from sweeprof.results.record import Protocol
 from sweeprof.zoo.lenet5 import torch_model as lenet5
 
 SHORT = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=2, min_s=0)
@@ -185,7 +184,7 @@ def test_settings_that_torchao_changes_are_no_deviation(is_compiled: bool) -> No
 from torch import nn
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.private import inductor_settings
-from sweeprof.results.compare import deviations_of
+from sweeprof.results.comparison import deviations_of
 import torch._inductor.config
 backend = TorchBackend(precision="int8", compile={is_compiled})
 before = backend.settings_in_effect()

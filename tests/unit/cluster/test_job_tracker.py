@@ -7,8 +7,7 @@ import time
 import pytest
 
 from support.scripted import ScriptedSlurm
-from sweeprof.cluster.job_tracker import JobTracker
-from sweeprof.cluster.launcher import job_tracker
+from sweeprof.cluster.job_tracker import JobTracker, job_tracker
 from sweeprof.cluster.scheduler import ClusterError
 from sweeprof.plan.plan import Trial
 from sweeprof.results.record import Record, read_records

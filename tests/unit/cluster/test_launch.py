@@ -8,8 +8,7 @@ import pytest
 
 from support.scripted import ScriptedSlurm
 from sweeprof.cluster import slurm as commands
-from sweeprof.cluster.job_tracker import JobTracker
-from sweeprof.cluster.launcher import follow, job_tracker, launch, live_jobs, may_be_at_work
+from sweeprof.cluster.job_tracker import JobTracker, follow, job_tracker, launch, live_jobs, may_be_at_work
 from sweeprof.errors import UserError
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Jobs, Note

@@ -19,8 +19,8 @@ from sweeprof.config.schema import KEYS
 from sweeprof.config.signatures import signature_of
 from sweeprof.config.units import parse_size
 from sweeprof.config.validation import baseline_problems, config_problems
-from sweeprof.datasets.integers import BOUNDS
 from sweeprof.datasets.npz import Npz
+from sweeprof.datasets.source import BOUNDS
 from sweeprof.datasets.torch_dataset import TorchDataset
 from sweeprof.errors import Problem, UserError
 from sweeprof.paths import conf_folder

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeprof.datasets.cache import Cache, Varies
+from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.npz import Npz
-from sweeprof.datasets.sample import Sample
 from sweeprof.errors import DatasetError, UserError
 from sweeprof.nested import named_leaves
 
@@ -131,7 +131,7 @@ def test_a_killed_process_leaves_no_entry(tmp_path: Path) -> None:
     """While it writes; the next process decodes again."""
     code = (
         "import os, signal, sys, numpy as np; from pathlib import Path\n"
-        "from sweeprof.datasets.cache import Cache; from sweeprof.datasets.sample import Sample\n"
+        "from sweeprof.datasets.cache import Cache; from sweeprof.datasets.collate import Sample\n"
         "def samples():\n"
         "    yield Sample(np.ones(2), None, '').as_arrays()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

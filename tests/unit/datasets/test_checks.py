@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from sweeprof.datasets import Split, SplitName
-from sweeprof.datasets.checks import SAMPLES_OR_INPUTS, check_ids, checked_split, not_finite
 from sweeprof.datasets.collate import Pad
 from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.source import SAMPLES_OR_INPUTS, check_ids, checked_split, not_finite
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import DatasetError
 

@@ -26,9 +26,8 @@ from sweeprof.datasets.table import Table
 from sweeprof.datasets.tokens import Tokens
 from sweeprof.datasets.torch_dataset import TorchDataset
 from sweeprof.errors import DatasetError, UserError
-from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs, Workload, workload_of
 from sweeprof.measuring.instantiate import instantiate
-from sweeprof.measuring.workload import Workload, workload_of
 from sweeprof.paths import conf_folder
 
 NUMBER = 40

@@ -19,8 +19,7 @@ from sweeprof.datasets.source import Source
 from sweeprof.datasets.tensorflow_dataset import TensorflowDataset
 from sweeprof.datasets.tokens import Tokens
 from sweeprof.errors import DatasetError, UserError
-from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.workload import Workload, workload_of
+from sweeprof.measuring.inputs import Inputs, Workload, workload_of
 
 TEXTS = ["a good film", "not good at all and far too long", "good", "a film too far"]
 

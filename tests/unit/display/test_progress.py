@@ -177,6 +177,6 @@ def test_nothing_is_logged_to_stderr_unless_the_program_wants_it() -> None:
     program = "import logging, sweeprof; logging.getLogger('sweeprof.part').warning('seen')"
     library = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert library.stderr == ""
-    guarded = f"from sweeprof.terminal import guard_output; guard_output(); {program}"
+    guarded = f"from sweeprof.text import guard_output; guard_output(); {program}"
     command = subprocess.run([sys.executable, "-c", guarded], capture_output=True, text=True, check=True)
     assert command.stderr == "seen\n"

@@ -14,7 +14,7 @@ from sweeprof.errors import Unsupported
 from sweeprof.metrics.energy import per_sample, power
 from sweeprof.metrics.metric import Estimate, Missing
 from sweeprof.passes.energy import POWERCAP, Counter, Energy, counters, gpu_counter, measured, rapl_counters
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 
 def zone(folder: Path, id: str, name: str, energy_uj: int = 0, range_uj: int = 2**38) -> Path:

@@ -19,10 +19,10 @@ from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin_metrics
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
+from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.peaks import Peaks
 from sweeprof.results.record import PassName, Record
 from sweeprof.results.statistics import rounds_interval
 from sweeprof.results.verdicts import Cell, compare_cell

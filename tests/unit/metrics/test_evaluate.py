@@ -15,8 +15,8 @@ import pytest
 from scipy import stats as scipy_stats
 
 from sweeprof.errors import Unsupported
+from sweeprof.measuring.inputs import Workload
 from sweeprof.measuring.timing import InterleavedRun, Timing
-from sweeprof.measuring.workload import Workload
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Estimate, Missing, Selected, builtin_metrics, metric
 from sweeprof.metrics.select import select

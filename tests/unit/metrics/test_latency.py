@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sweeprof.measuring.inputs import Workload
 from sweeprof.measuring.timing import InterleavedRun, Timing
-from sweeprof.measuring.workload import Workload
 from sweeprof.metrics import latency
 from sweeprof.metrics.latency import over_rounds
 from sweeprof.metrics.metric import Estimate, Metric, Missing, builtin_metrics

@@ -18,8 +18,16 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.datasets import Split
 from sweeprof.errors import UserError
 from sweeprof.metrics import quality as own
-from sweeprof.metrics.decoding import decoded, greedy_ctc
-from sweeprof.metrics.output_scores import SCORE, output_scores, parts_of, problems_of, score_metric, with_parts
+from sweeprof.metrics.output_scores import (
+    SCORE,
+    decoded,
+    greedy_ctc,
+    output_scores,
+    parts_of,
+    problems_of,
+    score_metric,
+    with_parts,
+)
 from sweeprof.metrics.select import needs_trust, passes_of, select
 from sweeprof.passes.quality import Quality, Score
 from sweeprof.plan.plan import identity

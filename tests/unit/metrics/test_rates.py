@@ -11,9 +11,9 @@ from sweeprof.metrics import latency
 from sweeprof.metrics.latency import NOT_TRAINED, forwards_per_s, ops_to_flops, times_realtime
 from sweeprof.metrics.metric import Estimate, Metric, Missing
 from sweeprof.metrics.select import select
+from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Training
-from sweeprof.results.peaks import Peaks
 
 PEAKS = Peaks(1000.0, 100.0, "float32", "cpu", 1)
 STEP = Training(40, 80, 70, 160, None)

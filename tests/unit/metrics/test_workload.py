@@ -16,9 +16,8 @@ from sweeprof.datasets import Split
 from sweeprof.datasets.auto import ArraySpec, Auto, ModelInputs
 from sweeprof.datasets.collate import Pad
 from sweeprof.errors import DatasetError
-from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.inputs import Inputs, Workload, workload_of
 from sweeprof.measuring.timing import Timing
-from sweeprof.measuring.workload import Workload, workload_of
 from sweeprof.metrics import latency
 from sweeprof.metrics.by_unit import by_unit, in_units
 from sweeprof.metrics.metric import Estimate, builtin_metrics
@@ -26,9 +25,9 @@ from sweeprof.plan.plan import ComparisonSettings
 from sweeprof.profiling.profiler import Profiler, profile
 from sweeprof.report.columns import shown_metrics
 from sweeprof.report.csv import csv_text
-from sweeprof.report.explore.data import page_data
+from sweeprof.report.explore import page_data
 from sweeprof.report.terminal import text as terminal_text
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of

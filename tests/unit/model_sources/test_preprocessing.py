@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
-from sweeprof.datasets.images import Images
-from sweeprof.datasets.pictures import array_of, preprocessing
+from sweeprof.datasets.images import Images, array_of, preprocessing
 from sweeprof.errors import DatasetError, UserError
 
 SIZES = [(300, 260), (257, 391), (224, 224), (500, 231)]

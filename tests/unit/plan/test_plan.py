@@ -27,7 +27,7 @@ from sweeprof.plan.plan import (
     without_repeats,
 )
 from sweeprof.plan.shards import in_shards
-from sweeprof.results.compare import Excluded
+from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import PassName
 
 CONFIG: dict[str, Any] = {

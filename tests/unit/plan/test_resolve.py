@@ -58,7 +58,7 @@ def test_a_composition_that_is_no_longer_in_memory_is_made_again(
     words = ["model=m0,m1,m2", "batch_size=2,4", *BASE[1:]]
     write(tmp_path, **files)
     kept = [c.id for c in planned(words, tmp_path).combinations]
-    monkeypatch.setattr("sweeprof.plan.resolve.KEPT", 1)
+    monkeypatch.setattr("sweeprof.plan.sweep_file.KEPT", 1)
     made = composer(words, tmp_path)
     assert [c.id for c in made.plan().combinations] == kept
     assert made.points.resolver.compositions > 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.datasets.sample import TARGETS
+from sweeprof.datasets.collate import TARGETS
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
 from sweeprof.profiling.session import Data

@@ -8,7 +8,7 @@ import pytest
 
 from sweeprof.backends.fake import FakeClock
 from sweeprof.measuring.timing import Alone, FusedStep, Timing, measure_fused
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 PROTOCOL = Protocol(warmup_steps=2, warmup_s=0, sample_s=0, min_samples=3, min_s=0, max_s=1e5)
 

@@ -20,7 +20,7 @@ from sweeprof.measuring.layer_timing import (
     timed_in_turns,
 )
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 US = 1e-6
 PROBE = Cost(inside=1 * US, outside=1 * US, backward=3 * US)

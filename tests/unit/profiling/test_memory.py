@@ -301,7 +301,7 @@ def test_programs_are_not_a_models_and_the_files_that_it_maps_are() -> None:
 
 IN_CHILD = """
 import atexit, json, os, signal, tempfile, threading
-from sweeprof.measuring.child import in_child
+from sweeprof.passes.memory import in_child
 
 folder = tempfile.TemporaryDirectory()  # removed when this process ends, and not when its children do
 file = os.path.join(folder.name, "file")

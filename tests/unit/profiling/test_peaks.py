@@ -13,8 +13,7 @@ import pytest
 from sweeprof.backends import Backend
 from sweeprof.passes.peaks import cached_peaks
 from sweeprof.paths import cache_folder
-from sweeprof.results.environment import capture
-from sweeprof.results.peaks import Peaks, PeakSettings
+from sweeprof.results.environment import Peaks, PeakSettings, capture
 
 FOUND = Peaks(2e11, 1e10, "float32", "cpu", 1)
 

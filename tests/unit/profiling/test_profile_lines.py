@@ -14,7 +14,7 @@ import pytest
 import sweeprof
 from sweeprof.cli.run import run_command
 from sweeprof.errors import UserError
-from sweeprof.measuring.profiled_function import profiled
+from sweeprof.profiling.profile_lines import profiled
 
 
 @sweeprof.profile_lines

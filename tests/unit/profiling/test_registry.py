@@ -18,11 +18,11 @@ from sweeprof.errors import Damaged
 from sweeprof.passes import registry
 from sweeprof.passes.registry import Pass, exclusive_passes, parameters, passes
 from sweeprof.profiling.session import BuiltSession
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 ONE = """
 from sweeprof.passes.registry import Parameter, Pass
-from sweeprof.results.artifact import Artifact
+from sweeprof.results.measurement import Artifact
 
 PASS = Pass(
     name={name!r}, order={order}, run=lambda session, backend: None, read=Artifact.from_dict, kind="once",

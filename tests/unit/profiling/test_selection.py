@@ -13,7 +13,7 @@ from torch import nn
 import sweeprof
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.layer_times import ModuleProbes
-from sweeprof.counting.selection import ModulePattern, ModuleSelection, outermost
+from sweeprof.counting.formulas import ModulePattern, ModuleSelection, outermost
 from sweeprof.errors import UserError
 from sweeprof.measuring.timing import WallClock
 from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes

@@ -23,7 +23,7 @@ from sweeprof.passes.quality import Quality
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 MB = 1 << 20
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sweeprof.backends.fake import FakeClock
 from sweeprof.errors import Damaged, Unsupported
 from sweeprof.measuring.timing import Timing, WallClock, measure, measure_generation, measure_training, sampled
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 1, "min_s": 0, "max_s": 1e5}
 """One sample and nothing else: a step is first, one calibrates, one is sampled."""

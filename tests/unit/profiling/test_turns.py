@@ -13,7 +13,7 @@ from sweeprof.backends.fake import FakeBackend, FakeClock, FakeModel
 from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.measuring.timing import InterleavedRun, State, Timing, measure
 from sweeprof.profiling.session import BuiltSession
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 BARE: dict[str, Any] = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 1e5}
 

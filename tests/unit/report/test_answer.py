@@ -25,11 +25,10 @@ from sweeprof.report.changes import markdown as markdown_of_changes
 from sweeprof.report.markdown import markdown
 from sweeprof.report.pull_request import pull_request
 from sweeprof.report.terminal import text as terminal
-from sweeprof.results.compare import Comparison, Row, compare_rows, find_baselines
-from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.comparison import Comparison, Row, compare_rows, find_baselines, set_against
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.record import Status, Warning
-from sweeprof.terminal import console
+from sweeprof.text import console
 
 FORWARD = MetricInfo("latency/forward", "s", "lower", "Seconds.")
 STEP = MetricInfo("latency/iteration", "s", "lower", "Seconds.")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.samples import comparison
-from sweeprof.report.selection import MOST_BATCH_LINES, batch_lines
-from sweeprof.report.summary import best_rows
-from sweeprof.results.compare import value_of
+from sweeprof.report.summary import MOST_BATCH_LINES, batch_lines, best_rows
+from sweeprof.results.comparison import value_of
 from sweeprof.results.constraints import BATCH_METRIC
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from support.odd import build
 from sweeprof.report.changes import changes_of
-from sweeprof.results.compare import Comparison
-from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.comparison import Comparison, set_against
 from sweeprof.results.measurement import Better
 from sweeprof.results.record import Status
 

@@ -9,10 +9,9 @@ import pytest
 
 from support.odd import build
 from support.samples import comparison
-from sweeprof.report.explore.charts import charts
-from sweeprof.report.explore.data import page_data
+from sweeprof.report.explore import charts, page_data
 from sweeprof.report.html import html
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 
 
 def first(sample: Comparison, samples: dict[str, list[list[float]]] | None = None) -> dict[str, dict[str, str]]:

@@ -16,9 +16,8 @@ from sweeprof.report.answer import answer
 from sweeprof.report.columns import metric_title, shown_metrics
 from sweeprof.report.csv import csv_text
 from sweeprof.report.markdown import markdown
-from sweeprof.report.selection import sections
-from sweeprof.report.verdict_summary import geometric_means, protocol_text
-from sweeprof.results.compare import Comparison
+from sweeprof.report.summary import geometric_means, protocol_text, sections
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.constraints import dominant, metric_names, with_selection
 
 METRICS: dict[str, Any] = {

@@ -11,9 +11,9 @@ from sweeprof.report.html import html
 from sweeprof.report.latex import latex
 from sweeprof.report.markdown import markdown
 from sweeprof.report.pull_request import pull_request
+from sweeprof.report.summary import protocol_text
 from sweeprof.report.terminal import text
-from sweeprof.report.verdict_summary import protocol_text
-from sweeprof.results.compare import Comparison, Row, compare_rows
+from sweeprof.results.comparison import Comparison, Row, compare_rows
 from sweeprof.results.measurement import Measurement, MetricInfo
 
 INFO = MetricInfo("latency/forward", "s", "lower", "Seconds.")

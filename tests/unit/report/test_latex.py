@@ -14,9 +14,8 @@ import pytest
 
 from support.odd import SCRIPT, build, hostile, renamed, with_cells
 from support.samples import comparison
-from sweeprof.report.latex import TABLES, latex
-from sweeprof.report.latex_text import escaped
-from sweeprof.results.compare import Comparison
+from sweeprof.report.latex import TABLES, escaped, latex
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.measurement import Measurement
 
 Golden = Callable[[str, str], None]

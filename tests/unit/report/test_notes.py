@@ -13,8 +13,7 @@ from sweeprof.report.markdown import markdown
 from sweeprof.report.pull_request import pull_request
 from sweeprof.report.summary import footnotes
 from sweeprof.report.terminal import text
-from sweeprof.results.compare import Comparison, Row, compare_rows
-from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.comparison import Comparison, Row, compare_rows, set_against
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.verdicts import ALL_ROUNDS, REASONS
 

@@ -21,9 +21,17 @@ from support.seen import PEAKS, allocations, operators, timed
 from sweeprof.errors import UserError
 from sweeprof.report.figure import OTHER_COLOUR, backend_colour, ink_on
 from sweeprof.report.pictures.details import Observed, details, pictures
-from sweeprof.report.pictures.layers import Blocks, icicle, macs_icicle, time_by_depth, time_icicle, timed_channels
-from sweeprof.report.pictures.memory import memory_over_time, thinned_moments
-from sweeprof.report.pictures.operators import top_operators
+from sweeprof.report.pictures.layers import (
+    Blocks,
+    icicle,
+    macs_icicle,
+    memory_over_time,
+    thinned_moments,
+    time_by_depth,
+    time_icicle,
+    timed_channels,
+    top_operators,
+)
 from sweeprof.report.pictures.roofline import layer_points, notes, roofline
 from sweeprof.report.pictures.stacked import stacked
 from sweeprof.results.layer_times import ROOT

@@ -14,8 +14,7 @@ from support.odd import LONG, SCRIPT, hostile, renamed, with_cells
 from support.samples import comparison
 from sweeprof.report.markdown import Comment, sanitised
 from sweeprof.report.pull_request import pull_request
-from sweeprof.results.compare import Comparison
-from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.comparison import Comparison, set_against
 
 Golden = Callable[[str, str], None]
 LIMIT = 65_536

@@ -19,12 +19,11 @@ from support.timed_layers import LEAVES, NO_GRADIENT, MyNet, cells_of, partly, t
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.report.layers.aggregate import by_type, summary_lines, top_layers
+from sweeprof.report.layers.aggregate import by_type, side_by_side, summary_lines, top_layers
 from sweeprof.report.layers.html import embedded, to_html
-from sweeprof.report.layers.side_by_side import side_by_side
 from sweeprof.report.layers.text import tree
 from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, Mode, PhaseTimes
-from sweeprof.results.protocol import Protocol
+from sweeprof.results.record import Protocol
 
 approx: Any = pytest.approx
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.samples import comparison
-from sweeprof.results.compare import Comparison, Row, common_and_own, comparison_from, find_baselines
-from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.comparison import Comparison, Row, common_and_own, comparison_from, find_baselines, set_against
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.verdicts import Cell
 

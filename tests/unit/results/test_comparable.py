@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.results.compare import (
+from sweeprof.results.comparison import (
     AS_REQUESTED,
     DEVIATION,
     deviations_of,

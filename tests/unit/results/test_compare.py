@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.results.compare import (
+from sweeprof.results.comparison import (
     MIN_ROUNDS,
     Cell,
     Comparison,

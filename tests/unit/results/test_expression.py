@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.results.expression import MAX_LENGTH, parse
+from sweeprof.results.constraints import MAX_LENGTH, parse
 
 NAMES = ["batch_size", "model", "model.torch.width", "latency", "latency/forward", "min", "size"]
 VALUES = {"batch_size": 64, "model": "mlp", "model.torch.width": 128, "latency": 1, "latency/forward": 0.004, "min": 3}

@@ -15,10 +15,10 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.config.units import parse_seconds
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.report.answer import answer
-from sweeprof.report.verdict_summary import protocol_text
+from sweeprof.report.summary import protocol_text
 from sweeprof.results.environment import process_age
 from sweeprof.results.record import stored_record
-from sweeprof.run import budget, locks
+from sweeprof.run import locks, stopping
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
 from sweeprof.run.shard import run_shard
@@ -63,7 +63,7 @@ def test_durations(text: object, seconds: float | None) -> None:
 def test_time_that_is_left_goes_to_what_is_not_decided(tmp_path: Path) -> None:
     """The time is used up after a few rounds: the near pair has more of them than the far one, and the sweep is complete."""
     folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
-    budget.note_end(folder, ENOUGH_S)
+    stopping.note_end(folder, ENOUGH_S)
     run_shard(folder, 0)
     assert time.time() <= folder.budget.stat().st_mtime + ENOUGH_S + 2  # a trial that has begun ends
     comparison = comparison_of(folder)
@@ -78,7 +78,7 @@ def test_time_that_is_left_goes_to_what_is_not_decided(tmp_path: Path) -> None:
 
 def test_what_is_not_measured_once_has_the_budget_as_its_reason(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "90s"))
-    budget.note_end(folder, -1)
+    stopping.note_end(folder, -1)
     run_shard(folder, 0)
     assert folder.stopped() == "budget=90s, which is used up"
     comparison = comparison_of(folder, f"stopped by {folder.stopped()}")
@@ -88,7 +88,7 @@ def test_what_is_not_measured_once_has_the_budget_as_its_reason(tmp_path: Path) 
 
 def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "sweep", plan_of(NEAR, "1h"))
-    budget.note_end(folder, 2)
+    stopping.note_end(folder, 2)
     run_shard(folder, 0)
     before = folder.rounds_that_decided("cnear")
     assert before is not None
@@ -96,9 +96,9 @@ def test_a_resumed_sweep_spends_a_further_budget(tmp_path: Path) -> None:
     ended = [folder.rounds_that_decided(id, "budget") for id in ("cbase", "cnear", "cfar")]
     assert counts.missing == sum(50 - rounds for rounds in ended if rounds is not None) > 0
     assert counts.is_at_most
-    budget.begin_budget(folder, folder.read_plan())
+    stopping.begin_budget(folder, folder.read_plan())
     assert folder.rounds_that_decided("cnear") is None
-    budget.note_end(folder, ENOUGH_S)
+    stopping.note_end(folder, ENOUGH_S)
     run_shard(folder, 0)
     after = folder.rounds_that_decided("cnear")
     assert after is None or after > before  # None: all fifty rounds
@@ -113,8 +113,8 @@ def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path)
     assert given_up is not None
     assert given_up < 50
     sweep_folder(tmp_path / "sweep", plan_of(models, "1h"))
-    budget.begin_budget(folder, folder.read_plan())
-    budget.note_end(folder, ENOUGH_S)
+    stopping.begin_budget(folder, folder.read_plan())
+    stopping.note_end(folder, ENOUGH_S)
     run_shard(folder, 0)
     after = folder.rounds_that_decided("cnear")
     assert after is None or after > given_up  # None: all fifty rounds
@@ -125,8 +125,8 @@ def test_a_budget_is_also_spent_on_what_was_given_up_without_one(tmp_path: Path)
 def test_most_of_a_short_budget_is_for_measuring(tmp_path: Path, seconds: str, kept_s: float) -> None:
     plan = plan_of(NEAR, seconds)
     folder = sweep_folder(tmp_path / "sweep", plan)
-    budget.begin_budget(folder, plan)
-    ends = budget.Budget.of(folder, plan, 0).ends
+    stopping.begin_budget(folder, plan)
+    ends = stopping.Budget.of(folder, plan, 0).ends
     whole = time.monotonic() - process_age() + (parse_seconds(seconds) or 0)
     assert whole - (ends or 0) == pytest.approx(kept_s, abs=0.05)
 
@@ -137,15 +137,15 @@ def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
     )
     plan = dataclasses.replace(plan, shards=(("ca",), ("cb", "cc")))
     folder = sweep_folder(tmp_path / "sweep", plan)
-    ends = [budget.Budget.of(folder, plan, shard).ends for shard in (0, 1)]
+    ends = [stopping.Budget.of(folder, plan, shard).ends for shard in (0, 1)]
     assert [round((end or 0) - time.monotonic()) for end in ends] == [200, 400]
 
 
 def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> None:
     plan = plan_of({"a": {"step_s": 0.01}}, "10min")
     folder = sweep_folder(tmp_path / "sweep", plan)
-    budget.note_end(folder, 5)
-    left = budget.Budget.of(folder, plan, 0)
+    stopping.note_end(folder, 5)
+    left = stopping.Budget.of(folder, plan, 0)
     trial = Trial("ca", "timing", 1)
     assert left.has_time_for([trial])
     left.take(trial, 100)
@@ -157,10 +157,10 @@ def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> Non
 def test_a_clock_that_is_set_changes_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
     plan = plan_of({"a": {"step_s": 0.01}}, "10min")
     folder = sweep_folder(tmp_path / "sweep", plan)
-    budget.note_end(folder, 60)
+    stopping.note_end(folder, 60)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + step_s)
-    left = budget.Budget.of(folder, plan, 0)
+    left = stopping.Budget.of(folder, plan, 0)
     assert (left.ends or 0) - time.monotonic() == pytest.approx(60, abs=5)
     assert left.has_time_for([Trial("ca", "timing", 1)])
     left.take(Trial("ca", "timing", 0), 100)
@@ -170,11 +170,11 @@ def test_a_clock_that_is_set_changes_no_budget(tmp_path: Path, monkeypatch: pyte
 def test_a_shard_on_another_host_has_the_budget_of_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of({"a": {"step_s": 0.01}}, "10min")
     folder = sweep_folder(tmp_path / "sweep", plan)
-    budget.note_end(folder, 60)
+    stopping.note_end(folder, 60)
     real = time.monotonic
-    monkeypatch.setattr(budget, "_boot", lambda: "another")
+    monkeypatch.setattr(stopping, "_boot", lambda: "another")
     monkeypatch.setattr(time, "monotonic", lambda: real() + 1e6)
-    assert (budget.Budget.of(folder, plan, 0).ends or 0) - time.monotonic() == pytest.approx(60, abs=5)
+    assert (stopping.Budget.of(folder, plan, 0).ends or 0) - time.monotonic() == pytest.approx(60, abs=5)
 
 
 @pytest.mark.parametrize("protocol", ["quick", "default"])
@@ -190,7 +190,7 @@ def test_the_answer_says_what_another_hour_would_settle(tmp_path: Path) -> None:
     """Of comparisons that are not decided, an hour has room for some; a round of either side takes a minute."""
     models = {"base": {"step_s": 0.01}} | {f"near{i}": {"step_s": 0.0107, "spread": 0.02} for i in range(12)}
     folder = sweep_folder(tmp_path / "sweep", plan_of(models, "1h"))
-    budget.note_end(folder, 3600)
+    stopping.note_end(folder, 3600)
     for combination in folder.read_plan().combinations:
         folder.note_decided(combination.id, 4, "budget")
     run_shard(folder, 0)

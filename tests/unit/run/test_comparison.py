@@ -16,10 +16,9 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.measuring.timing import Timing
 from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.report import table, terminal
-from sweeprof.report.explore.data import page_data
-from sweeprof.report.selection import sections
-from sweeprof.report.verdict_summary import geometric_means
-from sweeprof.results.compare import Comparison, Row
+from sweeprof.report.explore import page_data
+from sweeprof.report.summary import geometric_means, sections
+from sweeprof.results.comparison import Comparison, Row
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Record, Status, Warning

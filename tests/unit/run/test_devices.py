@@ -13,9 +13,8 @@ import pytest
 from support.plans import fake_plan, sweep_folder
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record, read_records
-from sweeprof.run import devices, locks
-from sweeprof.run.devices import HostSlots, visible_gpus
-from sweeprof.run.locks import Holder, HostLock
+from sweeprof.run import locks
+from sweeprof.run.locks import Holder, HostLock, HostSlots, visible_gpus
 from sweeprof.run.shard import run_shard
 
 TESTS = Path(__file__).parents[2]
@@ -115,7 +114,7 @@ def test_a_bout_on_several_devices_has_the_whole_host(root: Path, turns: HostLoc
 def test_the_processes_of_two_shards_see_different_gpus(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "SYSTEM", root)
+    monkeypatch.setattr(locks, "SYSTEM", root)
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, TESTS.parent))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from support.samples import comparison
-from sweeprof.report.explore.overview import places
+from sweeprof.report.explore import places
 from sweeprof.report.summary import environment_items
 from sweeprof.results.record import Json, Record
 from sweeprof.run.comparison import of_cluster, seen_hosts

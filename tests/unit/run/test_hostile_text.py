@@ -25,8 +25,7 @@ from sweeprof.run import locks
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.shard import run_shard
 from sweeprof.storage.folder import Folder
-from sweeprof.terminal import SafeConsole, console, guard_output
-from sweeprof.text import printable
+from sweeprof.text import SafeConsole, console, guard_output, printable
 from sweeprof.tracking.descriptions import TAG_LIMIT, capped
 
 report = subcommand("report")
@@ -220,7 +219,7 @@ def test_letters_that_the_encoding_of_the_output_lacks_are_no_error(monkeypatch:
 def test_closed_streams_are_no_error(closed: str, tmp_path: Path) -> None:
     """As under a supervisor that opens none: a file that is opened later must not get what is printed."""
     program = (
-        "import sys\nfrom sweeprof.terminal import guard_output\nguard_output()\n"
+        "import sys\nfrom sweeprof.text import guard_output\nguard_output()\n"
         "with open(sys.argv[1], 'w') as file:\n    print('printed', flush=True)\n    file.write(str(file.fileno() > 2))"
     )
     written = tmp_path / "written"

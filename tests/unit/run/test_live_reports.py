@@ -17,7 +17,7 @@ from sweeprof.cli.run import run_command
 from sweeprof.plan.plan import Plan
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.record import read_records
 from sweeprof.run import live_reports, locks
 from sweeprof.run.comparison import comparison_of

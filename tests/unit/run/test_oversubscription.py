@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.plans import fake_plan
-from sweeprof.run.devices import oversubscription
+from sweeprof.run.locks import oversubscription
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from rich.console import Console
 from support.plans import fake_plan
 from sweeprof.results.record import PassName
 from sweeprof.run import progress
-from sweeprof.run.budget import note_end
 from sweeprof.run.progress import ProgressDisplay, State
+from sweeprof.run.stopping import note_end
 from sweeprof.storage.events import Event, EventKind
 from sweeprof.storage.folder import Folder
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.plans import fake_plan, sweep_folder
 from sweeprof.errors import UserError
-from sweeprof.run.references import Place, located
+from sweeprof.run.reports import Place, located
 
 
 def test_the_last_sweep_is_the_newest_and_no_copy_under_another_name(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
 from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.references import Place, set_tag
-from sweeprof.run.reports import left_out, standing, write_reports
+from sweeprof.run.reports import Place, left_out, set_tag, standing, write_reports
 from sweeprof.storage.folder import Folder
 
 report = subcommand("report")

@@ -14,14 +14,14 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer
-from sweeprof.report.selection import sections
-from sweeprof.results.compare import Comparison, SearchGoal, SearchSummary
+from sweeprof.report.summary import sections
+from sweeprof.results.comparison import Comparison, SearchGoal, SearchSummary
 from sweeprof.run import locks
-from sweeprof.run.budget import Budget
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
 from sweeprof.run.search import Assessment, Outcome, Search
 from sweeprof.run.shard import run_shard
+from sweeprof.run.stopping import Budget
 from sweeprof.storage.folder import Folder
 
 ACCURACY = "quality/accuracy"

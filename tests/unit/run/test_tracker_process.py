@@ -17,7 +17,7 @@ from rich.console import Console
 from support.plans import fake_plan, sweep_folder
 from sweeprof.config.schema import LimitSettings
 from sweeprof.plan.plan import Plan
-from sweeprof.results.compare import Comparison
+from sweeprof.results.comparison import Comparison
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Record, read_records
 from sweeprof.run import driver, tracker_process

@@ -17,7 +17,7 @@ from support.subcommands import subcommand
 from sweeprof.errors import UserError
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
-from sweeprof.run.references import read_sweep
+from sweeprof.run.reports import read_sweep
 from sweeprof.run.tracking_file import stored_tracker
 from sweeprof.storage.folder import Folder
 from sweeprof.tracking import MLFLOW

@@ -19,7 +19,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
 from sweeprof.run import driver
-from sweeprof.run.references import Place, located
+from sweeprof.run.reports import Place, located
 from sweeprof.run.resume import find_sweep
 from sweeprof.storage.folder import Folder, created_at, sweeps
 

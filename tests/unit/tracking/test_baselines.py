@@ -13,9 +13,9 @@ import pytest
 
 from support.samples import comparison, records
 from sweeprof.errors import UserError
-from sweeprof.results.compare import Comparison, comparison_from
+from sweeprof.results.comparison import Comparison, comparison_from
 from sweeprof.results.files import write_json
-from sweeprof.run.references import Place, located, read_sweep, set_tag
+from sweeprof.run.reports import Place, located, read_sweep, set_tag
 from sweeprof.tracking import baselines
 from sweeprof.tracking.mlflow import MlflowTracker
 from sweeprof.tracking.runs import sweep_info

@@ -24,8 +24,7 @@ from sweeprof.credentials import redacted_address, redacted_message, remember, w
 from sweeprof.errors import Problem, UserError
 from sweeprof.run.tracker_process import trouble_of
 from sweeprof.run.tracking_file import keep_config, viewing_command
-from sweeprof.terminal import guard_output
-from sweeprof.text import stored
+from sweeprof.text import guard_output, stored
 from sweeprof.tracking import MLFLOW
 
 LEFT, RIGHT = "QJXZ", "WVKB"

@@ -19,7 +19,7 @@ from support.plans import fake_plan, sweep_folder
 from support.samples import comparison, records
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
-from sweeprof.results.compare import Cell, Comparison
+from sweeprof.results.comparison import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record, read_records
 from sweeprof.run import live_reports, locks

@@ -11,10 +11,10 @@ import pytest
 
 from support.odd import build
 from support.samples import comparison, records
-from sweeprof.results.compare import Comparison, compare_rows, find_baselines
+from sweeprof.results.comparison import Comparison, compare_rows, find_baselines
 from sweeprof.results.measurement import Better, Measurement
 from sweeprof.tracking.mlflow import MlflowTracker
-from sweeprof.tracking.ratios import Ratios
+from sweeprof.tracking.runs import Ratios
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -12,11 +12,9 @@ from support.drawn import METRICS, PLANNED, drawn
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
 from sweeprof.report.answer import answer
-from sweeprof.report.explore.data import embedded, page_data
-from sweeprof.report.explore.overview import verdict_lines
+from sweeprof.report.explore import embedded, page_data, verdict_lines
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.compare import Cell, Comparison, Row
-from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.comparison import Cell, Comparison, Row, set_against
 from sweeprof.results.measurement import Measurement
 
 
@@ -178,12 +176,12 @@ def test_metrics_beyond_the_room_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     tables = [info["name"] for info in whole["metrics"] if info["headline"]]
     others = [info["title"] for info in whole["metrics"] if not info["headline"]]
     # 302 numbers of the tables' metrics; 16 rows with values, 7 of them with ratio, verdict and reason.
-    monkeypatch.setattr("sweeprof.report.explore.data.MOST_NUMBERS", 302 + (16 + 3 * 7) + 16)
+    monkeypatch.setattr("sweeprof.report.explore.MOST_NUMBERS", 302 + (16 + 3 * 7) + 16)
     data = page_data(comparison())
     assert [info["name"] for info in data["metrics"][: len(tables)]] == tables
     assert [info["title"] for info in data["metrics"][len(tables) :]] == others[:2]
     assert data["left_out"] == others[2:]
-    monkeypatch.setattr("sweeprof.report.explore.data.MOST_NUMBERS", 0)
+    monkeypatch.setattr("sweeprof.report.explore.MOST_NUMBERS", 0)
     assert [info["name"] for info in page_data(comparison())["metrics"]] == tables
 
 

@@ -10,11 +10,10 @@ import pytest
 
 from support.drawn import drawn
 from support.samples import comparison
-from sweeprof.report.explore.overview import failures, places, verdict_lines
+from sweeprof.report.explore import failures, places, verdict_lines
 from sweeprof.report.html import html
 from sweeprof.report.pull_request import pull_request
-from sweeprof.results.compare import Comparison
-from sweeprof.results.cross_sweep import set_against
+from sweeprof.results.comparison import Comparison, set_against
 
 
 def test_verdicts_are_counted_by_metric() -> None:

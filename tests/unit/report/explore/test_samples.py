@@ -11,7 +11,7 @@ import pytest
 
 from support.samples import comparison
 from sweeprof.measuring.timing import Timing
-from sweeprof.report.explore.data import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned_samples
+from sweeprof.report.explore import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned_samples
 from sweeprof.results.record import Record
 from sweeprof.run.reports import samples_of
 from sweeprof.storage.folder import Folder

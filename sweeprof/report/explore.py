@@ -4,22 +4,104 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from os.path import commonprefix
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.report.answer import NOISE, answer
 from sweeprof.report.cells import detail_text, rounds_text
-from sweeprof.report.columns import baseline_text, is_optional, metric_title, shown_metrics
-from sweeprof.report.explore.overview import verdict_lines
+from sweeprof.report.columns import baseline_text, called_metrics, is_optional, metric_title, shown_metrics
+from sweeprof.report.figure import DASHES, MARKERS, OTHER_COLOUR, PALETTE
 from sweeprof.report.pages import StringTable
+from sweeprof.report.summary import combination_namer, environment_items, verdict_counts
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.compare import Cell, Comparison, Row, reason_of, value_of
+from sweeprof.results.comparison import Cell, Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
-from sweeprof.results.record import Json, Record
+from sweeprof.results.record import Failure, Json, Record, Status
 from sweeprof.results.verdicts import DETERMINISTIC, REASONS, Verdict
 from sweeprof.text import axis_number, axis_text, one_line, shortened
+
+_VERDICT_NAMES: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")
+
+RowOutcome = Status | Literal["incomplete"]
+"""``incomplete``: measured, but for a metric that raised."""
+MOST_FAILURES = 20
+"""Different failures that the terminal and Markdown list."""
+_PLACE = ("cpu", "memory", "gpu")
+_NOT_SOFTWARE = (*_PLACE, "host", "submitted from", "cpu governor", "cpu quota", "load", "git")
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRows:
+    """Combinations that failed for one reason."""
+
+    status: RowOutcome
+    reason: str
+    rows: tuple[tuple[str, str], ...]
+    """Combination id and name of each."""
+    traceback: str | None = None
+    log: str | None = None
+    """Of the first of them, below the sweep's folder."""
+
+
+def rows_text(count: int) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count} {'row' if count == 1 else 'rows'}"
+
+
+def places(comparison: Comparison) -> list[tuple[str, str]]:
+    """On what the sweep ran and with what software, each as one text; nothing that was not recorded."""
+    items = environment_items(comparison)
+    place = [text for name, text in items if name in _PLACE]
+    software = [text if name == "os" else f"{name} {text}" for name, text in items if name not in _NOT_SOFTWARE]
+    found = [("on", " · ".join(place)), ("with", ", ".join(software))]
+    return [(name, text) for name, text in found if text]
+
+
+def verdict_lines(comparison: Comparison) -> list[str]:
+    """The verdicts of each metric of :func:`called_metrics` that has any, e.g. ``latency: 2 better, 1 unclear``.
+
+    Rows count where both they and their baselines have values.
+    """
+    held = [row for row in comparison.rows if row.has_values and row.baseline_has_values]
+    lines = []
+    for info in called_metrics(comparison):
+        cells = [row.cells[info.name] for row in held if info.name in row.cells]
+        counts = Counter(cell.verdict for cell in cells if cell.verdict is not None)
+        if counts:
+            once = sum(cell.verdict_reason == "measured_once" for cell in cells)
+            text = verdict_counts(counts, once, [verdict for verdict in _VERDICT_NAMES if counts[verdict]])
+            lines.append(f"{metric_title(info, comparison.rows)}: {text}")
+    return lines
+
+
+def failures(comparison: Comparison) -> list[FailedRows]:
+    """Combinations without a full measurement by status and reason, the most frequent first.
+
+    Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
+    """
+    groups: dict[tuple[RowOutcome, str], list[tuple[Row, Failure]]] = {}
+    for row in sorted_rows(comparison):
+        status: RowOutcome = "incomplete" if row.has_values else row.status
+        for failure in row.failures:
+            groups.setdefault((status, one_line(f"{failure.source}: {failure.message}")), []).append((row, failure))
+        if not row.has_values and not row.failures:
+            reason = one_line(row.reason or "no reason was given")
+            groups.setdefault((status, reason), []).append((row, Failure("", reason)))
+    tell = combination_namer(comparison)
+    found = []
+    for (ending, reason), failed in groups.items():
+        rows = tuple((row.combination_id, tell(row.axes)) for row, _ in failed)
+        traceback = next((failure.traceback for _, failure in failed if failure.traceback), None)
+        found.append(FailedRows(ending, reason, rows, traceback, failed[0][1].log))
+    return sorted(found, key=lambda failure: -len(failure.rows))
+
+
+# A comparison as the plain data that the scripts of the page read: small enough for ten thousand combinations.
+
 
 Samples = Mapping[str, Sequence[Sequence[float]]]
 """Milliseconds of single steps, one list per round, by combination id."""
@@ -185,13 +267,13 @@ def page_data(
       ``definition``; ``headline``, whether the tables show it. ``left_out``: titles of further ones.
     - ``reasons``, ``tracebacks``: texts that rows name by their position; ``command_start``: what the commands of all rows
       begin with.
-    - ``baselines``, the own first: see :meth:`sweeprof.report.explore.data.Writer.baseline`; ``verdict_names``;
+    - ``baselines``, the own first: see :meth:`sweeprof.report.explore.Writer.baseline`; ``verdict_names``;
       ``verdict_reasons``: codes with their meanings.
-    - ``rows``, in the order of the tables: see :meth:`sweeprof.report.explore.data.Writer.row`.
+    - ``rows``, in the order of the tables: see :meth:`sweeprof.report.explore.Writer.row`.
 
     Args:
         comparison: what was measured.
-        samples: see :func:`sweeprof.report.explore.data.thinned_samples`.
+        samples: see :func:`sweeprof.report.explore.thinned_samples`.
         is_whole: whether rows have their further figures and tracebacks.
         saved: the same sweep compared with others, whose baselines come after the own one.
     """
@@ -302,3 +384,133 @@ def _spaced(ordered: list[float], most: int) -> list[float]:
     if len(ordered) <= most:
         return ordered
     return [ordered[round(place * (len(ordered) - 1) / (most - 1))] for place in range(most)]
+
+
+# The charts of the page, their initial state, and the colours that they share with the pictures.
+
+
+PageData = Mapping[str, Any]
+"""What :func:`sweeprof.report.explore.page_data` gives."""
+
+_TIMES = ("latency/iteration", "latency/forward", "generation/time_per_token", "throughput/samples_per_s")
+_PER_SAMPLE = "latency/per_sample"
+_AGAINST_TIME = (
+    "generation/decode_throughput",
+    *(
+        "quality/accuracy",
+        "memory/cuda_allocated_peak_bytes",
+        "memory/alloc_peak_bytes",
+        "memory/added_bytes",
+        "memory/rss_peak_bytes",
+    ),
+    *("params/total", "compute/macs_per_sample"),
+)
+"""What is weighed against time, the first that differs between combinations and that half of those with a time have."""
+_COLOURED = ("backend", "model")
+_BATCH = "batch_size"
+
+
+def charts(data: PageData, pareto: Sequence[str] = ()) -> dict[str, Any]:
+    """``figures``: by chart that has something to show, what is chosen at first; ``look``: colours, dashes, markers.
+
+    Axes and metrics are places in ``data``. ``scaling`` has ``axis``, ``metric``; ``pareto`` has ``x``, ``y``, metrics; ``heatmap``
+    has ``x``, ``y``, axes, and ``metric``; ``samples`` has ``axis``, over which combinations stand side by side. No figures: there
+    is nothing to draw.
+
+    Args:
+        data: of the page.
+        pareto: the metrics that the sweep itself asks a front of.
+    """
+    varying = [place for place, axis in enumerate(data["axes"]) if axis["varies"]]
+    found = {
+        "scaling": _scaling(data, varying),
+        "pareto": _pareto(data, pareto),
+        "heatmap": _heatmap(data, varying),
+        "samples": _samples(data, varying),
+    }
+    return {
+        "look": {"palette": PALETTE, "other": OTHER_COLOUR, "dashes": DASHES, "markers": MARKERS},
+        "colour": _first(_named(data["axes"], "key", _COLOURED), varying.__contains__) or next(iter(varying), None),
+        "shape": _first(_named(data["axes"], "key", ("model",)), varying.__contains__),
+        "batch": _first(_named(data["axes"], "key", (_BATCH,)), varying.__contains__),
+        "figures": {key: chosen for key, chosen in found.items() if chosen is not None},
+    }
+
+
+def _scaling(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
+    numeric = [axis for axis in varying if data["axes"][axis]["numbers"] is not None]
+    axis = _first(_named(data["axes"], "key", (_BATCH,)), numeric.__contains__)
+    axis = next(iter(numeric), None) if axis is None else axis
+    metric = _main_metric(data)
+    return None if axis is None or metric is None else {"axis": axis, "metric": metric}
+
+
+def _pareto(data: PageData, pareto: Sequence[str]) -> dict[str, int] | None:
+    metrics = data["metrics"]
+    differing = {
+        place
+        for place, metric in enumerate(metrics)
+        if metric["better"] is not None and len(set(_values(data, place))) > 1
+    }
+    wanted = [place for place in _named(metrics, "name", pareto) if place in differing]
+    if len(wanted) >= 2:
+        return {"x": wanted[0], "y": wanted[1]}
+    batched = any(axis["key"] == _BATCH and axis["varies"] for axis in data["axes"])
+    # A larger batch always takes longer: then it is the time of a sample that is weighed.
+    times = (_PER_SAMPLE, *_TIMES) if batched else _TIMES
+    x = _first([*_named(metrics, "name", times), *sorted(differing)], differing.__contains__)
+    against_time = [*_named(metrics, "name", _AGAINST_TIME), *sorted(differing)]
+    fitting = differing - {x}
+    common = {place for place in fitting if x is not None and 2 * _together(data, x, place) >= len(_values(data, x))}
+    y = _first(against_time, (common or fitting).__contains__)
+    return None if x is None or y is None else {"x": x, "y": y}
+
+
+def _heatmap(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
+    metric = _main_metric(data)
+    if len(varying) < 2 or metric is None:
+        return None
+    axes = data["axes"]
+    x = _first([*_named(axes, "key", (_BATCH,)), *reversed(varying)], varying.__contains__)
+    y = _first([*_named(axes, "key", ("model",)), *varying], lambda place: place in varying and place != x)
+    return {"x": x, "y": y, "metric": metric} if x is not None and y is not None else None
+
+
+def _samples(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
+    if not varying or not any(round for row in _usable(data) for round in row["samples"] or ()):
+        return None
+    # What the baseline is chosen by is what differs between those one wants side by side.
+    axis = _first(_named(data["axes"], "key", (*data["own_axes"], *_COLOURED)), varying.__contains__)
+    return {"axis": varying[0] if axis is None else axis}
+
+
+def _main_metric(data: PageData) -> int | None:
+    """The time of a step, else the first metric that differs, else the first with any value."""
+    metrics = data["metrics"]
+    known = {place for place in range(len(metrics)) if _values(data, place)}
+    differing = [place for place in sorted(known) if len(set(_values(data, place))) > 1]
+    return _first([*_named(metrics, "name", _TIMES), *differing, *sorted(known)], known.__contains__)
+
+
+def _values(data: PageData, metric: int) -> list[float]:
+    return [found[0] for row in _usable(data) if (found := row["values"].get(str(metric)))]
+
+
+def _together(data: PageData, one: int, other: int) -> int:
+    """Return the number of rows that have both metrics."""
+    return sum(str(one) in row["values"] and str(other) in row["values"] for row in _usable(data))
+
+
+def _usable(data: PageData) -> list[PageData]:
+    """The rows that are drawn: those that are complete, or have at least one complete round."""
+    return [row for row in data["rows"] if row["status"] == "ok" or "incomplete" in row]
+
+
+def _named(items: Sequence[PageData], field: str, names: Sequence[str]) -> Iterator[int]:
+    """The places of the items of those names, in the order of the names."""
+    places = {item[field]: place for place, item in enumerate(items)}
+    return (places[name] for name in names if name in places)
+
+
+def _first(places: Iterator[int] | Sequence[int], fits: Callable[[int], bool]) -> int | None:
+    return next((place for place in places if fits(place)), None)

@@ -1,1 +1,0 @@
-"""Interactive exploration of a comparison within the HTML page, without running anything again."""
