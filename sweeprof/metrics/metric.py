@@ -33,7 +33,7 @@ from sweeprof.text import stored
 if TYPE_CHECKING:
     pass
 
-FAMILIES = ("compute", "latency", "generation", "memory", "quality", "compat", "loading", "energy")
+FAMILIES = ("compute", "latency", "generation", "memory", "quality", "compat", "energy")
 """Modules of this package with the metrics that sweeprof ships."""
 
 BATCH_SIZE = "batch_size"
