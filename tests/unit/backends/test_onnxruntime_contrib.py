@@ -314,7 +314,7 @@ def test_operands_that_do_not_fit_are_uncovered(tmp_path: Path) -> None:
     assert table.uncovered == {"com.microsoft::FusedConv": 1}
 
 
-@pytest.mark.parametrize("op", graph.SCALES)
+@pytest.mark.parametrize("op", graph.CONTRIB_SCALES)
 def test_scales_and_zero_points_are_no_parameters(op: str, tmp_path: Path) -> None:
     """By the names that ONNX Runtime has for its operands; also where there is one for each channel, as arrays."""
     names = [operand.name.lower() for operand in SCHEMAS[op].inputs]
