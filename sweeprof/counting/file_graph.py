@@ -19,6 +19,9 @@ from sweeprof.results.layer_times import ROOT, above
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Liveness, Weights
 
 
+# The peak of live bytes: each tensor takes memory from the operator that makes it to the last one that reads it.
+
+
 @dataclass(slots=True)
 class OperatorRun:
     """One run of an operator; tensors are known by keys of any kind."""

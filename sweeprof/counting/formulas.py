@@ -28,6 +28,9 @@ from sweeprof.errors import Problem, UserError, nearest
 from sweeprof.results.layer_times import OUTSIDE, ROOT, above
 from sweeprof.results.layers import Weights
 
+# The modules that are counted and timed, chosen by name, pattern or type before anything is measured.
+
+
 ModulePattern = str | type[Any]
 """A path or a glob of paths (``stage1.*``), the name of a class or a glob of it (``Conv2d``, ``*Norm*``), or a class."""
 ModulePatterns = ModulePattern | Iterable[ModulePattern]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+# Pictures as arrays: resized, cut and normalised as a model's source specifies.
+
+
 INTERPOLATIONS = get_args(Interpolation)
 
 

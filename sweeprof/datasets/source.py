@@ -34,6 +34,9 @@ from sweeprof.paths import user_path
 from sweeprof.processes import Child, child_environment
 from sweeprof.results.record import Warning
 
+# Bounds of the whole numbers among the arguments of datasets, beyond which memory or time would not suffice for any machine.
+
+
 BOUNDS = {
     "cache_limit": ("number of bytes", 0, 2**63 - 1),
     "image_size": ("size in pixels", 1, 100_000),

@@ -16,6 +16,9 @@ from sweeprof.datasets.source import CommonOptions, Source, path_problems
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
 from sweeprof.paths import user_path
 
+# Tokenizers of transformers, from local files.
+
+
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 
 

@@ -13,6 +13,9 @@ from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, argu
 from sweeprof.results.layer_times import Mode
 
 
+# The settings of a generation: how many tokens, and the arguments of the function that generates them.
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
     """The number of new tokens, and what is passed to ``generate`` or to a function of the user's.

@@ -36,6 +36,9 @@ from sweeprof.paths import user_path
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.record import Failure, Json, Record
 
+# Texts of a model's outputs and of its targets, for metrics such as the word error rate.
+
+
 Texts = tuple[list[str], list[str]]
 """Of the outputs, and of the targets."""
 

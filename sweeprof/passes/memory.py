@@ -27,6 +27,9 @@ from sweeprof.processes import die_with, signal_name
 from sweeprof.results.record import Stored
 
 
+# A number that is measured in a child of this process, which ends with it.
+
+
 def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
     """Return the number that ``measure`` returns in a child of this process, or None and why there is none.
 

@@ -24,6 +24,9 @@ from sweeprof.results.files import damaged, validated
 from sweeprof.results.measurement import Better
 from sweeprof.results.record import Json, Warning, plain_data
 
+# Sums over the outputs of a model and their targets, from which quality metrics are computed: batch by batch, in bounded memory.
+
+
 IGNORED_CLASS = -100
 """A target that is not counted, as in torch's ``cross_entropy`` and in transformers."""
 MOST_CLASSES = 4096

@@ -36,6 +36,9 @@ from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 
 
+# The config of each point of a sweep, exactly as Hydra composes it from the point's overrides.
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One override of a point."""

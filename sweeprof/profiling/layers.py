@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from sweeprof.report.view import View
 
 
+# The figures of other profilers (``compat/*``) by layer and by type, as those profilers print them.
+
+
 PREFIX = "compat/"
 
 

@@ -31,6 +31,9 @@ from sweeprof.measuring.line_profile import (
 from sweeprof.paths import user_path
 from sweeprof.results.lines import Lines
 
+# Time and memory by source line of functions in a program of the user's own: a decorator, and what a script's functions did.
+
+
 NOT_ASKED = "it was not asked for: profile_lines(memory=True), or sweeprof lines --memory"
 
 MeasureCall = Callable[[Sequence[FunctionType], Callable[[], object]], LineMemory]

@@ -18,6 +18,9 @@ from sweeprof.results.comparison import Comparison, value_of
 from sweeprof.results.measurement import MetricInfo, Number
 from sweeprof.text import one_line, shortened
 
+# Text for LaTeX: no character has a meaning, and all of them are in the fonts that ``pdflatex`` has without any package.
+
+
 _WRITTEN = {
     "\\": r"\textbackslash{}",
     "{": r"\{",

@@ -38,6 +38,9 @@ from sweeprof.results.statistics import CONFIDENCE, MOST_ROUNDS
 from sweeprof.results.verdicts import REASONS, Verdict, expected_false
 from sweeprof.text import axes_text, axis_text, one_line
 
+# The sections below a report's tables: what qualifies, the Pareto front, and the best batch sizes, in words.
+
+
 _MOST = 8
 """Lines of one kind that a report lists."""
 _WAYS = {

@@ -22,6 +22,9 @@ from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import Measurement, MetricInfo, plain_title
 from sweeprof.text import axis_text, one_line
 
+# A small language of conditions over named values, as in ``batch_size * model.width > 4096`` or ``latency < 5 ms``.
+
+
 _DECIMAL = {"ms": "1e-3", "us": "1e-6", "µs": "1e-6", "ns": "1e-9", "%": "1e-2"}
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _COUNTS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import pandas
 
 
+# Data frames of results: a line per repeat or statistics over the repeats, and columns that describe the host.
+
+
 Host = Mapping[str, str | int]
 """Columns that describe a host, as :func:`sweeprof.results.environment.host_columns` returns them."""
 

@@ -15,6 +15,9 @@ from sweeprof.errors import Damaged, Problem, choice_problem
 from sweeprof.results.files import damaged, read_json, validated, write_json
 from sweeprof.text import LONGEST_TRACEBACK, stored
 
+# Protocol: how long and how often a step is timed.
+
+
 Interleave = Literal["rounds", "samples"]
 Decide = Literal["baseline"]
 MOST_ROUNDS = 10_000

@@ -44,6 +44,9 @@ from sweeprof.storage.folder import Folder, check_address, last_sweep, sweeps
 from sweeprof.text import axes_text
 from sweeprof.tracking.connection import ENVIRONMENT
 
+# References to sweeps: a folder, ``last~1``, a comparison.json, a run of MLflow, a tag.
+
+
 KNOWN = (
     "is not a sweep. Known: a sweep's folder, a comparison.json, last, last~1 …, NAME/last, tag:NAME, mlflow:RUN_ID; "
     "of a sweep's own combinations an id such as c0123456789ab."

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 
+# Ratios to the baseline and verdicts of a combination as metrics and tags, so that MLflow sorts and filters by them.
+
+
 RATIOS = "vs_baseline/"
 """Begins the key of a ratio: the value over the baseline's, whatever is better; 1 for a baseline itself."""
 

@@ -120,7 +120,7 @@ def _combinations() -> Iterator[Combination]:
             "mode": "inference",
             "metrics": {"select": list(METRICS)},
             "protocol": {"rounds": ROUNDS, "threshold": 0.05, "interleave": "rounds"},
-            "seed": {"weights": 0, "order": 0},
+            "seed": {"weights": 0},
         }
         command = f"python -m sweeprof 'model={model}' backend={backend} batch_size={batch} protocol=default"
         missing = (model, backend, batch) == ("cnn", "tensorflow", 64)

@@ -43,6 +43,9 @@ from sweeprof.nested import named_leaves
 from sweeprof.results.layers import LayerTable, Training
 
 
+# A Keras model (or any function of JAX arrays) on a device, ready to step or to train.
+
+
 def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None) -> Inputs:
     """Generated where a specification is given, floating-point arrays in ``dtype``, and with the channels moved from
     ``channel_axis`` to the end.

@@ -29,6 +29,9 @@ from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
 
 
+# Maps the operations of ``keras.ops`` to the definitions of :mod:`sweeprof.counting.operators` and their gradients.
+
+
 def shape_of(value: Any) -> tuple[int, ...]:
     """Return the sizes of a tensor or variable; of a number none, 0 for one that is known only from values (``nonzero``)."""
     shape: Any = getattr(value, "shape", ())

@@ -59,6 +59,9 @@ from sweeprof.errors import first_line
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Bytes, Liveness, OperatorCount
 
+# Layers that a symbolic trace calls in another way than Keras does.
+
+
 LayerOverride = Callable[..., object]
 
 _NETWORKS = (

@@ -6,11 +6,12 @@ import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
-
-import onnx
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sweeprof.backends.model_files import GraphFile, ModelFile, existing
+
+if TYPE_CHECKING:
+    import onnx
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def without_weights(path: str) -> onnx.ModelProto:
     The values are most of a file. They are skipped by the lengths that protobuf's encoding has before them
     (https://protobuf.dev/programming-guides/encoding), so that the memory that they take is never read.
     """
+    import onnx  # not for a process that measures
+
     try:
         with Path(path).open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             model = onnx.ModelProto()

@@ -36,6 +36,9 @@ from sweeprof.counting.mapping import CallTensor, OperatorCall, elementwise, is_
 from sweeprof.counting.operators import INTEGER, REAL, Numbers, added
 from sweeprof.results.layer_times import ROOT
 
+# The operators that ONNX Runtime adds to the standard, which its optimisers, its quantisation and exporters of decoders write.
+
+
 ContribNode = OperatorCall[Any]
 Shape = tuple[int, ...]
 Typed = tuple[CallTensor | int, Shape]

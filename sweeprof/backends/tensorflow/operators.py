@@ -74,6 +74,9 @@ from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
 from sweeprof.results.operators import Operators, Phase
 from sweeprof.results.record import Protocol
 
+# The time of every layer call, forward and backward: steps with probes and steps without alternate.
+
+
 TensorPairs = list[tuple[tf.Tensor, tf.Tensor]]
 
 

@@ -314,9 +314,6 @@ def copied_bytes_on_host() -> int:
     return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
 
 
-# The peak rates of a device with the present settings.
-
-
 def settings(device: str, dtype: torch.dtype | None, model: torch.nn.Module | None) -> PeakSettings:
     """Return the settings of this process.
 

@@ -46,6 +46,9 @@ from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, ope
 from sweeprof.counting.operators import added
 from sweeprof.errors import Unsupported
 
+# Output shapes and memory layouts of operators on the meta device, without torch's own shape functions.
+
+
 META = torch.device("meta")
 
 

@@ -55,6 +55,9 @@ from sweeprof.measuring.timing import Clock, WallClock
 from sweeprof.nested import named_leaves
 from sweeprof.results.layers import LayerTable
 
+# How a forward runs: with as little of autograd as it allows, until everything that it returns is computed.
+
+
 GradientMode = Callable[[], AbstractContextManager[Any]]
 
 

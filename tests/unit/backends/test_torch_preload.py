@@ -20,8 +20,8 @@ PROGRAM = """
     for config, name in json.loads(sys.argv[1]):
         child = os.fork()
         if child == 0:
-            for module in preload(config, name):
-                importlib.import_module(module)
+            for entry in preload(config, name):
+                importlib.import_module(entry.partition(":")[0])
             is_ahead = "torch._dynamo" in sys.modules
             Profiler.from_config(config).run(name)
             print(config["mode"], name, is_ahead, "torch._dynamo" in sys.modules, flush=True)
