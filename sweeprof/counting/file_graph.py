@@ -18,7 +18,6 @@ from sweeprof.counting.rows import TensorShapes, layer_row, together
 from sweeprof.results.layer_times import ROOT, above
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Liveness, Weights
 
-
 # The peak of live bytes: each tensor takes memory from the operator that makes it to the last one that reads it.
 
 

@@ -12,7 +12,6 @@ from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, argument_problems
 from sweeprof.results.layer_times import Mode
 
-
 # The settings of a generation: how many tokens, and the arguments of the function that generates them.
 
 

@@ -26,7 +26,6 @@ from sweeprof.passes.session import Session
 from sweeprof.processes import die_with, signal_name
 from sweeprof.results.record import Stored
 
-
 # A number that is measured in a child of this process, which ends with it.
 
 

@@ -35,7 +35,6 @@ from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 
-
 # The config of each point of a sweep, exactly as Hydra composes it from the point's overrides.
 
 

@@ -42,7 +42,6 @@ from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.nested import named_leaves
 from sweeprof.results.layers import LayerTable, Training
 
-
 # A Keras model (or any function of JAX arrays) on a device, ready to step or to train.
 
 

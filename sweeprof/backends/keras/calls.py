@@ -28,7 +28,6 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
 
-
 # Maps the operations of ``keras.ops`` to the definitions of :mod:`sweeprof.counting.operators` and their gradients.
 
 
