@@ -62,9 +62,8 @@ def package_of(value: object) -> str | None:
 
     None also for tensors that are not one block of numbers, such as sparse, ragged and nested ones.
     """
-    if getattr(value, "is_nested", False) or getattr(
-        value, "is_sparse", False
-    ):  # a nested tensor has no shape to ask for
+    # A nested tensor has no shape to ask for.
+    if getattr(value, "is_nested", False) or getattr(value, "is_sparse", False):
         return None
     if not hasattr(value, "__array__") or not hasattr(value, "shape") or isinstance(value, np.generic):
         return None

@@ -598,11 +598,8 @@ def _files_of(text: str) -> list[Path]:
         if named.is_dir():
             return sorted(named.rglob("*"))
         return [named] if named.is_file() else []
-    except (
-        OSError,
-        UserError,
-        ValueError,
-    ):  # it is too long for a path, has a NUL, or names the home of an unknown user
+    except (OSError, UserError, ValueError):
+        # It is too long for a path, has a NUL, or names the home of an unknown user.
         return []
 
 

@@ -176,7 +176,7 @@ class Recurrent(NamedTuple):
 
 
 _GATES = {"lstm": (4, 13), "gru": (3, 11), "rnn": (1, 2)}
-"""Gates, and FLOPs of a hidden unit beside its products and biases (sweeprof/backends/torch/costs/recurrent.py)."""
+"""Gates, and FLOPs of a hidden unit beside its products and biases (sweeprof/backends/torch/costs.py)."""
 
 
 def recurrent(row: LayerRow, operator: OperatorCount) -> Recurrent:

@@ -129,9 +129,8 @@ def _model(architecture: str | None, path: str | None, task: str | None, config:
         allowed = f"is not a task of {made.model_type}, which has {', '.join(able)}."
         raise UserError([Problem("model.task", task, allowed, nearest(str(task), able))])
     kind = auto._model_mapping[type(made)]
-    if isinstance(
-        kind, tuple
-    ):  # several classes, of which `from_config` takes the first only if the configuration names one
+    # Of several classes, `from_config` takes the first only if the configuration names one.
+    if isinstance(kind, tuple):
         return _Model(made, kind[0], kind[0])
     return _Model(made, kind, auto)
 

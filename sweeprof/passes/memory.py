@@ -34,9 +34,8 @@ def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
 
     The child begins as a copy of this process: whatever it imports, allocates or changes is gone with it.
     """
-    if (
-        psutil.Process().num_threads() > 1
-    ):  # a child has only one of them, and would wait for the others' locks for ever
+    # A child has only one of several threads, and would wait for the others' locks for ever.
+    if psutil.Process().num_threads() > 1:
         return (
             None,
             "this process has several threads already, and cannot have a child that measures; a trial with isolation=fork can",

@@ -140,9 +140,8 @@ def _filled(combination: Combination, descriptions: dict[str, Json]) -> Combinat
     config = {**combination.config, "dataset": dataset}
     axes = dict(combination.axes)
     for axis, value in combination.axes.items():
-        if (
-            axis.startswith("inputs.") and value is None
-        ):  # the default of this model, in a sweep that sets it for others
+        # None is the default of this model, in a sweep that sets the size for others.
+        if axis.startswith("inputs.") and value is None:
             axes[axis] = description["sizes"].get(axis.removeprefix("inputs."))
     unsupported = combination.unsupported or _batch_reason(config["batch_size"], description["batch_size"])
     return dataclasses.replace(combination, id=identity(config), axes=axes, config=config, unsupported=unsupported)

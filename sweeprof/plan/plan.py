@@ -382,9 +382,8 @@ def spread(points: Sequence[Mapping[str, object]], baseline: Mapping[str, object
         baseline: the axis values that make a combination a baseline.
     """
     order = list(range(len(points)))
-    random.Random(ORDER_SEED).shuffle(
-        order
-    )  # or a drift of the machine would always favour the same side of a comparison
+    # Unshuffled, a drift of the machine would always favour the same side of a comparison.
+    random.Random(ORDER_SEED).shuffle(order)
     axes = list(dict.fromkeys(axis for point in points for axis in point))
     # If the baseline is one combination, it is that of all others.
     axes = [axis for axis in axes if axis not in baseline] or axes

@@ -18,9 +18,10 @@ TORCHMETRICS = "sweeprof.metrics.output_scores:import_torchmetrics"
 
 
 def preload(config: Json, pass_name: str) -> list[str]:
-    """Return the modules that the fork server for this combination and pass imports: ``preload_for`` has those of passes and modes.
+    """Return the modules that the fork server for this combination and pass imports, and functions that it calls.
 
-    Those of the model are for the framework that it is made in; a backend that borrows the model has it made by another process.
+    A function is ``MODULE:FUNCTION``. ``preload_for`` has those of passes and modes. Those of the model are for the framework that
+    it is made in; a backend that borrows the model has it made by another process.
     """
     backend, dataset, model = config["backend"], config["dataset"], config.get("model", {})
     of_model = model.get("preload", []) if backend.get("framework") in model else []

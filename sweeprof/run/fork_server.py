@@ -137,9 +137,8 @@ class ForkServer:
             try:
                 return self._exit(request, worker)
             except WorkerError:
-                with suppress(
-                    ProcessLookupError
-                ):  # what the trial had started, which its fork server can no longer end
+                # What the trial had started, which its fork server can no longer end.
+                with suppress(ProcessLookupError):
                     os.killpg(worker, signal.SIGKILL)
                 raise
         except (NoAnswer, ProcessLost):

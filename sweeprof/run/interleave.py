@@ -236,9 +236,8 @@ class Participant:
             self._connection.send(message)
         turn = self._connection.receive()
         if turn is None:
-            raise SystemExit(
-                "its connection to the shard is gone: one of them has closed it"
-            )  # the trial has no outcome, and leaves no record
+            # The trial has no outcome, and leaves no record.
+            raise SystemExit("its connection to the shard is gone: one of them has closed it")
         self._turn = turn
         self.waited_s += time.monotonic() - began
 

@@ -102,9 +102,11 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
     Raises:
         UserError: another driver has it, or processes of an earlier one do not end, or the folder was removed.
     """
-    if not folder.exists():  # another process may have removed it just now, as ``sweeprof prune`` does
-        raise UserError([Problem(key, str(folder), "was just removed by another process.")])
-    with locked(folder / "head.lock") as other:
+    with ExitStack() as driver_held:
+        try:
+            other = driver_held.enter_context(locked(folder / "head.lock"))
+        except FileNotFoundError:  # as by ``sweeprof prune``
+            raise UserError([Problem(key, str(folder), "was just removed by another process.")]) from None
         if other:
             raise UserError([Problem(key, str(folder), f"is in use by {_driver_name(folder)}; wait until it ends.")])
         with ExitStack() as held:
@@ -510,12 +512,8 @@ def _read_note(path: Path) -> Holder | None:
                     path.unlink()
                 return None
             holder = validated(Holder, json.loads(file.read(NOTE_BYTES)))
-    except (
-        OSError,
-        UserError,
-        ValueError,
-        RecursionError,
-    ):  # another user's leftover, a note half written, or something else
+    except (OSError, UserError, ValueError, RecursionError):
+        # The file of another user whose process is gone, half a note, or something else.
         return None
     if not 0 < holder.pid < 2**31 or not 0 <= holder.since < 2**40:
         return None

@@ -177,9 +177,8 @@ class ProgressDisplay:
     def _take_new(self) -> None:
         for path in sorted(self._events.glob("shard-*.jsonl")):
             try:
-                if path.stat().st_size <= self._read.get(
-                    path, 0
-                ):  # of thousands of tasks most have written nothing since
+                # Of thousands of tasks most have written nothing since.
+                if path.stat().st_size <= self._read.get(path, 0):
                     continue
                 opened = open_regular(path, "rb")
             except FileNotFoundError:  # the folder was removed, as the shard reports

@@ -60,7 +60,7 @@ class Tracker:
     """The base class of trackers, used by the driver; constructed from ``conf/tracking/NAME.yaml``."""
 
     on_progress: Callable[[], object] = staticmethod(lambda: None)
-    """Set by whoever runs the tracker; to be called whenever something was sent: a tracker is killed if it makes no progress."""
+    """The driver sets this function. A tracker calls it after everything that it sends; one that makes no progress is killed."""
 
     def open(self, sweep: SweepInfo) -> Links:
         """Make what shows that the sweep has begun; safe to call again for the same sweep. Nothing waits for it."""

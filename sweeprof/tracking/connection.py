@@ -203,7 +203,7 @@ def found_experiment(address: str, name: str, login: bool = True) -> tuple[str |
     Raises:
         ServerUnreachable: the server was not reached, or refused.
     """
-    # A sweep's name has no quotes in it (config/check.py).
+    # A sweep's name has no quotes in it (sweeprof/config/constraints.py).
     found = _post(address, "experiments/search", {"filter": f"name = '{name}'", "max_results": 1}, login)
     for experiment in found.get("experiments", []):
         return str(experiment["experiment_id"]), [str(tag["key"]) for tag in experiment.get("tags", [])]

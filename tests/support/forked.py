@@ -35,9 +35,9 @@ TESTS = Path(__file__).parents[1]
 INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), f"{TESTS.parent / 'sweeprof'}/")
 """Modules elsewhere belong to one test; a source does not import them."""
 FORK_SERVER = "sweeprof.run.fork_server"
-"""Its arguments are the modules that it imports."""
+"""Its arguments are the modules that it imports, and the functions that it calls (``MODULE:FUNCTION``)."""
 TRACKER = "sweeprof.run.tracker_process"
-FRAMEWORKS = ("sweeprof.backends.", "sweeprof.model_sources.", "sweeprof.metrics.torchmetrics", "torch.")
+FRAMEWORKS = ("sweeprof.backends.", "sweeprof.model_sources.", "sweeprof.metrics.output_scores:", "torch.")
 """What such a module imports, a source for other ones does not: it would take memory, which is measured."""
 START_S = 60.0
 POLL_S = 1.0

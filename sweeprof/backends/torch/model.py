@@ -645,9 +645,8 @@ def _held_by(function: Any) -> Iterator[tuple[str, torch.nn.Module | torch.nn.Pa
         yield from _found({f"argument_{i}": value for i, value in enumerate(function.args)} | function.keywords)
         return
     owner = getattr(function, "__self__", None)
-    while owner is None and hasattr(
-        function, "__wrapped__"
-    ):  # what a bound method's decorator wraps has no object any more
+    # What a bound method's decorator wraps has no object any more.
+    while owner is None and hasattr(function, "__wrapped__"):
         function = function.__wrapped__
         owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.nn.Module):

@@ -151,9 +151,8 @@ def _counted(module: torch.nn.Module, inputs: Inputs, formulas: Formulas, consta
     following = mode.following_threads(torch.enable_grad)
     with torch.random.fork_rng(devices=()), torch.enable_grad(), slow_paths(), sites.tracking(), following, mode:
         outputs = finished(inputs.call(module))
-        if (
-            mode.higher_order
-        ):  # torch compiles their functions for a backward, and what these close over is not seen here
+        # Torch compiles their functions for a backward, and what these close over is not seen here.
+        if mode.higher_order:
             raise NotOnShapes(f"the backward of {', '.join(sorted(mode.higher_order))} is not known")
         forward = _totals(sites)
         loss = _sum_of(torch.sum, outputs)

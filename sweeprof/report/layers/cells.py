@@ -325,7 +325,7 @@ def _parents(rows: Sequence[LayerRow]) -> list[int | None]:
     latest = dict(first)
     parents: list[int | None] = []
     for index, row in enumerate(rows):
-        # What is never called stands once, with the first call of its owner.
+        # A module that is never called has one row, below the first call of the module that owns it.
         around = None if row.path in (ROOT, OUTSIDE) else _around(row.path, first if row.call < 0 else latest)
         first.setdefault(row.path, index)
         latest[row.path] = index
