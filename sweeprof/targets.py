@@ -29,12 +29,6 @@ def target_problems(key: str, target: str, arguments: Iterable[str]) -> list[Pro
     ]
 
 
-def target_problem(key: str, target: str) -> Problem | None:
-    """Return the problem of a ``_target_``; None if it can be called. Imports it."""
-    found = _found(key, target)
-    return found if isinstance(found, Problem) else None
-
-
 def _found(key: str, target: str) -> object:
     """Return what a dotted name stands for, which may also be a method of a class, or the problem with it."""
     package, *names = target.split(".")

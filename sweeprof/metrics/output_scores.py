@@ -103,8 +103,6 @@ def _tokenizer(folder: str) -> Any:
 
 SETTINGS = ("output", "target", "argmax", "decode", "better")
 """Keys of a metric that sweeprof reads itself; the others are arguments of the class or function."""
-INJECTED = ("device", "transform")
-"""Parameters of a user's function that are filled in where it has them and the config gives no value."""
 ALL = "all"
 """As the output or the target: all of them."""
 MOST_NUMBERS = 64

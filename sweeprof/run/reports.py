@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 from sweeprof.errors import Damaged, Problem, UserError, nearest
 from sweeprof.paths import user_path
 from sweeprof.plan.comparing import KEY as BASELINE_KEY
-from sweeprof.plan.plan import Combination, Plan
+from sweeprof.plan.plan import Plan
 from sweeprof.processes import NO_WORKING_DIRECTORY, module_command
 from sweeprof.report.csv import csv_lines, csv_text
 from sweeprof.report.explore import room, thinned_samples
@@ -384,12 +384,6 @@ def _names(comparison: Comparison) -> dict[str, str]:
     """Return names that distinguish combinations: the axes that vary, or all of a sweep of one."""
     varying = comparison.varying_axes() or list(comparison.axes)
     return {row.combination_id: _title(row.axes, varying) for row in comparison.rows}
-
-
-def title_of(plan: Plan, combination: Combination) -> str:
-    """Return the name of one combination, before there is a comparison."""
-    varying = [axis for axis, values in plan.axes.items() if len(values) > 1] or list(plan.axes)
-    return _title(combination.axes, varying)
 
 
 def _title(axes: Mapping[str, Any], varying: Sequence[str]) -> str:

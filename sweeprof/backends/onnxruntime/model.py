@@ -230,24 +230,13 @@ OPSET, IR_VERSION = 17, 8
 """Those that every ONNX Runtime of these years knows."""
 
 
-def one_node(op: str, given: AnyArray, weights: AnyArray, **attributes: Any) -> bytes:
-    """A serialised model ``x1 = op(x0, weights)`` for ``x0`` of the shape of ``given``."""
-    return chain_of(op, given, 1, weights, **attributes)
+def chain_of(op: str, given: AnyArray, length: int) -> bytes:
+    """A serialised model of ``length`` equal nodes, one after the other: ``x1 = op(x0)`` and so on, of the shape of ``given``."""
+    from onnx import TensorProto, helper
 
-
-def chain_of(op: str, given: AnyArray, length: int, weights: AnyArray | None = None, **attributes: Any) -> bytes:
-    """A serialised model of ``length`` equal nodes, one after the other: ``x1 = op(x0)`` and so on, or ``op(x0, weights)``."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    stored = [] if weights is None else [numpy_helper.from_array(weights, "weights")]
-    read = [tensor.name for tensor in stored]
-    nodes = [helper.make_node(op, [f"x{i}", *read], [f"x{i + 1}"], f"{op}{i}", **attributes) for i in range(length)]
-    shapes = (given.shape, given.shape if weights is None else None)
-    ends = [
-        helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, shape)
-        for i, shape in zip((0, length), shapes, strict=True)
-    ]
-    graph = helper.make_graph(nodes, op, ends[:1], ends[1:], stored)
+    nodes = [helper.make_node(op, [f"x{i}"], [f"x{i + 1}"], f"{op}{i}") for i in range(length)]
+    ends = [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, given.shape) for i in (0, length)]
+    graph = helper.make_graph(nodes, op, ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     serialised: bytes = model.SerializeToString()
     return serialised

@@ -13,7 +13,7 @@ from support.fakes import fake_config
 from sweeprof.errors import Problem
 from sweeprof.plan.plan import Combination
 from sweeprof.plan.probe import device_problem, probe
-from sweeprof.targets import target_problem, target_problems
+from sweeprof.targets import target_problems
 
 KEY = "model.torch._target_"
 FINE = """
@@ -46,7 +46,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ["probed_fine.MyNet", "probed_fine.build", "sweeprof.zoo.mlp.torch_model", "collections.OrderedDict.fromkeys"],
 )
 def test_fine(modules: Path, target: str) -> None:
-    assert target_problem(KEY, target) is None
+    assert not target_problems(KEY, target, ())
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,12 @@ def test_fine(modules: Path, target: str) -> None:
     ],
 )
 def test_problems(modules: Path, target: str, said: str, nearest: str | None) -> None:
-    problem = target_problem(KEY, target)
-    assert problem is not None
+    (problem,) = target_problems(KEY, target, ())
     assert (problem.key, problem.value, problem.allowed, problem.nearest) == (KEY, target, said, nearest)
 
 
 def test_a_module_that_does_not_exist_comes_with_the_search_path(modules: Path) -> None:
-    problem = target_problem(KEY, "no_such_module.MyNet")
-    assert problem is not None
+    (problem,) = target_problems(KEY, "no_such_module.MyNet", ())
     said = "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'; sys.path: "
     assert problem.allowed.startswith(said)
     assert str(modules) in problem.allowed
@@ -79,16 +77,14 @@ def test_a_module_that_does_not_exist_comes_with_the_search_path(modules: Path) 
 
 def test_an_import_within_a_users_module_names_that_module(modules: Path) -> None:
     (modules / "probed_importing.py").write_text("import json\nfrom no_such_package import layer\n")
-    problem = target_problem(KEY, "probed_importing.MyNet")
-    assert problem is not None
+    (problem,) = target_problems(KEY, "probed_importing.MyNet", ())
     said = "ModuleNotFoundError: No module named 'no_such_package' (probed_importing.py:2 in <module>); sys.path: "
     assert said in problem.allowed
     assert str(modules) in problem.allowed
 
 
 def test_a_syntax_error(modules: Path) -> None:
-    problem = target_problem(KEY, "probed_unparsable.MyNet")
-    assert problem is not None
+    (problem,) = target_problems(KEY, "probed_unparsable.MyNet", ())
     assert "cannot be imported: SyntaxError: " in problem.allowed
     assert "(probed_unparsable.py:1)" in problem.allowed
 
@@ -138,7 +134,7 @@ def test_data_of_another_form_are_reported_before_anything_is_measured(modules: 
 
 @pytest.mark.parametrize("target", [".MyNet", "probed_fine.", ""])
 def test_odd_names_are_problems_too(modules: Path, target: str) -> None:
-    assert target_problem(KEY, target) is not None
+    assert target_problems(KEY, target, ())
 
 
 def combination(target: str, device: str = "cpu") -> Combination:
@@ -226,5 +222,4 @@ def test_devices_are_the_backends() -> None:
     backend = fake_config()["backend"]
     assert device_problem(backend, "cpu") is None
     problem = device_problem(backend, "cpus")
-    assert problem is not None
     assert problem.nearest == "cpu"
