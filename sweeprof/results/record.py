@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypedDict, get_args
@@ -336,12 +335,3 @@ def stored_record(path: Path) -> Record:
     if record.file_name != f"{path.parent.name}/{path.name}":
         raise Damaged(f"is the record of another trial, {record.file_name}")
     return record
-
-
-def read_records(records: Path) -> list[Record]:
-    """Every record below the folder, in the order of their paths; damaged files are left out."""
-    stored_records = []
-    for path in sorted(records.glob("*/*-r*.json")):
-        with suppress(Damaged, OSError):
-            stored_records.append(stored_record(path))
-    return stored_records

@@ -13,8 +13,9 @@ import pytest
 
 from support.command import run_command
 from support.configs import composed
+from support.records import read_records
 from sweeprof.plan.process_environment import environment, preload
-from sweeprof.results.record import Record, read_records
+from sweeprof.results.record import Record
 from sweeprof.run.fork_server import ForkServer
 from sweeprof.run.request import Request
 

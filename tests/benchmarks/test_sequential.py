@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.command import run_command
+from support.records import read_records
 from sweeprof.results.comparison import Comparison
-from sweeprof.results.record import read_records
 
 REPEATS = int(os.environ.get("DECIDE_REPEATS", "1"))
 METRIC = "latency/forward"

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from support.command import environment, run_command
-from sweeprof.results.record import read_records
+from support.records import read_records
 
 CHEAPER = 20
 ALONE = {"USE_TF": "0", "HF_HUB_OFFLINE": "1"}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support.command import Command
+from support.records import read_records
 from sweeprof.measuring.timing import Timing
-from sweeprof.results.record import read_records
 
 FAKE = ("model=fake", "backend=fake", "dataset=synthetic", "tracking=none", "protocol.rounds=3")
 

@@ -13,8 +13,8 @@ import yaml
 from support.command import call_command
 from support.kinds_of_data import write_digits
 from support.planning import planned
+from support.records import read_records
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.results.record import read_records
 from sweeprof.run.prepare_data import prepare_data
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from support.command import Command, run_command, start_command
+from support.records import read_records
 from sweeprof.passes.registry import exclusive_passes
-from sweeprof.results.record import Record, read_records
+from sweeprof.results.record import Record
 from sweeprof.run.locks import Holder, HostLock
 
 FAKE = (

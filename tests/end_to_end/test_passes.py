@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from support.command import Ran, run_command
-from sweeprof.results.record import Record, read_records
+from support.records import read_records
+from sweeprof.results.record import Record
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,12 @@ import time
 
 import pytest
 
+from support.records import read_records
 from support.scripted import ScriptedSlurm
 from sweeprof.cluster.job_tracker import JobTracker, job_tracker
 from sweeprof.cluster.scheduler import ClusterError
 from sweeprof.plan.plan import Trial
-from sweeprof.results.record import Record, read_records
+from sweeprof.results.record import Record
 from sweeprof.storage.events import EventLog
 from sweeprof.storage.folder import Folder
 from sweeprof.storage.jobs import Note, Submission

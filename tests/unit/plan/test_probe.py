@@ -222,4 +222,5 @@ def test_devices_are_the_backends() -> None:
     backend = fake_config()["backend"]
     assert device_problem(backend, "cpu") is None
     problem = device_problem(backend, "cpus")
+    assert problem is not None
     assert problem.nearest == "cpu"

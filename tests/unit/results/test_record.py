@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.records import read_records
 from sweeprof.results.files import read_json, replacing, write_atomically, write_bytes, write_json
-from sweeprof.results.record import SCHEMA_VERSION, STATUSES, Record, Warning, read_records
+from sweeprof.results.record import SCHEMA_VERSION, STATUSES, Record, Warning
 
 FULL = Record(
     sweep_id="s1",

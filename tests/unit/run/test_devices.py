@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from sweeprof.plan.plan import Plan
-from sweeprof.results.record import PassName, Record, read_records
+from sweeprof.results.record import PassName, Record
 from sweeprof.run import locks
 from sweeprof.run.locks import Holder, HostLock, HostSlots, visible_gpus
 from sweeprof.run.shard import run_shard

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from support.hostile_model import ESCAPES
 from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from support.subcommands import subcommand
 from sweeprof.report.csv import csv_lines
-from sweeprof.results.record import read_records
 from sweeprof.run import locks
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.shard import run_shard

@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from sweeprof.errors import WorkerError
 from sweeprof.measuring.timing import Timing
 from sweeprof.plan.plan import Plan
-from sweeprof.results.record import Record, read_records
+from sweeprof.results.record import Record
 from sweeprof.run import fork_server, locks
 from sweeprof.run.interleave import Coordinator, Participant, joined
 from sweeprof.run.isolation import WorkerPool

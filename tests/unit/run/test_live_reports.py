@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from sweeprof.cli.run import run_command
 from sweeprof.plan.plan import Plan
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
 from sweeprof.results.comparison import Comparison
-from sweeprof.results.record import read_records
 from sweeprof.run import live_reports, locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.live_reports import ClusterReports, sent_to

@@ -14,9 +14,10 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan, Trial
-from sweeprof.results.record import Record, read_records
+from sweeprof.results.record import Record
 from sweeprof.run import launchers, locks
 from sweeprof.run.launchers import error_line, launch_shards
 from sweeprof.storage.events import EventLog, begun

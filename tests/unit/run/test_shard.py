@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan
-from sweeprof.results.record import PassName, Record, read_records
+from sweeprof.results.record import PassName, Record
 from sweeprof.run import fork_server, locks, shard, trial_watch
 from sweeprof.run.request import ProcessExit
 from sweeprof.run.shard import run_shard

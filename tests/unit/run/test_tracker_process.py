@@ -15,11 +15,12 @@ import pytest
 from rich.console import Console
 
 from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from sweeprof.config.schema import LimitSettings
 from sweeprof.plan.plan import Plan
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.files import read_json, write_json
-from sweeprof.results.record import Record, read_records
+from sweeprof.results.record import Record
 from sweeprof.run import driver, tracker_process
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import driver_lock

@@ -16,12 +16,13 @@ from filelock import FileLock, Timeout
 
 from support.layered import write_layers
 from support.plans import fake_plan, sweep_folder
+from support.records import read_records
 from support.samples import comparison, records
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
 from sweeprof.results.comparison import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.record import Record, read_records
+from sweeprof.results.record import Record
 from sweeprof.run import live_reports, locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.reports import write_reports
