@@ -12,6 +12,7 @@ import line_profiler
 import pytest
 
 import sweeprof
+from support.command import run_command as run_in_process
 from sweeprof.cli.run import run_command
 from sweeprof.errors import UserError
 from sweeprof.profiling.profile_lines import profiled
@@ -286,11 +287,15 @@ DECORATORS = [
 
 @pytest.mark.parametrize(("imported", "decorator"), DECORATORS)
 def test_a_script_of_memory_profiler(
-    imported: str, decorator: str, script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    imported: str, decorator: str, script: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """The sizes of NumPy's arrays are known; the function that another one calls has figures of its own."""
-    assert run_command(["lines", script(ARRAYS.format(imported=imported, decorator=decorator))]) == 0
-    memory = capsys.readouterr().out.partition("Memory by line in 1 run")[2]
+    """The sizes of NumPy's arrays are known; the function that another one calls has figures of its own.
+
+    In a process of its own, in which no other test has left memory that the arrays could take.
+    """
+    ran = run_in_process(tmp_path, "lines", script(ARRAYS.format(imported=imported, decorator=decorator)))
+    assert ran.code == 0, ran.err
+    memory = ran.out.partition("Memory by line in 1 run")[2]
     assert "unmarked" not in memory.partition("__main__")[2].replace("unmarked()", "")
     found: dict[str, Any] = {}
     for line in memory.splitlines():
@@ -300,7 +305,6 @@ def test_a_script_of_memory_profiler(
     assert found["kept = np.ones(64 * 2**20 // 8)"] == (pytest.approx(64, abs=1), "MiB")
     assert found["a = np.ones(48 * 2**20 // 8)"] == (pytest.approx(3 * 48, abs=2), "MiB")
     assert found["del a"] == (pytest.approx(-3 * 48, abs=2), "MiB")
-    assert "memory_profiler" not in sys.modules
 
 
 def test_what_a_script_imports_of_a_profiler_that_is_not_installed(
@@ -308,6 +312,7 @@ def test_what_a_script_imports_of_a_profiler_that_is_not_installed(
 ) -> None:
     assert run_command(["lines", script("from memory_profiler import memory_usage\n")]) == 1
     assert "memory_profiler is not installed: `sweeprof lines` has its decorator" in capsys.readouterr().err
+    assert "memory_profiler" not in sys.modules
 
 
 def test_all_functions_of_a_script_without_marks(
