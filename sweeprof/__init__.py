@@ -29,28 +29,32 @@ if TYPE_CHECKING:
     from sweeprof.measuring.inputs import Inputs, TensorSpec, pattern_of
     from sweeprof.measuring.timing import Timing
     from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig
-    from sweeprof.metrics.evaluation import evaluation
+    from sweeprof.metrics.evaluate import evaluation
     from sweeprof.metrics.metric import Estimate, Metric, Missing, metric, metric_group
     from sweeprof.numbers import scaled
     from sweeprof.profiling.layers import Layers
     from sweeprof.profiling.profile_lines import ProfiledFunction, profile_lines
     from sweeprof.profiling.profiler import Profile, Profiler, compare, profile
-    from sweeprof.profiling.progress import set_logger
-    from sweeprof.profiling.session import Data
+    from sweeprof.profiling.session import Data, set_logger
     from sweeprof.profiling.training_loop import LoopSession, TrainingProfiler, session
-    from sweeprof.report.layers.aggregate import side_by_side
+    from sweeprof.report.layer_table import side_by_side
     from sweeprof.results.comparison import Comparison
     from sweeprof.results.environment import Peaks
     from sweeprof.results.graph import Graph, GraphEdge, GraphNode, GraphTensor
     from sweeprof.results.layer_times import Iteration, LayerTimes
     from sweeprof.results.layers import LayerRow, LayerTable, Training
-    from sweeprof.results.lines import Lines
     from sweeprof.results.measurement import Measurement, MetricInfo
-    from sweeprof.results.memory import Allocations, TensorDifference, TensorRow, tensor_difference
-    from sweeprof.results.operators import Operators
+    from sweeprof.results.observations import (
+        Allocations,
+        Lines,
+        Operators,
+        TensorDifference,
+        TensorRow,
+        tensor_difference,
+    )
     from sweeprof.results.record import Protocol, Record
     from sweeprof.results.verdicts import Difference
-    from sweeprof.tracking.log_layers import log_layers
+    from sweeprof.tracking import log_layers
 
 __version__ = "0.2.0"
 
@@ -58,7 +62,7 @@ __version__ = "0.2.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
-    "Allocations": "sweeprof.results.memory",
+    "Allocations": "sweeprof.results.observations",
     "Comparison": "sweeprof.results.comparison",
     "Cost": "sweeprof.counting.formulas",
     "Data": "sweeprof.profiling.session",
@@ -76,14 +80,14 @@ _HOMES = {
     "LayerTable": "sweeprof.results.layers",
     "LayerTimes": "sweeprof.results.layer_times",
     "Layers": "sweeprof.profiling.layers",
-    "Lines": "sweeprof.results.lines",
+    "Lines": "sweeprof.results.observations",
     "LoopSession": "sweeprof.profiling.training_loop",
     "Measurement": "sweeprof.results.measurement",
     "Metric": "sweeprof.metrics.metric",
     "MetricInfo": "sweeprof.results.measurement",
     "MetricWarning": "sweeprof.errors",
     "Missing": "sweeprof.metrics.metric",
-    "Operators": "sweeprof.results.operators",
+    "Operators": "sweeprof.results.observations",
     "OverrideError": "sweeprof.errors",
     "Peaks": "sweeprof.results.environment",
     "Problem": "sweeprof.errors",
@@ -94,8 +98,8 @@ _HOMES = {
     "TrainingConfig": "sweeprof.measuring.training_config",
     "Record": "sweeprof.results.record",
     "SweeprofError": "sweeprof.errors",
-    "TensorDifference": "sweeprof.results.memory",
-    "TensorRow": "sweeprof.results.memory",
+    "TensorDifference": "sweeprof.results.observations",
+    "TensorRow": "sweeprof.results.observations",
     "TensorSpec": "sweeprof.measuring.inputs",
     "Timing": "sweeprof.measuring.timing",
     "Training": "sweeprof.results.layers",
@@ -106,9 +110,9 @@ _HOMES = {
     "UserError": "sweeprof.errors",
     "WorkerError": "sweeprof.errors",
     "compare": "sweeprof.profiling.profiler",
-    "evaluation": "sweeprof.metrics.evaluation",
+    "evaluation": "sweeprof.metrics.evaluate",
     "live_tensors": "sweeprof.backends.torch.memory",
-    "log_layers": "sweeprof.tracking.log_layers",
+    "log_layers": "sweeprof.tracking",
     "metric": "sweeprof.metrics.metric",
     "metric_group": "sweeprof.metrics.metric",
     "module_formula": "sweeprof.counting.formulas",
@@ -118,9 +122,9 @@ _HOMES = {
     "profile_lines": "sweeprof.profiling.profile_lines",
     "scaled": "sweeprof.numbers",
     "session": "sweeprof.profiling.training_loop",
-    "set_logger": "sweeprof.profiling.progress",
-    "side_by_side": "sweeprof.report.layers.aggregate",
-    "tensor_difference": "sweeprof.results.memory",
+    "set_logger": "sweeprof.profiling.session",
+    "side_by_side": "sweeprof.report.layer_table",
+    "tensor_difference": "sweeprof.results.observations",
 }
 
 _EXPERIMENTAL = {

@@ -8,35 +8,39 @@ Reasons for its design: docs/decisions/backends.md.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from importlib import import_module
+from importlib.util import find_spec
+from os import PathLike
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from sweeprof.counting.formulas import EVERYTHING, Formulas, ModuleSelection
-from sweeprof.errors import Unsupported
+from sweeprof.errors import Problem, Unsupported, UserError, choice_problem
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter, ProcessMemory
 from sweeprof.measuring.timing import Clock, FusedStep, GenerationStep, TrainingStep, WallClock
 from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig, Work
+from sweeprof.paths import SAVED_MODEL, kind_of_model, user_path
 from sweeprof.results.environment import Peaks, PeakSettings
-from sweeprof.results.generation import Generation
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Artifact
-from sweeprof.results.memory import Allocations
-from sweeprof.results.operators import Operators, OwnCounts
+from sweeprof.results.observations import Allocations, Generation, Lines, Operators, OwnCounts
 from sweeprof.results.record import Protocol
 
 if TYPE_CHECKING:
     from sweeprof.backends.torch.layer_times import TorchTrainingHooks
     from sweeprof.measuring.line_profile import AllocationMeter
+
 
 AnyArray = npt.NDArray[Any]
 Build = Callable[[], Any]
@@ -318,3 +322,253 @@ def outputs_on_host(outputs: object, tensors: Mapping[str, T], on_host: Callable
 def named(outputs: HostOutputs) -> Mapping[str, AnyArray]:
     """Return the outputs by name; a single one has the name ``""``."""
     return outputs if isinstance(outputs, Mapping) else {"": outputs}
+
+
+# Precisions: one vocabulary for all backends, and which of them a backend supports by which methods. Imports no framework.
+
+
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
+PrecisionMethod = Literal["convert", "autocast", "dynamic", "static", "torchao"]
+"""``convert``: weights, computation and inputs; ``autocast``: the computation alone, weights stay in 32 bits; ``dynamic``:
+weights of 8 bits, ranges of activations from each batch; ``static``: ranges from samples of the training data; ``torchao``:
+the package that makes a model of torch dynamic."""
+
+Methods = Mapping[str, tuple[str, ...]]
+
+
+def unsupported_reason(
+    name: str, methods: Methods, gaps: Mapping[str, str], precision: object, method: object
+) -> str | None:
+    """Return why a backend does not run in a precision by a method; None if it does.
+
+    Args:
+        name: of the backend, for the reason.
+        methods: by the precisions that it supports.
+        gaps: reasons by the precisions that it does not support.
+        precision: one of :data:`Precision`; None: as the model is.
+        method: one of :data:`PrecisionMethod`; None: the default.
+    """
+    if precision is not None and precision not in methods:
+        return f"{name} does not support precision={precision}: {gaps.get(str(precision), 'it is not implemented')}"
+    if precision == "fp32":  # it has only one method, which others of a sweep need not be
+        return None
+    allowed = methods[str(precision)] if precision is not None else ()
+    if method is None or method in allowed:
+        return None
+    known = f"only {', '.join(allowed)}" if allowed else "a method needs a precision"
+    return f"{name} does not support precision_method={method} for precision={spelled(precision)} ({known})"
+
+
+def spelled(precision: object) -> str:
+    """Return a precision as a config has it."""
+    return "null" if precision is None else str(precision)
+
+
+def checked_method(backend: type, precision: str | None, method: str | None) -> str | None:
+    """Return the method by which ``backend`` runs in a precision; None with no precision.
+
+    Raises:
+        UserError: there is no such precision or method.
+        Unsupported: the backend does not support it.
+    """
+    declared: Any = backend
+    problems = []
+    if precision is not None and precision not in get_args(Precision):
+        problems.append(choice_problem("backend.precision", precision, "precision", get_args(Precision)))
+    if method is not None and method not in get_args(PrecisionMethod):
+        problems.append(
+            choice_problem("backend.precision_method", method, "method of a precision", get_args(PrecisionMethod))
+        )
+    if problems:
+        raise UserError(problems)
+    name = backend.__name__.removesuffix("Backend").lower()
+    reason = unsupported_reason(name, declared.precision_methods, declared.precision_gaps, precision, method)
+    if reason is not None:
+        raise Unsupported(reason)
+    if precision is None or (method is not None and precision != "fp32"):
+        return method
+    default: str = declared.precision_methods[precision][0]
+    return default
+
+
+# Finds the backend of a caller's model by the packages of its classes; imports nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class BackendHome:
+    """One of sweeprof's own backends: where it is, and what it needs."""
+
+    module: str
+    kind: str
+    """Name of its class."""
+    framework: str
+    """Name of the model's builder that it runs first."""
+    packages: tuple[str, ...] = ()
+    """The packages that it needs, as they are imported, its framework first."""
+    extra: str = ""
+    """The extra of sweeprof that installs the package."""
+
+
+def _home(name: str, framework: str = "", packages: tuple[str, ...] = ()) -> BackendHome:
+    adapter = f"sweeprof.backends.{name}.adapter"
+    return BackendHome(adapter, f"{name.capitalize()}Backend", framework or name, packages or (name,), name)
+
+
+HOMES = {
+    "torch": _home("torch"),
+    "keras": _home("tensorflow"),
+    "tensorflow": _home("tensorflow"),
+    "onnxruntime": _home("onnxruntime", framework="onnx"),
+    "jax": _home("jax", packages=("jax", "keras")),
+    "litert": _home("litert", packages=("ai_edge_litert",)),
+    "openvino": _home("openvino"),
+    "fake": BackendHome("sweeprof.backends.fake", "FakeBackend", "fake"),
+}
+"""By the name that a caller gives."""
+TARGETS = tuple(dict.fromkeys(f"{home.module}.{home.kind}" for home in HOMES.values()))
+"""The dotted names of sweeprof's own backends."""
+_PACKAGES = {
+    **{name: name for name in ("torch", "keras", "tensorflow")},
+    **{f"sweeprof.backends.{name}": name for name in ("onnxruntime", "litert", "openvino", "fake")},
+}
+
+
+FILES = {
+    ".onnx": "sweeprof.backends.onnxruntime.files.OnnxFile",
+    ".xml": "sweeprof.backends.openvino.convert.OpenvinoFile",
+    ".tflite": "sweeprof.backends.litert.model.TfliteFile",
+    ".keras": "sweeprof.model_sources.file.keras_model",
+    ".h5": "sweeprof.model_sources.file.keras_model",
+    ".hdf5": "sweeprof.model_sources.file.keras_model",
+    SAVED_MODEL: "sweeprof.model_sources.file.keras_model",
+    ".pt2": "sweeprof.model_sources.file.torch_module",
+}
+"""The function or class that makes a model of the path of a file, by its kind (:func:`sweeprof.paths.kind_of_model`)."""
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of that name with its default settings.
+
+    Raises:
+        UserError: there is none, or a package that it needs is not installed.
+    """
+    if name not in HOMES:
+        raise UserError([choice_problem("backend", name, "backend", HOMES)])
+    home = HOMES[name]
+    missing = missing_package(home.packages)
+    if missing is not None:
+        raise UserError(
+            [Problem("backend", name, f"needs the package {missing}: pip install 'sweeprof[{home.extra}]'.")]
+        )
+    made: Backend = getattr(import_module(home.module), home.kind)()
+    return made
+
+
+def missing_package(names: Iterable[str]) -> str | None:
+    """Return the first of these packages that is not installed; None if all are."""
+    return next((name for name in names if find_spec(name) is None), None)
+
+
+def backend_of(model: object) -> Backend:
+    """The backend of the framework that ``model`` comes from.
+
+    Raises:
+        UserError: it comes from none that sweeprof knows, or is no model, such as an optimizer.
+    """
+    for kind in type(model).__mro__:
+        for package, name in _PACKAGES.items():
+            if kind.__module__ == package or kind.__module__.startswith(f"{package}."):
+                if package == "torch" and not isinstance(model, sys.modules["torch"].nn.Module):
+                    continue
+                if package in ("keras", "tensorflow") and not callable(model):
+                    continue
+                return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
+    allowed = f"is not a model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
+    raise UserError([Problem("model", type(model).__name__, allowed)])
+
+
+def model_in(path: str | PathLike[str]) -> object:
+    """Return the model in a file.
+
+    Raises:
+        UserError: there is no such file, or its suffix is unknown.
+    """
+    place, kind = user_path(path), kind_of_model(path)
+    if place.is_dir() and kind not in FILES:
+        raise UserError([Problem("model", str(path), "is a folder without a saved_model.pb: no SavedModel.")])
+    if kind not in FILES:
+        raise UserError([Problem("model", str(path), f"is not a model, nor a file of one: {', '.join(FILES)}.")])
+    if not place.exists():
+        raise UserError([Problem("model", str(path), "is not a file.")])
+    module, _, name = FILES[kind].rpartition(".")
+    found: object = getattr(import_module(module), name)(str(place))
+    return found
+
+
+def is_function(model: object) -> bool:
+    """True for what can be called and is neither a class nor a model of a framework that sweeprof knows."""
+    if isinstance(model, type) or not callable(model):
+        return False
+    try:
+        backend_of(model)
+    except UserError:
+        return True
+    return False
+
+
+def as_model(function: object) -> object:
+    """Return a PyTorch module that calls the function."""
+    return import_module("sweeprof.backends.torch.model").module_of(function)
+
+
+def _runs_on_jax() -> bool:
+    """True if Keras is imported, as for a Keras model, and runs on JAX in this process."""
+    return bool(sys.modules["keras"].config.backend() == "jax")
+
+
+# Private interfaces of frameworks, which any release may change or drop.
+
+
+def interface(name: str) -> Any:
+    """Return a private interface of a framework.
+
+    Args:
+        name: ``module:attribute``, such as ``torch._C:_current_autograd_node``, or a module.
+
+    Returns:
+        what has that name; where the installed release lacks it, an object that raises :class:`Unsupported` however it is used.
+    """
+    try:
+        return resolve_name(name)
+    except (ImportError, AttributeError):
+        return _Missing(_reason(name.partition(".")[0].partition(":")[0], name.replace(":", ".")))
+
+
+def attribute(owner: object, name: str) -> Any:
+    """Return a private attribute of a framework's object or class.
+
+    Raises:
+        Unsupported: the installed release of the framework lacks it.
+    """
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        kind = owner if isinstance(owner, type) else type(owner)
+        raise Unsupported(_reason(kind.__module__.partition(".")[0], f"{kind.__name__}.{name}")) from None
+
+
+def _reason(package: str, name: str) -> str:
+    version = getattr(import_module(package), "__version__", "")
+    return f"{package} {version} has no {name}, a private interface that this needs"
+
+
+class _Missing:
+    """Stands for an interface that is not there, also as the second argument of ``isinstance``."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise Unsupported(self._reason)
+
+    __call__ = __getattr__ = __instancecheck__ = _refuse

@@ -16,8 +16,8 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.files import is_full
 from sweeprof.run import driver
 from sweeprof.run.locks import driver_lock
-from sweeprof.run.tracking_file import stored_tracker
-from sweeprof.storage.folder import Folder
+from sweeprof.run.tracker_process import stored_tracker
+from sweeprof.storage import Folder
 from sweeprof.text import console, error_console
 
 

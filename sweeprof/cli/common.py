@@ -14,7 +14,7 @@ from sweeprof.credentials import redacted_message
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError, choice_problem
 from sweeprof.paths import user_path
 from sweeprof.processes import collect_again
-from sweeprof.storage.folder import Folder, last_sweep
+from sweeprof.storage import Folder, last_sweep
 
 COMMANDS = {
     "report": "write every report of a sweep again, from its records",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sweeprof.cli.common import add_output, add_trust, output_file, sweep_folder
 from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.paths import expanded_address
-from sweeprof.report.changes import KINDS, Changes, changes_of, headline, junit, markdown, print_changes
+from sweeprof.report.changes import KINDS, Changes, changes_headline, changes_of, junit, markdown, print_changes
 from sweeprof.report.columns import independent_metrics, shown_metrics
 from sweeprof.results.comparison import Comparison, Row, set_against
 from sweeprof.results.constraints import metric_names
@@ -167,7 +167,7 @@ def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, re
     title = f"{given.new} compared with {given.base}"
     try:  # before anything is printed: a program that reads the output, such as `head`, may close it
         if given.json:
-            words = {"headline": headline(changes), "answer": str(changes.answer)}
+            words = {"headline": changes_headline(changes), "answer": str(changes.answer)}
             data = {**compared.to_dict(), **dataclasses.asdict(changes), **words}
             write_json(given.json, data)
         if given.markdown:

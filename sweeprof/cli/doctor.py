@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeprof.cli.common import PIPED_WIDTH, add_output
-from sweeprof.doctor import device as devices
 from sweeprof.doctor import host, software
+from sweeprof.doctor import host as devices
 from sweeprof.doctor.host import Finding
 from sweeprof.errors import ExitCode, Problem, UserError, nearest
 from sweeprof.run.locks import Holder, HostLock, this_process

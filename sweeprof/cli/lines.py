@@ -8,7 +8,7 @@ import traceback
 from sweeprof.cli.common import output_file
 from sweeprof.errors import ExitCode, SweeprofError
 from sweeprof.profiling.profile_lines import run_script
-from sweeprof.results.lines import Lines
+from sweeprof.results.observations import Lines
 
 ENDS_WITH_A_COMMAND = True
 """What follows the script belongs to it."""

@@ -17,8 +17,8 @@ from sweeprof.numbers import rounded
 from sweeprof.results.files import read_json
 from sweeprof.run.locks import all_locks
 from sweeprof.run.reports import Place, tagged
-from sweeprof.run.tracking_file import is_unsent, sending_command
-from sweeprof.storage.folder import Folder, sweeps
+from sweeprof.run.tracker_process import is_unsent, sending_command
+from sweeprof.storage import Folder, sweeps
 
 GOING = ".going-"
 """Prefix of the name of a folder that is being deleted: hidden, so that it is not taken for a sweep."""

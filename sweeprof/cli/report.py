@@ -9,8 +9,8 @@ from rich.text import Text
 
 from sweeprof.cli.common import PIPED_WIDTH, add_output, add_trust, sweep_folder
 from sweeprof.errors import ExitCode, UserError, choice_problem
+from sweeprof.report.csv import NEEDS, has_parquet
 from sweeprof.report.terminal import Report
-from sweeprof.report.tidy import NEEDS, has_parquet
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import has_driver, report_lock
 from sweeprof.run.reports import FORMATS, Format, left_out, standing, write_reports

@@ -311,7 +311,7 @@ def _run_plain_hydra(arguments: list[str]) -> None:
     """Run Hydra with a command line; its errors are not explained."""
     import hydra
 
-    from sweeprof.config.groups import VERSION_BASE
+    from sweeprof.config.overrides import VERSION_BASE
 
     sys.argv[1:] = arguments
     # Hydra then raises instead of printing its own version of an error and exiting.
@@ -377,7 +377,7 @@ def task(config: DictConfig) -> None:
     from sweeprof.run.launchers import restore_gpus
     from sweeprof.run.locks import end_with_driver
     from sweeprof.run.shard import run_shard
-    from sweeprof.storage.folder import Folder
+    from sweeprof.storage import Folder
 
     if config.job.folder is None:
         raise UserError("sweeprof always runs as a sweep: remove --run and hydra.mode=RUN")

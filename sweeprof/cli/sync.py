@@ -20,16 +20,16 @@ from sweeprof.cluster.job_tracker import live_jobs
 from sweeprof.config.schema import constraint_problems
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError, key_problem
 from sweeprof.paths import conf_folder, expanded_address
+from sweeprof.processes import terminable
 from sweeprof.results.record import Json
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.driver import ending_of, exit_code
-from sweeprof.run.interrupts import terminable
 from sweeprof.run.locks import has_driver, report_lock
 from sweeprof.run.reports import write_reports
-from sweeprof.run.tracker_process import TrackerProcess
-from sweeprof.run.tracking_file import (
+from sweeprof.run.tracker_process import (
     HIDDEN,
     StoredTracker,
+    TrackerProcess,
     noted_ending,
     read_tracking,
     settings_of,
@@ -37,7 +37,7 @@ from sweeprof.run.tracking_file import (
     stored_tracker,
     unsent,
 )
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 from sweeprof.tracking.connection import same_address
 
 MISSING = "it was not measured"

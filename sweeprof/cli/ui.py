@@ -30,10 +30,9 @@ from sweeprof.credentials import redacted_address, redacted_message
 from sweeprof.errors import Damaged, ExitCode, Problem, SweeprofError, UserError
 from sweeprof.paths import cache_folder
 from sweeprof.plan.plan import Plan
-from sweeprof.processes import die_with
-from sweeprof.run.interrupts import terminable
-from sweeprof.run.tracking_file import read_tracking, stored_tracker
-from sweeprof.storage.folder import Folder, check_address, foreign
+from sweeprof.processes import die_with, terminable
+from sweeprof.run.tracker_process import read_tracking, stored_tracker
+from sweeprof.storage import Folder, check_address, foreign
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.connection import LOCAL, PORT, ServerUnreachable, is_healthy, logins, same_address
 from sweeprof.tracking.viewer import ARTIFACTS, NAME, TOKEN, pages_of, with_token

@@ -10,20 +10,36 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from sweeprof.cluster.lookup import scheduler_of
+from sweeprof.cluster import slurm
+from sweeprof.cluster.ray import Ray
 from sweeprof.cluster.scheduler import UNKNOWN, VANISHED, ClusterError, Scheduler, TaskState, script
-from sweeprof.config.units import parse_size
+from sweeprof.config.constraints import parse_size
 from sweeprof.errors import SweeprofError
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.record import Status
-from sweeprof.storage.events import begun, leave_record
-from sweeprof.storage.folder import Folder, check_address
-from sweeprof.storage.jobs import HELD, Jobs, Note, ShardOutcome, Submission
+from sweeprof.storage import HELD, Folder, Jobs, Note, ShardOutcome, Submission, begun, check_address, leave_record
+
+
+def scheduler_of(settings: Mapping[str, Any], jobs: Jobs) -> Scheduler:
+    """Return the scheduler of a sweep.
+
+    Args:
+        settings: ``cluster`` in the config.
+        jobs: the sweep's files about its tasks.
+    """
+    if settings["scheduler"] == "ray":
+        return Ray(settings["address"], jobs)
+    return slurm
+
+
+# The job tracker: the tasks of one sweep on a cluster, submitted, followed, resubmitted for what is left, cancelled.
+
 
 EXCEEDED = re.compile(r"exceeded (?:job |step )?memory limit", re.IGNORECASE)
 """What Slurm writes into the output of a task that it ends itself for its memory."""

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.cluster.scheduler import ClusterError, Scheduler, States, TaskState
-from sweeprof.config.units import parse_size
+from sweeprof.config.constraints import parse_size
 from sweeprof.errors import UserError, WorkerError
 from sweeprof.processes import NO_WORKING_DIRECTORY, Child
 from sweeprof.results.record import Json
-from sweeprof.storage.jobs import Jobs, Submission
+from sweeprof.storage import Jobs, Submission
 
 ANSWER_S = 60.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sweeprof.errors import SweeprofError
-from sweeprof.storage.jobs import Jobs, Submission
+from sweeprof.storage import Jobs, Submission
 
 MODULE = "sweeprof.run.cluster_task"
 """What a task runs."""

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from sweeprof.cluster.scheduler import ClusterError, States, TaskState
-from sweeprof.config.units import parse_minutes, parse_size
+from sweeprof.config.constraints import parse_minutes, parse_size
 from sweeprof.errors import UserError
-from sweeprof.storage.folder import DRIVER
-from sweeprof.storage.jobs import Jobs, Submission
+from sweeprof.storage import DRIVER, Jobs, Submission
 
 title = "Slurm"
 MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")

@@ -17,11 +17,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeprof.config.backend_settings import is_setting, unknown_setting
-from sweeprof.config.groups import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, long_number
+from sweeprof.config.overrides import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
 from sweeprof.config.schema import is_merged, is_open
-from sweeprof.config.validation import config_problems, lacks_default_tracker
+from sweeprof.config.validation import config_problems, is_setting, lacks_default_tracker, unknown_setting
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest, shown_value
 from sweeprof.paths import conf_folder
 

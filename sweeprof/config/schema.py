@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, get_args
 
-from sweeprof.backends import Compiler
-from sweeprof.backends.precision import Precision, PrecisionMethod
+from sweeprof.backends import Compiler, Precision, PrecisionMethod
 from sweeprof.config import constraints as c
 from sweeprof.config.constraints import LARGEST_SIZE, Constraint
 from sweeprof.config.override_syntax import TOO_MANY_DIGITS
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, nearest, target_advice
 from sweeprof.measuring.training_config import LOSSES, OPTIMIZERS
-from sweeprof.model_sources.generate_arguments import NEW_TOKENS
+from sweeprof.model_sources import NEW_TOKENS
 from sweeprof.results.files import LARGEST
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import LONGEST_S, MOST_ROUNDS, MOST_STEPS, STATUSES, Protocol

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from sweeprof.errors import Problem, choice_problem, nearest
-from sweeprof.measuring.instantiate import NOT_ARGUMENTS
-from sweeprof.targets import source_file
+from sweeprof.targets import NOT_ARGUMENTS, source_file
 
 _HYDRA = ("_target_", "_args_", "_partial_", "_convert_", "_recursive_")
 """Keys of a node that Hydra reads itself."""

@@ -7,21 +7,29 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
-from sweeprof.backends.lookup import HOMES, missing_package
-from sweeprof.config import samplers
+from sweeprof.backends import HOMES, TARGETS, missing_package, unsupported_reason
+from sweeprof.config import override_syntax
 from sweeprof.config.constraints import METRICS
-from sweeprof.config.override_syntax import is_among
+from sweeprof.config.override_syntax import is_among, spelled
 from sweeprof.config.schema import constraint_problems, keys_below
-from sweeprof.config.signatures import argument_problems
+from sweeprof.config.signatures import (
+    Argument,
+    argument_problems,
+    constant_of,
+    given_arguments,
+    kind_problems,
+    signature_of,
+)
 from sweeprof.datasets.source import integer_problems
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem, nearest
-from sweeprof.metrics.output_scores import problems_of
+from sweeprof.metrics.quality import problems_of
 from sweeprof.metrics.select import select
-from sweeprof.model_sources.generate_arguments import OWN_KEYS
-from sweeprof.model_sources.generate_arguments import argument_problems as generate_problems
+from sweeprof.model_sources import OWN_KEYS
+from sweeprof.model_sources import argument_problems as generate_problems
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 from sweeprof.results.verdicts import MIN_ROUNDS
+from sweeprof.targets import NOT_ARGUMENTS
 
 SCHEDULERS = ("slurm", "ray")
 RESERVED_OPTIONS = (
@@ -239,10 +247,10 @@ def _search_problems(search: Any) -> Iterator[Problem]:
         if named and not constraint_problems({"search": search}):
             message = "needs a goal: search.maximize or search.minimize, such as search.maximize=throughput."
             yield Problem(f"search.{named[0]}", search[named[0]], message)
-    elif not samplers.is_installed():
+    elif not override_syntax.is_installed():
         yield _missing_extra("search", "search")
-    elif isinstance(sampler, str) and sampler not in samplers.samplers():
-        known = samplers.samplers()
+    elif isinstance(sampler, str) and sampler not in override_syntax.samplers():
+        known = override_syntax.samplers()
         close = nearest(sampler, list(known)) or nearest(f"{sampler}Sampler", list(known))
         yield replace(choice_problem("search.sampler", sampler, "sampler for a search", known), nearest=close)
 
@@ -293,3 +301,110 @@ def open_problems(name: str, node: object) -> Iterator[Problem]:
     elif isinstance(node, list):
         for place, inner in enumerate(node):
             yield from open_problems(f"{name}.{place}", inner)
+
+
+# The settings of a backend in sweeps over several: which of them support which values.
+
+
+_DEFAULTS = {"precision": "fp32"}
+"""The meaning of a setting's default, if its constructor's default is None: the model as it is."""
+_NO_DEFAULT = ("mode", "layout")
+"""Settings whose default says how one framework works; it is not true of a framework that lacks the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The config node of a backend, checked against what its constructor accepts."""
+
+    node: Json
+    """Without the settings that the backend lacks and that have their default value."""
+    dropped: frozenset[str] = frozenset()
+    """Names of the settings that were removed."""
+    unsupported: str | None = None
+    """Why the backend cannot run with these settings."""
+    problems: tuple[Problem, ...] = ()
+
+
+def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fitted:
+    """The node of the backend called ``name``, in a sweep over backends with these ``targets`` (asked for only if needed)."""
+    target = str(node.get("_target_"))
+    signature = signature_of(target)
+    if signature is None:  # the process that imports it will tell
+        return Fitted(node)
+    dropped: set[str] = set()
+    reasons: list[str] = []
+    problems: list[Problem] = []
+    refused = {problem.key for problem in constraint_problems({"backend": node})}
+    for setting, value in given_arguments(node).items():
+        key = f"backend.{setting}"
+        if key in refused or (signature.is_open and setting not in signature.arguments):
+            continue
+        if setting in signature.arguments:
+            found = list(kind_problems(key, value, signature.arguments[setting].kind))
+            if found and any(value in _choices(other, setting) for other in TARGETS):
+                only = ", ".join(map(str, _choices(target, setting)))
+                reasons.append(f"{name} does not support {setting}={value} (only {only})")
+            elif found and _choices(target, setting):
+                known = {choice for one in (target, *targets()) for choice in _choices(one, setting)}
+                problems.append(choice_problem(key, value, setting, map(str, known)))
+            else:
+                problems += found
+            continue
+        owners = [one for other in targets() if (one := _arguments(other).get(setting)) is not None]
+        if not owners:
+            problems.append(unknown_setting(key, value, [target, *targets()]))
+        elif setting in _NO_DEFAULT:
+            reasons.append(f"{name} has no setting '{setting}'")
+        elif any(value == _default(setting, owner) for owner in owners):
+            dropped.add(setting)
+        else:
+            only = spelled(_default(setting, owners[0]))
+            reasons.append(f"{name} does not support {setting}={spelled(value)} (only the default, {only})")
+    if not problems:
+        reasons += _precision_reasons(target, name, node)
+    kept = {key: value for key, value in node.items() if key not in dropped}
+    return Fitted(_without_idle_method(kept), frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
+
+
+def _precision_reasons(target: str, name: str, node: Json) -> list[str]:
+    """Return why the backend does not run in the precision of its node, if its class declares which it supports."""
+    methods, gaps = constant_of(target, "precision_methods"), constant_of(target, "precision_gaps")
+    if not isinstance(methods, Mapping):
+        return []
+    known_gaps = gaps if isinstance(gaps, Mapping) else {}
+    reason = unsupported_reason(name, methods, known_gaps, node.get("precision"), node.get("precision_method"))
+    return [] if reason is None else [reason]
+
+
+def _without_idle_method(node: Json) -> Json:
+    """Return the node without a method that has no effect: combinations that differ in it alone are one."""
+    return (
+        {**node, "precision_method": None} if node.get("precision") == "fp32" and "precision_method" in node else node
+    )
+
+
+def unknown_setting(key: str, value: object, targets: Collection[str]) -> Problem:
+    """The problem of a key that is a setting of none of the backends with these targets."""
+    return key_problem(key, value, {f"backend.{name}" for target in targets for name in _arguments(target)})
+
+
+def is_setting(key: str, targets: Collection[str]) -> bool:
+    """True if ``key`` can be set in a sweep over backends with these targets."""
+    name = key.split(".")[1]
+    signatures = [signature_of(target) for target in targets]
+    accepted = any(signature is None or signature.accepts(name) for signature in signatures)
+    return accepted or name in (*NOT_ARGUMENTS, "_target_")
+
+
+def _choices(target: str, setting: str) -> tuple[object, ...]:
+    argument = _arguments(target).get(setting)
+    return argument.kind.choices if argument and argument.kind else ()
+
+
+def _default(setting: str, argument: Argument) -> object:
+    return _DEFAULTS.get(setting) if argument.default is None else argument.default
+
+
+def _arguments(target: str) -> Mapping[str, Argument]:
+    signature = signature_of(target)
+    return signature.arguments if signature else {}

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Literal
 
-from sweeprof.counting.formulas import OperatorCost, Variable, added, summed
+from sweeprof.counting.formulas import OperatorCost, TensorShapes, Variable, added, layer_row, summed, together
 from sweeprof.counting.mapping import CallTensor, CountedOperators, Operator, Tensor
 from sweeprof.counting.operators import INTEGER, NOTHING
-from sweeprof.counting.rows import TensorShapes, layer_row, together
 from sweeprof.results.layer_times import ROOT, above
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Liveness, Weights
 

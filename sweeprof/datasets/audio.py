@@ -13,8 +13,7 @@ import numpy.typing as npt
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.images import folder_problems, labelled_files
-from sweeprof.datasets.packages import import_transformers, package
-from sweeprof.datasets.source import CommonOptions, Source
+from sweeprof.datasets.source import CommonOptions, Source, import_transformers, package
 from sweeprof.errors import DatasetError, Problem, UserError
 from sweeprof.paths import user_path
 

@@ -11,8 +11,7 @@ import numpy as np
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import TARGETS, Pad, Sample
 from sweeprof.datasets.images import PictureSource, PictureSourceOptions, array_of
-from sweeprof.datasets.packages import package
-from sweeprof.datasets.source import Layout, layout_problems, path_problems
+from sweeprof.datasets.source import Layout, layout_problems, package, path_problems
 from sweeprof.datasets.tokens import tokenizer_files, tokenizer_in, tokenizer_problems
 from sweeprof.errors import DatasetError, Problem, choice_problem
 from sweeprof.text import listed

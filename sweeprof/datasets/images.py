@@ -13,8 +13,7 @@ import numpy.typing as npt
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.auto import ImagePreprocessing, Interpolation, ModelInputs
 from sweeprof.datasets.collate import Sample
-from sweeprof.datasets.packages import package
-from sweeprof.datasets.source import CommonOptions, Source
+from sweeprof.datasets.source import CommonOptions, Source, package
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
 from sweeprof.paths import user_path
 

@@ -13,12 +13,16 @@ import json
 import numbers
 import os
 import secrets
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
@@ -27,14 +31,49 @@ from sweeprof.datasets import Collate, Dataset, Split, SplitName, samples_in
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.datasets.cache import FORMAT, Cache, CachedSamples, Varies, rows
 from sweeprof.datasets.collate import NOT_COUNTED, Pad, Sample, is_ids, stack
-from sweeprof.datasets.user_code import made
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem, definition_of, located_at
 from sweeprof.nested import named_leaves
 from sweeprof.paths import user_path
 from sweeprof.processes import Child, child_environment
 from sweeprof.results.record import Warning
+from sweeprof.targets import target_problems
 
-# Bounds of the whole numbers among the arguments of datasets, beyond which memory or time would not suffice for any machine.
+
+def made(node: str | Mapping[str, Any] | None, key: str) -> Any:
+    """Return the function that a dotted name stands for, or the object that a node with ``_target_`` makes; None for None.
+
+    Raises:
+        UserError: it cannot be found, or does not take these arguments.
+        Exception: whatever the user's code raised.
+    """
+    from hydra.errors import InstantiationException
+    from hydra.utils import get_object, instantiate
+
+    if node is None:
+        return None
+    if isinstance(node, str):
+        problems = target_problems(key, node, [])
+    else:
+        problems = node_problems(key, node)
+        if not problems:
+            arguments = [name for name in node if not str(name).startswith("_")]
+            problems = target_problems(f"{key}._target_", node["_target_"], arguments)
+    if problems:
+        raise UserError(problems)
+    try:
+        return get_object(node) if isinstance(node, str) else instantiate(dict(node), _convert_="all")
+    except InstantiationException as error:
+        raise (error.__cause__ or error) from None
+
+
+def node_problems(key: str, node: Mapping[str, Any] | None) -> list[Problem]:
+    """Return the problem of a node that must have a ``_target_``."""
+    if isinstance(node, Mapping) and isinstance(node.get("_target_"), str):
+        return []
+    return [Problem(f"{key}._target_", None, "is missing: it must name a class or function.")]
+
+
+# Sources: datasets that read files or the user's code, once per host, and are then read from a cache.
 
 
 BOUNDS = {
@@ -568,3 +607,42 @@ def _described(values: object) -> str:
 def _name(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# Optional packages, which an extra of sweeprof installs.
+
+
+def package(name: str, extra: str, key: str = "dataset") -> ModuleType:
+    """Return an imported package.
+
+    Raises:
+        UserError: it is not installed; names the config key that needs it, and the extra of sweeprof that installs it.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+        problem = Problem(key, extra, f"needs the package {error.name}: pip install 'sweeprof[{extra}]'.")
+        raise UserError([problem]) from None
+
+
+def import_torchvision(key: str = "dataset") -> ModuleType:
+    """Return torchvision; where its compiled operators do not fit this torch, without them: images do not need them."""
+    try:
+        return package("torchvision", "torchvision", key)
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        sys.modules["torchvision._meta_registrations"] = ModuleType("torchvision._meta_registrations")
+        return package("torchvision", "torchvision", key)
+
+
+def import_transformers() -> ModuleType:
+    """Return transformers, which imports torchvision where it is installed."""
+    transformers = package("transformers", "transformers")
+    if find_spec("torch") is not None and find_spec("torchvision") is not None:
+        import_torchvision()
+    return transformers

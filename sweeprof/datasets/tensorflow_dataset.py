@@ -11,10 +11,8 @@ import numpy as np
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.images import PictureSource, PictureSourceOptions, array_of
-from sweeprof.datasets.packages import package
-from sweeprof.datasets.source import Layout, layout_problems
+from sweeprof.datasets.source import Layout, layout_problems, made, node_problems, package
 from sweeprof.datasets.torch_dataset import rows_of, sample_of
-from sweeprof.datasets.user_code import made, node_problems
 from sweeprof.errors import DatasetError, Problem
 from sweeprof.paths import user_path
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Sample
-from sweeprof.datasets.packages import import_transformers
-from sweeprof.datasets.source import CommonOptions, Source, path_problems
+from sweeprof.datasets.source import CommonOptions, Source, import_transformers, path_problems
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
 from sweeprof.paths import user_path
 

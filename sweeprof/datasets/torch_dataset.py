@@ -7,9 +7,7 @@ from typing import Any, Unpack
 
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import TARGETS, Sample
-from sweeprof.datasets.packages import package
-from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems
-from sweeprof.datasets.user_code import made, node_problems
+from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems, made, node_problems, package
 from sweeprof.errors import DatasetError, Problem
 from sweeprof.nested import named_leaves
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.backends.lookup import backend_named
+from sweeprof.backends import backend_named
 from sweeprof.errors import SweeprofError, Unsupported
 from sweeprof.numbers import rounded
 from sweeprof.processes import end_process

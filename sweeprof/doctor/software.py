@@ -18,13 +18,13 @@ from typing import TypedDict
 
 import yaml
 
-from sweeprof.backends.lookup import missing_package
+from sweeprof.backends import missing_package
 from sweeprof.config.validation import FRAMEWORK_EXTRAS, Extra
 from sweeprof.doctor.host import Advice, Finding, known
-from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import conf_folder
-from sweeprof.plan.process_environment import environment
+from sweeprof.plan.plan import environment
 from sweeprof.processes import child_environment, end_process, module_command
+from sweeprof.targets import instantiate
 
 PROBE_S = 120.0
 SLOW_DISK_S = 0.05

@@ -18,7 +18,7 @@ from sweeprof.counting.operators import NOTHING
 from sweeprof.measuring.timing import Clock
 from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.layers import Shapes
-from sweeprof.results.operators import OperatorRow, Phase
+from sweeprof.results.observations import OperatorRow, Phase
 from sweeprof.results.record import Protocol
 
 LEFT = -1

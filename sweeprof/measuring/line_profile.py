@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sweeprof.errors import Problem, Unsupported, UserError, described, nearest
 from sweeprof.report.lines import reports
-from sweeprof.results.lines import FunctionLines, Line, Lines
+from sweeprof.results.observations import FunctionLines, Line, Lines
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction

@@ -10,9 +10,16 @@ from __future__ import annotations
 import ctypes
 import re
 import typing
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from sweeprof.errors import Unsupported
+from sweeprof.results.layer_times import OUTSIDE, Mode
+from sweeprof.results.observations import Allocations, LayerMemory, Moment, TensorRow
 
 PROC = Path("/proc/self")
 LARGE = 64 * 1024
@@ -120,3 +127,134 @@ def _mapped_files() -> dict[str, int]:
         if not path.startswith(("/dev/", "/memfd:", "/SYSV")):
             sizes[path] = sizes.get(path, 0) + int(rss) * 1024
     return {path: size for path, size in sizes.items() if path not in programs}
+
+
+# From single allocations and releases to what a step takes: levels, peaks, and what each module did.
+
+
+MOMENTS = 2000
+"""At most so many are kept of a timeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An allocation, a release, or a sign that a module is running."""
+
+    ns: int
+    """On any clock."""
+    bytes: int
+    """Negative for a release, 0 for a mere sign."""
+    address: int
+    stack: tuple[str, ...]
+    """Paths of the modules that run, or whose backward does, the innermost last; empty outside any module."""
+
+    @property
+    def path(self) -> str:
+        return self.stack[-1] if self.stack else OUTSIDE
+
+
+def course(  # what was observed, and what it was observed of
+    changes: Iterable[Change],
+    begins: Sequence[int],
+    ends: Sequence[int],
+    *,
+    mode: Mode = "inference",
+    tensors: tuple[TensorRow, ...] = (),
+    device: Mapping[str, int] | None = None,
+) -> Allocations:
+    """Follow the changes from the beginning of the first step on.
+
+    A release of memory that was there before the first step is left out: an allocator that has not seen a block does not know its
+    size, and what a step needs does not become less by it.
+
+    Args:
+        changes: in any order, those of one moment as they came.
+        begins: when each step began, on the clock of the changes; at least one.
+        ends: when each step ended. The timeline leaves out the pauses between steps: what changes in one counts at the step's end.
+        mode: the kind of the steps.
+        tensors: that were alive after the steps.
+        device: the figures of the device's own allocator.
+    """
+    counted, owners = _counted(sorted(changes, key=lambda change: change.ns), begins[0])
+    levels = list(accumulate(change.bytes for change in counted))
+    peak = max(range(len(levels)), key=levels.__getitem__, default=None)
+    steps = [bisect_right(begins, change.ns) - 1 for change in counted]
+    last = [change for change, step in zip(counted, steps, strict=True) if step == len(begins) - 1]
+    step_peaks, before = [0] * len(begins), 0
+    for level, step in zip(levels, steps, strict=True):
+        step_peaks[step] = max(step_peaks[step], level, before)
+        before = level
+    return Allocations(
+        mode=mode,
+        steps=len(begins),
+        peak_bytes=0 if peak is None else max(levels[peak], 0),
+        peak_at=OUTSIDE if peak is None else counted[peak].path,
+        timeline=_timeline(counted, levels, begins, ends),
+        by_layer=_by_layer(counted, owners, levels, last, 0 if peak is None else peak + 1),
+        tensors=tensors,
+        device=device or {},
+        step_peaks_bytes=tuple(step_peaks),
+        allocated_per_step_bytes=sum(change.bytes for change in last if change.bytes > 0),
+    )
+
+
+def _counted(changes: Iterable[Change], begin: int) -> tuple[list[Change], list[str]]:
+    """Return the changes that count, and the path of the module that had allocated what each allocates or releases."""
+    alive: dict[int, str] = {}
+    counted, owners = [], []
+    for change in changes:
+        if change.ns < begin or (change.bytes < 0 and change.address not in alive):
+            continue
+        owner = change.path
+        if change.bytes > 0:
+            alive[change.address] = owner
+        elif change.bytes < 0:
+            owner = alive.pop(change.address)
+        counted.append(change)
+        owners.append(owner)
+    return counted, owners
+
+
+def _by_layer(
+    counted: Sequence[Change], owners: Sequence[str], levels: Sequence[int], last: Sequence[Change], until_peak: int
+) -> tuple[LayerMemory, ...]:
+    """Return the memory of each module, in the order in which they first ran."""
+    peaks: dict[str, int] = {}
+    allocated, kept, at_peak = Counter[str](), Counter[str](), Counter[str]()
+    for index, (change, owner, level) in enumerate(zip(counted, owners, levels, strict=True)):
+        highest = max(level, level - change.bytes)  # who releases something ran while it was there
+        for path in change.stack or (OUTSIDE,):
+            peaks[path] = max(peaks.get(path, 0), highest)
+        kept[owner] += change.bytes
+        if index < until_peak:
+            at_peak[owner] += change.bytes
+    for change in last:
+        allocated[change.path] += max(change.bytes, 0)
+    return tuple(LayerMemory(path, peak, allocated[path], kept[path], at_peak[path]) for path, peak in peaks.items())
+
+
+def _timeline(
+    counted: Sequence[Change], levels: Sequence[int], begins: Sequence[int], ends: Sequence[int]
+) -> tuple[Moment, ...]:
+    changes = [(change, level) for change, level in zip(counted, levels, strict=True) if change.bytes]
+    lengths = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    before = [0, *accumulate(lengths)]
+    moments = []
+    for index in thinned_levels([level for _, level in changes]):
+        change, level = changes[index]
+        step = bisect_right(begins, change.ns) - 1
+        within = before[step] + min(change.ns - begins[step], lengths[step])
+        moments.append(Moment(within / 1e9, level, change.path))
+    return tuple(moments)
+
+
+def thinned_levels(levels: Sequence[int], most: int = MOMENTS) -> list[int]:
+    """Indices of at most ``most`` levels: the first, the last, and the lowest and the highest of every stretch of equal length."""
+    count = len(levels)
+    if count <= most:
+        return list(range(count))
+    stretches = most // 2 - 1
+    kept = {0, count - 1}
+    for begin, end in pairwise(count * i // stretches for i in range(stretches + 1)):
+        kept |= {min(range(begin, end), key=levels.__getitem__), max(range(begin, end), key=levels.__getitem__)}
+    return sorted(kept)

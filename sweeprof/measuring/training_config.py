@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from sweeprof.counting.formulas import EVERYTHING, ModuleSelection
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, argument_problems
+from sweeprof.model_sources import NEW_TOKENS, OWN_KEYS, argument_problems
 from sweeprof.results.layer_times import Mode
 
 # The settings of a generation: how many tokens, and the arguments of the function that generates them.
@@ -50,7 +50,7 @@ class GenerationConfig:
         """
         function = node.get("function")
         if function is not None:
-            from sweeprof.measuring.instantiate import located
+            from sweeprof.targets import located
 
             function = located(function)
         arguments = {key: value for key, value in node.items() if key not in OWN_KEYS}
@@ -121,7 +121,7 @@ class TrainingConfig:
 def _named(node: object) -> Any:
     if not isinstance(node, Mapping):
         return node
-    from sweeprof.measuring.instantiate import located
+    from sweeprof.targets import located
 
     keywords = {key: value for key, value in node.items() if key != "_target_"}
     return partial(located(node["_target_"]), **keywords)

@@ -14,7 +14,7 @@ from sweeprof.metrics.compute import counted
 from sweeprof.metrics.latency import Rounds, described_samples, over_rounds, percentile_over_rounds, rate
 from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.results.environment import Peaks
-from sweeprof.results.generation import Generation, TokenTimes
+from sweeprof.results.observations import Generation, TokenTimes
 
 NOT_GENERATED = Missing("nothing was generated: add mode=generation")
 

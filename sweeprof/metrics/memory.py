@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sweeprof.metrics.metric import Estimate, Missing, metric
 from sweeprof.passes.memory import Memory
-from sweeprof.results.memory import Allocations, bytes_by_kind
+from sweeprof.results.observations import Allocations, bytes_by_kind
 
 ON_HOST = Missing("the model runs on the host")
 

@@ -265,7 +265,7 @@ def _made(info: MetricInfo, function: Function, part: str | None, once: bool = F
 def _is_builtin(function: Function) -> bool:
     """Return True if sweeprof ships the metric; :func:`sweeprof.evaluation` wraps functions of the user."""
     module, _ = _origin(function)
-    return module.startswith("sweeprof.metrics.") and module != "sweeprof.metrics.evaluation"
+    return module.startswith("sweeprof.metrics.") and module != "sweeprof.metrics.evaluate"
 
 
 def _origin(function: Function) -> tuple[str, str]:

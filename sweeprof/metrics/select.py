@@ -12,7 +12,7 @@ import yaml
 
 from sweeprof.errors import Problem, UserError, choice_problem, described, option_problem
 from sweeprof.metrics.metric import FAMILIES, Metric, Selected, builtin_metrics
-from sweeprof.metrics.output_scores import SCORE, score_metric
+from sweeprof.metrics.quality import SCORE, score_metric
 from sweeprof.passes.registry import passes
 from sweeprof.paths import conf_folder
 from sweeprof.results.layer_times import Mode

@@ -7,7 +7,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets import packages
+from sweeprof.datasets import source
 from sweeprof.datasets.auto import ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError
 from sweeprof.model_sources import check_arguments, check_sizes, image_inputs, known_name, package, size
@@ -22,7 +22,7 @@ VIDEO_FRAMES = 16
 
 def import_torchvision() -> ModuleType:
     """Return torchvision; where its compiled operators do not fit this torch, without them: models for images do not need them."""
-    return packages.import_torchvision("model")
+    return source.import_torchvision("model")
 
 
 def names() -> list[str]:

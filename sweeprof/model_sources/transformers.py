@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, Interpolation, ModelInputs
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, key_problem, nearest
-from sweeprof.model_sources import check_arguments, check_names_of_arguments, check_sizes, known_name, package, size
-from sweeprof.model_sources.generate_arguments import NEW_TOKENS, OWN_KEYS, check_generate
+from sweeprof.model_sources import (
+    NEW_TOKENS,
+    OWN_KEYS,
+    check_arguments,
+    check_generate,
+    check_names_of_arguments,
+    check_sizes,
+    known_name,
+    package,
+    size,
+)
 from sweeprof.model_sources.torchvision import import_torchvision
 from sweeprof.paths import expanded, user_path
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from sweeprof.backends import Backend
 from sweeprof.errors import Unsupported
-from sweeprof.passes.registry import Pass
-from sweeprof.passes.session import Session
+from sweeprof.passes.registry import Pass, Session
 from sweeprof.results.record import Stored
 
 

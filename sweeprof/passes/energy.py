@@ -18,8 +18,7 @@ from typing import Any
 from sweeprof.backends import Backend
 from sweeprof.errors import Unsupported
 from sweeprof.passes.memory import whole_step
-from sweeprof.passes.registry import Pass
-from sweeprof.passes.session import Session
+from sweeprof.passes.registry import Pass, Session
 from sweeprof.results.record import Stored
 
 POWERCAP = "SWEEPROF_POWERCAP"

@@ -8,8 +8,7 @@ from itertools import chain
 
 from sweeprof.backends import Backend
 from sweeprof.errors import Unsupported
-from sweeprof.passes.registry import Pass
-from sweeprof.passes.session import Session
+from sweeprof.passes.registry import Pass, Session
 from sweeprof.results.record import Stored
 
 

@@ -16,13 +16,12 @@ import psutil
 
 from sweeprof.backends import Backend, LoadedModel
 from sweeprof.errors import Unsupported
-from sweeprof.measuring import interference
+from sweeprof.measuring import timing
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.process_memory import MemoryMeter
 from sweeprof.measuring.timing import FusedStep
 from sweeprof.measuring.training_config import Work
-from sweeprof.passes.registry import Pass
-from sweeprof.passes.session import Session
+from sweeprof.passes.registry import Pass, Session
 from sweeprof.processes import die_with, signal_name
 from sweeprof.results.record import Stored
 
@@ -106,7 +105,7 @@ def run(session: Session, backend: Backend) -> Memory:
     added, not_added = cast(tuple[int | None, str | None], session.measured_first)
     inputs = session.inputs()
     meter = backend.memory_meter()
-    interference.restore()
+    timing.restore()
     baseline = meter.rss()
     meter.reset_peak()
     with session.loaded() as model:

@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from sweeprof.backends import Backend
-from sweeprof.passes.registry import Pass
-from sweeprof.passes.session import Session
+from sweeprof.passes.registry import Pass, Session
 from sweeprof.paths import cache_folder
 from sweeprof.results.environment import Peaks, capture
 from sweeprof.results.files import read_json, write_json

@@ -18,8 +18,7 @@ from sweeprof.backends import Backend, HostArray, HostOutputs, named
 from sweeprof.display import Displayed
 from sweeprof.errors import Damaged, Unsupported
 from sweeprof.nested import array_of, named_leaves
-from sweeprof.passes.registry import Parameter, Pass
-from sweeprof.passes.session import Session
+from sweeprof.passes.registry import Parameter, Pass, Session
 from sweeprof.results.files import damaged, validated
 from sweeprof.results.measurement import Better
 from sweeprof.results.record import Json, Warning, plain_data

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from sweeprof.backends import Backend
 from sweeprof.counting.formulas import outermost
 from sweeprof.errors import Unsupported, described
-from sweeprof.passes.registry import Parameter, Pass
-from sweeprof.passes.session import Session
-from sweeprof.results.generation import Generation
+from sweeprof.passes.registry import Parameter, Pass, Session
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import OUTSIDE
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Artifact
-from sweeprof.results.operators import OwnCounts
+from sweeprof.results.observations import Generation, OwnCounts
+from sweeprof.results.record import Json, Stored
 
 
 def run_analysis(session: Session, backend: Backend) -> LayerTable:
@@ -116,4 +116,42 @@ OWN_COUNTS = Pass(
 )
 ARTIFACT = Pass(
     name="artifact", order=40, run=run_artifact, read=Artifact.from_dict, kind="exact", capability="artifact"
+)
+
+
+# Metrics that are computed by functions of the model itself or of its data, while these exist.
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetrics(Stored):
+    """By metric name: a value with its estimator and detail, or the reason why there is none."""
+
+    results: dict[str, Json] = field(default_factory=dict)
+
+    @property
+    def tracebacks(self) -> Sequence[str]:
+        """The tracebacks of the metrics that raised, each once."""
+        failures = [result.get("failure") or {} for result in self.results.values()]
+        return list(dict.fromkeys(failure["traceback"] for failure in failures if failure.get("traceback")))
+
+
+def run(session: Session, _: Backend) -> ModelMetrics:
+    """Return the results of the session's metrics that read the model or its data.
+
+    One that raises has a reason and does not affect the others.
+    """
+    results: dict[str, Json] = {}
+    with session.loaded() as model, session.timed("measure"):
+        for metric in session.model_metrics:
+            results.update(metric.model_results(model.native, session.data))
+    return ModelMetrics(results)
+
+
+PASS = Pass(
+    name="live",
+    order=130,
+    run=run,
+    read=ModelMetrics.from_dict,
+    kind="exact",
+    provides=(Parameter("model", source="object"), Parameter("data", source="object")),
 )

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from sweeprof.backends import Backend
-from sweeprof.passes.registry import Pass
-from sweeprof.passes.session import Session
+from sweeprof.passes.registry import Pass, Session
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes
-from sweeprof.results.lines import Lines
-from sweeprof.results.memory import Allocations
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Allocations, Lines, Operators
 
 
 def run_layer_times(session: Session, backend: Backend) -> LayerTimes:

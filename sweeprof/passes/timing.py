@@ -15,8 +15,7 @@ from sweeprof.measuring.timing import (
     measure_training,
     sampled,
 )
-from sweeprof.passes.registry import Pass
-from sweeprof.passes.session import Session
+from sweeprof.passes.registry import Pass, Session
 from sweeprof.results.comparison import warnings_of
 from sweeprof.results.record import Warning
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from sweeprof.config.schema import KEYS
 from sweeprof.config.validation import baseline_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
-from sweeprof.metrics.by_unit import UNITS, in_units
+from sweeprof.metrics.compute import UNITS, in_units
 from sweeprof.metrics.metric import Metric, Selected
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Axes, Combination, OtherSweep, Plan

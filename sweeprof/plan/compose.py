@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 import secrets
 import shlex
@@ -13,7 +15,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from hydra.core.config_loader import ConfigLoader
@@ -23,16 +25,16 @@ from rich.console import Console
 from rich.text import Text
 
 from sweeprof.config.errors import ConfigFile, empty_shape, located
-from sweeprof.config.groups import (
+from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, default_sampler, is_among, spelled
+from sweeprof.config.overrides import (
     NOUNS,
+    Arguments,
     Groups,
     config_file,
     leaf_keys,
     packaged_targets,
     source_folders,
 )
-from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, is_among, spelled
-from sweeprof.config.overrides import Arguments
 from sweeprof.config.schema import (
     CLOSED_PARTS,
     GROUPS,
@@ -50,8 +52,8 @@ from sweeprof.config.schema import (
 from sweeprof.config.validation import lacks_default_tracker, loading_problems, mode_problems, part_problems
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
-from sweeprof.metrics.by_unit import UNITS, in_units
-from sweeprof.metrics.output_scores import entries_of, score_metric
+from sweeprof.metrics.compute import UNITS, in_units
+from sweeprof.metrics.quality import entries_of, score_metric
 from sweeprof.metrics.select import passes_of, select
 from sweeprof.plan.comparing import (
     DEFAULT_BASELINE,
@@ -64,16 +66,141 @@ from sweeprof.plan.comparing import (
     round_problems,
 )
 from sweeprof.plan.generated_inputs import with_generated_inputs
-from sweeprof.plan.plan import Axes, Combination, ComparisonSettings, Plan, without_repeats
+from sweeprof.plan.plan import (
+    BASIC,
+    CLUSTER,
+    Axes,
+    Combination,
+    ComparisonSettings,
+    Plan,
+    SearchPlan,
+    Shards,
+    in_shards,
+    in_tasks,
+    parallel_jobs,
+    resources_of,
+    without_repeats,
+)
 from sweeprof.plan.probe import probe
-from sweeprof.plan.search import goal_problems, has_goal, placement_problems, search_plan, with_conditions
 from sweeprof.plan.shape import distinct
-from sweeprof.plan.shards import BASIC, CLUSTER, Shards, in_shards, in_tasks, parallel_jobs, resources_of
 from sweeprof.plan.sweep_file import Points, as_written, plain_node
-from sweeprof.results.comparison import Excluded
+from sweeprof.results.comparison import Excluded, SearchGoal
+from sweeprof.results.constraints import metric_names
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
+
+Direction = Literal["maximize", "minimize"]
+DIRECTIONS: tuple[Direction, ...] = ("maximize", "minimize")
+BETTER = {"maximize": "higher", "minimize": "lower"}
+SHARE = 1 / 6
+"""The share of the combinations that is measured, if the config does not say how many …"""
+LEAST_TRIALS = 20
+"""… but at least so many."""
+REPLACEABLE = ("trials", "sampler", "seed")
+"""The keys below ``search`` that a resumed sweep may change without repeating its whole command."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A goal as the config names it."""
+
+    direction: Direction
+    name: str
+
+
+def has_goal(search: Json) -> bool:
+    """True if a sweep is a search."""
+    return any(search.get(direction) is not None for direction in DIRECTIONS)
+
+
+def _given(search: Json) -> Iterator[_Given]:
+    for direction in DIRECTIONS:
+        named = search.get(direction)
+        for name in [named] if isinstance(named, str) else named or ():
+            yield _Given(direction, name)
+
+
+def goal_problems(search: Json, metrics: Sequence[MetricInfo], axes: Sequence[str]) -> Iterator[Problem]:
+    """Return the problems of the goals and conditions, given the metrics and axes of the sweep."""
+    if not has_goal(search):
+        return
+    names, infos = metric_names(metrics), {info.name: info for info in metrics}
+    seen: set[str] = set()
+    goals = list(_given(search))
+    for goal in goals:
+        key = f"search.{goal.direction}"
+        if goal.name not in names:
+            yield choice_problem(key, goal.name, "metric of this sweep", names)
+            continue
+        info = infos[names[goal.name]]
+        if info.better not in (None, BETTER[goal.direction]):
+            other = next(one for one in DIRECTIONS if one != goal.direction)
+            yield Problem(key, goal.name, f"is better the {info.better} it is: write search.{other}={goal.name}.")
+        elif info.better is None and len(goals) > 1:
+            yield Problem(key, goal.name, "has no better direction, so it cannot be one of several goals.")
+        if info.name in seen:
+            yield Problem(key, goal.name, "is named twice.")
+        seen.add(info.name)
+    for problem in compare_problems({"constraints": search.get("subject_to")}, metrics, axes):
+        yield dataclasses.replace(problem, key="search.subject_to")
+
+
+def placement_problems(shards: object) -> Iterator[Problem]:
+    """Return the problem of a search that is to be divided."""
+    if shards not in (None, 1):
+        yield Problem("shards", shards, "must be 1 for a search, which measures one combination after the other.")
+
+
+def search_plan(search: Json, metrics: Sequence[MetricInfo], combinations: Sequence[Combination]) -> SearchPlan | None:
+    """Return the search of a config without problems; None if it has no goal."""
+    if not has_goal(search):
+        return None
+    names = metric_names(metrics)
+    able = sum(combination.unsupported is None for combination in combinations)
+    trials = search["trials"] or max(LEAST_TRIALS, math.ceil(SHARE * able))
+    goals = tuple(SearchGoal(names[goal.name], goal.direction) for goal in _given(search))
+    return SearchPlan(goals, min(trials, able), search["sampler"] or default_sampler(), search["seed"])
+
+
+def with_conditions(compare: ComparisonSettings, search: SearchPlan | None, given: Json) -> ComparisonSettings:
+    """Return the settings of the comparison with the conditions of a search, and with the front of its goals."""
+    if search is None:
+        return compare
+    constraints = list(dict.fromkeys([*(compare.constraints or ()), *given["subject_to"]]))
+    front = [goal.metric for goal in search.goals] if len(search.goals) > 1 else compare.pareto
+    return dataclasses.replace(compare, constraints=constraints, pareto=front)
+
+
+def change_problems(search: SearchPlan | None, given: Mapping[str, object]) -> Iterator[Problem]:
+    """Return the problems of keys on the command line of a resumed sweep that does not repeat the command of the sweep.
+
+    Args:
+        given: by dotted key; those that do not belong to the search are ignored.
+    """
+    for key, value in given.items():
+        top, _, name = key.partition(".")
+        if top != "search":
+            continue
+        if search is None:
+            yield Problem(key, value, "cannot be set: the sweep that is resumed is not a search.")
+        elif name not in REPLACEABLE:
+            keys = ", ".join(f"search.{one}" for one in REPLACEABLE)
+            message = f"cannot be changed alone: repeat the command of the sweep with resume. Without it, you can change {keys}."
+            yield Problem(key, value, message)
+
+
+def changed_search(plan: Plan, given: Mapping[str, object]) -> SearchPlan:
+    """Return the search of a stored plan with some of the keys :data:`REPLACEABLE`, without those that are null."""
+    assert plan.search is not None
+    known: Json = {name: value for name, value in given.items() if value is not None}
+    found = dataclasses.replace(plan.search, **known)
+    able = sum(c.unsupported is None for c in plan.combinations)
+    return dataclasses.replace(found, trials=min(found.trials, able))
+
+
+# From the composed config and the command line to a plan: one resolved config per combination, every problem at once.
+
 
 SHOWN_GRIDS = 3
 """Grids of a sweep that is too large whose sizes are shown."""

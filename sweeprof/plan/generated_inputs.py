@@ -15,10 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sweeprof.errors import Problem, Unsupported, UserError, WorkerError, described, nearest, original
-from sweeprof.measuring.instantiate import instantiate, located
 from sweeprof.plan.plan import Combination, identity
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
+from sweeprof.targets import instantiate, located
 
 AUTO = "sweeprof.datasets.auto.Auto"
 GENERATED, DESCRIBED = "inputs", "model_inputs"

@@ -15,14 +15,12 @@ from tempfile import TemporaryDirectory
 from sweeprof.config.signatures import given_arguments
 from sweeprof.datasets.source import checked_split, run_name
 from sweeprof.errors import DatasetError, Problem, Unsupported, UserError, WorkerError, choice_problem, original
-from sweeprof.measuring.instantiate import chosen_builder, instantiate
-from sweeprof.metrics.output_scores import output_scores
-from sweeprof.model_sources.generate_arguments import OWN_KEYS
-from sweeprof.plan.plan import Combination
-from sweeprof.plan.process_environment import environment
+from sweeprof.metrics.quality import output_scores
+from sweeprof.model_sources import OWN_KEYS
+from sweeprof.plan.plan import Combination, environment
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
-from sweeprof.targets import target_problems
+from sweeprof.targets import chosen_builder, instantiate, target_problems
 
 PROBE_S = 120.0
 DATASETS_S = 30.0

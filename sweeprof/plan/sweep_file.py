@@ -19,21 +19,36 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeprof.config.backend_settings import Fitted, fitted, is_setting, unknown_setting
-from sweeprof.config.groups import Groups, config_file, default_choices, plain_message, source_folders
 from sweeprof.config.override_syntax import SWEEP_GROUP, as_typed, frozen, is_spellable, spelled
-from sweeprof.config.overrides import Arguments, Expander
+from sweeprof.config.overrides import (
+    Arguments,
+    Expander,
+    Groups,
+    config_file,
+    default_choices,
+    plain_message,
+    source_folders,
+)
 from sweeprof.config.schema import COLUMNS, GROUPS, IDENTITY, NOT_REPEATED, constraint_problems, is_merged
 from sweeprof.config.signatures import given_arguments
-from sweeprof.config.validation import FRAMEWORK_EXTRAS, builder_problem, open_problems, part_problems
+from sweeprof.config.validation import (
+    FRAMEWORK_EXTRAS,
+    Fitted,
+    builder_problem,
+    fitted,
+    is_setting,
+    open_problems,
+    part_problems,
+    unknown_setting,
+)
 from sweeprof.errors import Problem, Unsupported, choice_problem
-from sweeprof.measuring.instantiate import builders_of, chosen_builder, storable
 from sweeprof.plan.generated_inputs import NAME, is_pattern, matching_names
 from sweeprof.plan.plan import Axes, Combination, Point, identity
 from sweeprof.plan.shape import Grid, Rule, Shape, read_rules, read_shape
 from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
+from sweeprof.targets import builders_of, chosen_builder, storable
 
 # The config of each point of a sweep, exactly as Hydra composes it from the point's overrides.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sweeprof.display import Displayed, FilePath, written
 from sweeprof.errors import Unsupported, UserError, choice_problem
 from sweeprof.metrics.metric import Estimate, Missing, builtin_metrics
-from sweeprof.report.layers import aggregate, html, tables, text
+from sweeprof.report import layer_formats, layer_table
 from sweeprof.results.layer_times import ROOT, Host, above, with_host
 from sweeprof.results.layers import LayerRow, LayerTable, Weights
 from sweeprof.results.measurement import Number
@@ -188,14 +188,14 @@ class Layers(LayerTable):
         return with_host(LayerTable.to_frame(self), self.host, host)
 
     # Each is a function of a LayerTable, documented where it is defined.
-    tree = text.tree
-    by_type = aggregate.by_type
-    top = aggregate.top_layers
-    summary = text.overview
-    layerwise_summary = aggregate.layerwise_summary
-    timings = aggregate.timings
+    tree = layer_formats.tree
+    by_type = layer_table.by_type
+    top = layer_table.top_layers
+    summary = layer_formats.overview
+    layerwise_summary = layer_table.layerwise_summary
+    timings = layer_table.timings
     compat = figures_by_layer
-    timepool = aggregate.timepool
+    timepool = layer_table.timepool
 
     def stacked(
         self,
@@ -204,16 +204,16 @@ class Layers(LayerTable):
         path: str | Path | None = None,
         figsize: tuple[float, float] | None = None,
     ) -> tuple[Figure, Axes]:
-        """Times as stacked bars per depth, see :func:`sweeprof.report.pictures.stacked.stacked`."""
-        from sweeprof.report.pictures.stacked import stacked  # with matplotlib, which nothing else here needs
+        """Times as stacked bars per depth, see :func:`sweeprof.report.stacked_layers.stacked`."""
+        from sweeprof.report.stacked_layers import stacked  # with matplotlib, which nothing else here needs
 
         return stacked(self, channels, direction, path, figsize)
 
     # With a path, each of these also writes the file.
 
     def to_csv(self, path: FilePath | None = None, *, inclusive: bool = False) -> str:
-        """See :func:`sweeprof.report.layers.tables.to_csv`."""
-        return written(tables.to_csv(self, inclusive), path)
+        """See :func:`sweeprof.report.layer_formats.to_csv`."""
+        return written(layer_formats.to_csv(self, inclusive), path)
 
     def to_html(
         self,
@@ -223,8 +223,8 @@ class Layers(LayerTable):
         columns: str | Sequence[str] | None = None,
         title: str = "Layers",
     ) -> str:
-        """See :func:`sweeprof.report.layers.html.to_html`."""
-        return written(html.to_html(self, columns, inclusive, title), path)
+        """See :func:`sweeprof.report.layer_formats.to_html`."""
+        return written(layer_formats.to_html(self, columns, inclusive, title), path)
 
     def to_latex(
         self,
@@ -234,21 +234,21 @@ class Layers(LayerTable):
         columns: str | Sequence[str] | None = None,
         standalone: bool = False,
     ) -> str:
-        """See :func:`sweeprof.report.layers.tables.to_latex`."""
-        return written(tables.to_latex(self, columns, inclusive, standalone), path)
+        """See :func:`sweeprof.report.layer_formats.to_latex`."""
+        return written(layer_formats.to_latex(self, columns, inclusive, standalone), path)
 
     def to_markdown(
         self, path: FilePath | None = None, *, inclusive: bool = False, columns: str | Sequence[str] | None = None
     ) -> str:
-        """See :func:`sweeprof.report.layers.tables.to_markdown`."""
-        return written(tables.to_markdown(self, columns, inclusive), path)
+        """See :func:`sweeprof.report.layer_formats.to_markdown`."""
+        return written(layer_formats.to_markdown(self, columns, inclusive), path)
 
     def to_parquet(self, path: FilePath | None = None, *, inclusive: bool = False) -> bytes:
-        """See :func:`sweeprof.report.layers.tables.to_parquet`."""
-        return written(tables.to_parquet(self, inclusive), path)
+        """See :func:`sweeprof.report.layer_formats.to_parquet`."""
+        return written(layer_formats.to_parquet(self, inclusive), path)
 
     def namespace_tree(self, pool: Mapping[str, object] | None = None) -> str:
         """A nested dictionary as text, by default :meth:`timepool`; see
-        :func:`sweeprof.report.layers.aggregate.namespace_tree`.
+        :func:`sweeprof.report.layer_table.namespace_tree`.
         """
-        return aggregate.namespace_tree(self.timepool() if pool is None else pool)
+        return layer_table.namespace_tree(self.timepool() if pool is None else pool)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn, overload
 
-from sweeprof.backends.lookup import backend_named
+from sweeprof.backends import backend_named
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, Unsupported, UserError, nearest
 from sweeprof.measuring.line_profile import (
@@ -29,7 +29,7 @@ from sweeprof.measuring.line_profile import (
     python_function,
 )
 from sweeprof.paths import user_path
-from sweeprof.results.lines import Lines
+from sweeprof.results.observations import Lines
 
 # Time and memory by source line of functions in a program of the user's own: a decorator, and what a script's functions did.
 

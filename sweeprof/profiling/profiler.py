@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sweeprof.backends import Backend
-from sweeprof.backends.lookup import as_model, backend_named, backend_of, is_function, model_in
+from sweeprof.backends import Backend, as_model, backend_named, backend_of, is_function, model_in
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas, ModulePatterns, ModuleSelection
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.display import Displayed
@@ -28,26 +27,23 @@ from sweeprof.errors import (
     option_problem,
 )
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.instantiate import builder, chosen_builder, instantiate
 from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig
 from sweeprof.metrics.evaluate import argument_from, measured, model_functions
 from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, builtin_metrics, declared, parameter_name
-from sweeprof.metrics.output_scores import check_named, output_scores, score_metric
+from sweeprof.metrics.quality import check_named, output_scores, score_metric
 from sweeprof.metrics.select import Entry, metric_set, mode_of, named_passes, select, unknown_metric
-from sweeprof.passes.registry import Pass, PassResult, parameters
-from sweeprof.passes.session import MeasuredSettings, Session, Strict
-from sweeprof.profiling.mappings import KnownMetrics, ReadOnly
-from sweeprof.profiling.progress import LOG, Progress
-from sweeprof.profiling.session import BuiltSession, Data, LiveSession
+from sweeprof.passes.registry import MeasuredSettings, Pass, PassResult, Session, Strict, parameters
+from sweeprof.profiling.session import LOG, BuiltSession, Data, LiveSession, Progress
 from sweeprof.results.environment import host_columns
 from sweeprof.results.files import validated
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes, Mode, with_host
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements, shown_names
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Operators
 from sweeprof.results.record import Json, PassName, Protocol, Stored
 from sweeprof.results.verdicts import Differences, differences
+from sweeprof.targets import builder, chosen_builder, instantiate
 from sweeprof.text import listed
 
 if TYPE_CHECKING:
@@ -55,6 +51,43 @@ if TYPE_CHECKING:
 
     from sweeprof.profiling.layers import Layers
     from sweeprof.report.view import View
+
+
+T = TypeVar("T")
+
+
+class ReadOnly(Displayed, Mapping[str, T]):
+    """The current content of a mapping, which a caller cannot change."""
+
+    def __init__(self, known: Mapping[str, T]) -> None:
+        self._known = known
+
+    def __getitem__(self, name: str) -> T:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __view__(self) -> View:
+        from sweeprof.report.display import view_of
+
+        return view_of(self._known)
+
+
+class KnownMetrics(ReadOnly[Metric]):
+    """Metrics by name."""
+
+    def __view__(self) -> View:
+        from sweeprof.report.view import View, counted, rows_table
+
+        return View(counted(len(self), "metric"), (rows_table([metric.info for metric in self.values()]),))
+
+
+# ``sweeprof.profile`` and Profiler: every metric of one model, in this process.
+
 
 Options = Mapping[str, object]
 
@@ -281,7 +314,7 @@ class Profiler(Displayed):
         return result
 
     def run(self, pass_name: PassName) -> PassResult:
-        """Run a pass and return its result; see :meth:`sweeprof.passes.session.Session.run`."""
+        """Run a pass and return its result; see :meth:`sweeprof.passes.registry.Session.run`."""
         with self._progress.running(pass_name):
             result = self.session.run(pass_name)
         if hasattr(result, "host"):  # a column of frames, which records have in their environment

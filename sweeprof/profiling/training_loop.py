@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.backends.lookup import backend_of
+from sweeprof.backends import backend_of
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas, ModulePatterns, ModuleSelection
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem

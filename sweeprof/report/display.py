@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.display import Displayed, Rows
 from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
+from sweeprof.report import layer_table as layer_cells
 from sweeprof.report import lines as line_reports
 from sweeprof.report import operators as operator_reports
 from sweeprof.report.answer import answer
-from sweeprof.report.cells import detail_text, named_text, rounds_text, value_text
-from sweeprof.report.columns import MODEL_AXIS
-from sweeprof.report.layers import cells as layer_cells
-from sweeprof.report.layers.cells import TreeNode, nodes, place_text, remarks_on
-from sweeprof.report.layers.text import called_as, total_pairs, tree
+from sweeprof.report.columns import MODEL_AXIS, detail_text, named_text, rounds_text, value_text
+from sweeprof.report.csv import measurements
+from sweeprof.report.layer_formats import called_as, total_pairs, tree
+from sweeprof.report.layer_table import TreeNode, nodes, place_text, remarks_on
+from sweeprof.report.operators import sums_text, tensor_cells
 from sweeprof.report.summary import footnotes, protocol_text
 from sweeprof.report.table import ReportTable, TableRow
 from sweeprof.report.table import tables as report_tables
-from sweeprof.report.tensors import sums_text, tensor_cells
 from sweeprof.report.terminal import text as terminal_text
-from sweeprof.report.tidy import measurements
 from sweeprof.report.view import (
     MOST_ROWS,
     Cells,
@@ -47,10 +46,17 @@ from sweeprof.report.view import (
 from sweeprof.results.comparison import Comparison, Row, compare_rows
 from sweeprof.results.graph import Graph, GraphNode, GraphTensor, ModuleCost
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.lines import FunctionLines, Lines
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
-from sweeprof.results.memory import Allocations, LayerMemory, TensorRow
-from sweeprof.results.operators import OperatorRow, Operators, OperatorTotal
+from sweeprof.results.observations import (
+    Allocations,
+    FunctionLines,
+    LayerMemory,
+    Lines,
+    OperatorRow,
+    Operators,
+    OperatorTotal,
+    TensorRow,
+)
 from sweeprof.results.record import Warning
 from sweeprof.results.verdicts import Difference, Differences
 from sweeprof.text import one_line
@@ -293,7 +299,10 @@ def _(layers: LayerTable) -> View:
     figures = layer_cells.Figures(shown)
     columns = layer_cells.selected_columns(None, layer_cells.SHOWN, shown)
     drawn = _levels_that_fit(nodes(shown))
-    headings = (Heading("layer"), *(Heading(layer_cells.title(name), layer_cells.is_numeric(name)) for name in columns))
+    headings = (
+        Heading("layer"),
+        *(Heading(layer_cells.column_title(name), layer_cells.is_numeric(name)) for name in columns),
+    )
     rows = []
     for node in drawn:
         name = called_as(node, ("type", "name", "arguments"))

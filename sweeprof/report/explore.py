@@ -12,12 +12,19 @@ from typing import Any, Literal, get_args
 
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.report.answer import NOISE, answer
-from sweeprof.report.cells import detail_text, rounds_text
-from sweeprof.report.columns import baseline_text, called_metrics, is_optional, metric_title, shown_metrics
-from sweeprof.report.figure import DASHES, MARKERS, OTHER_COLOUR, PALETTE
-from sweeprof.report.pages import StringTable
+from sweeprof.report.columns import (
+    baseline_text,
+    called_metrics,
+    detail_text,
+    is_optional,
+    metric_title,
+    rounds_text,
+    shown_metrics,
+)
+from sweeprof.report.pictures import DASHES, MARKERS, OTHER_COLOUR, PALETTE
 from sweeprof.report.summary import combination_namer, environment_items, verdict_counts
 from sweeprof.report.table import sorted_rows
+from sweeprof.report.view import StringTable
 from sweeprof.results.comparison import Cell, Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Record, Status

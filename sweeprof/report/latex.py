@@ -10,8 +10,7 @@ from functools import cache
 from itertools import pairwise
 
 from sweeprof.numbers import MISSING, column_scale, significant, text_unit
-from sweeprof.report.cells import measured_of
-from sweeprof.report.columns import Column, is_throughput
+from sweeprof.report.columns import Column, is_throughput, measured_of
 from sweeprof.report.summary import IntervalKind, interval_kind, protocol_text
 from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.results.comparison import Comparison, value_of

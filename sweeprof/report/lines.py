@@ -7,7 +7,7 @@ from functools import partial
 
 from sweeprof.numbers import rounded
 from sweeprof.report.view import aligned
-from sweeprof.results.lines import FunctionLines, Line, Lines
+from sweeprof.results.observations import FunctionLines, Line, Lines
 
 LineRow = tuple[str, ...]
 

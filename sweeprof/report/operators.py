@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sweeprof.numbers import rounded, significant
+from sweeprof.numbers import rounded, scaled, significant
 from sweeprof.report.csv import csv_lines
-from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
+from sweeprof.results.observations import FRAME_COLUMNS, OperatorRow, Operators, TensorRow, bytes_by_kind
 from sweeprof.text import one_line
 
 _ON_HOST = "path operator phase calls self share total flops allocated shapes".split()
@@ -24,7 +24,7 @@ TITLES = {
 """Titles of columns in tables to read; others are their names."""
 
 
-def to_csv(operators: Operators) -> str:
+def operators_csv(operators: Operators) -> str:
     """One header line, then one line per row, in the columns of ``Operators.to_frame``.
 
     Seconds and bytes are of one step, shapes JSON. A cell is empty where there is no value.
@@ -68,3 +68,29 @@ def calls_text(calls: float) -> str:
 
 def _field(value: object) -> Any:
     return json.dumps(value) if isinstance(value, tuple) else value
+
+
+# Live tensors as text.
+
+
+COLUMNS = ("names", "kind", "shape", "dtype", "device", "bytes")
+
+
+def tensors_csv(rows: Sequence[TensorRow]) -> str:
+    """One header line, then one line per storage; names and shape are JSON, bytes exact."""
+    lines = [[json.dumps(r.names), r.kind, json.dumps(r.shape), r.dtype, r.device, r.bytes] for r in rows]
+    return csv_lines([COLUMNS, *lines])
+
+
+def tensor_cells(row: TensorRow) -> tuple[str, ...]:
+    """Return the texts of :data:`COLUMNS`."""
+    names = one_line(" = ".join(row.names)) or "–"
+    shape = "×".join(map(str, row.shape)) or ("scalar" if row.dtype else "")  # several share a row without a type
+    return names, row.kind, shape, row.dtype, row.device, scaled(row.bytes, "B")
+
+
+def sums_text(rows: Sequence[TensorRow]) -> str:
+    """Return the bytes in total and by kind."""
+    found = bytes_by_kind(rows)
+    parts = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in found.items())
+    return f"in total {scaled(sum(found.values()), 'B')}" + (f": {parts}" if parts else "")

@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sweeprof.numbers import ratio_number, rounded, text_unit
-from sweeprof.report.cells import UNCLEAR, measured_of, rounds_text, value_text
-from sweeprof.report.columns import MODEL_AXIS, baseline_text, is_optional, metric_title, shown_metrics
+from sweeprof.report.columns import (
+    MODEL_AXIS,
+    UNCLEAR,
+    baseline_text,
+    is_optional,
+    measured_of,
+    metric_title,
+    rounds_text,
+    shown_metrics,
+    value_text,
+)
 from sweeprof.report.table import rows_by_table, sorted_rows
 from sweeprof.results.comparison import (
     DEVIATION,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeprof.numbers import MISSING, rounded, text_unit
-from sweeprof.report.cells import named_text, ratio_text, rounds_text, value_text, verdict_note
 from sweeprof.report.columns import (
     MODEL_AXIS,
     Column,
@@ -16,8 +15,13 @@ from sweeprof.report.columns import (
     is_throughput,
     metric_columns,
     metric_title,
+    named_text,
+    ratio_text,
     rounds_column,
+    rounds_text,
     shown_metrics,
+    value_text,
+    verdict_note,
 )
 from sweeprof.results.comparison import Comparison, Row, Verdict, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo, Number

@@ -12,7 +12,7 @@ from sweeprof.display import Displayed, FilePath, Rows, written
 from sweeprof.results.files import damaged, validated
 from sweeprof.results.layer_times import Host, with_host
 from sweeprof.results.layers import Shapes
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Operators
 from sweeprof.results.record import Json, Stored
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from sweeprof.results.environment import scheduler
 from sweeprof.results.files import is_full
 from sweeprof.run.locks import ENDING_S
 from sweeprof.run.shard import run_shard
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import HELD, Jobs, Note
+from sweeprof.storage import HELD, Folder, Jobs, Note
 from sweeprof.text import guard_output
 
 NUMBERS = ("SWEEPROF_TASK", "SLURM_ARRAY_TASK_ID")

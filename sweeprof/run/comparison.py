@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from sweeprof.errors import Damaged
-from sweeprof.metrics.by_unit import UNITS, by_unit, in_units
+from sweeprof.metrics.compute import UNITS, by_unit, in_units
 from sweeprof.metrics.evaluate import evaluate
-from sweeprof.metrics.output_scores import parts_of, with_parts
+from sweeprof.metrics.quality import parts_of, with_parts
 from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
 from sweeprof.plan.comparing import judged, most_rounds, protocol_of, thresholds_of
@@ -32,11 +32,8 @@ from sweeprof.results.comparison import (
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import FINE, Failure, Json, Record, Status, Warning, check_environment
-from sweeprof.run.output_difference import disagreement, output_references, unjudged
-from sweeprof.run.search import measured_plan, not_run
-from sweeprof.storage.events import MissingResults, begun
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Jobs
+from sweeprof.run.search import disagreement, measured_plan, not_run, output_references, unjudged
+from sweeprof.storage import Folder, Jobs, MissingResults, begun
 
 OF_A_TRIAL = ("scheduler", "session", "ran", "others", "threads", "load", "gpu", "settings", "deviations")
 """Keys of a record's environment that do not describe its host."""

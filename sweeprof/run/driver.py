@@ -22,22 +22,27 @@ from sweeprof.cluster.job_tracker import Detached
 from sweeprof.errors import ExitCode, Problem, SweeprofError, UserError
 from sweeprof.metrics.select import needs_trust
 from sweeprof.plan.plan import Plan
+from sweeprof.processes import heard_by_the_main_thread, terminable
 from sweeprof.report.terminal import Report
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.environment import capture
 from sweeprof.results.files import unwritable, write_json
 from sweeprof.results.record import Json
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.interrupts import heard_by_the_main_thread, terminable
 from sweeprof.run.launchers import Launch, error_line, launch_shards
-from sweeprof.run.live_reports import ClusterReports, sent_to
 from sweeprof.run.locks import driver_lock, report_lock, warn_of_oversubscription
 from sweeprof.run.progress import ProgressDisplay
-from sweeprof.run.reports import keep_baseline, write_reports
+from sweeprof.run.reports import ClusterReports, keep_baseline, sent_to, write_reports
 from sweeprof.run.stopping import begin_budget
-from sweeprof.run.tracker_process import TrackerProcess
-from sweeprof.run.tracking_file import StoredTracker, keep_config, note_ending, sending_command, shown_at
-from sweeprof.storage.folder import Folder, stamp_of
+from sweeprof.run.tracker_process import (
+    StoredTracker,
+    TrackerProcess,
+    keep_config,
+    note_ending,
+    sending_command,
+    shown_at,
+)
+from sweeprof.storage import Folder, stamp_of
 from sweeprof.tracking import Links, SweepOutcome
 
 OPENED_S = 30.0

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeprof.cluster.lookup import scheduler_of
-from sweeprof.config.units import parse_seconds
+from sweeprof.cluster.job_tracker import scheduler_of
+from sweeprof.config.constraints import parse_seconds
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
@@ -23,7 +23,7 @@ from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import PassName
 from sweeprof.results.verdicts import MIN_ROUNDS
 from sweeprof.run.locks import warn_of_oversubscription
-from sweeprof.storage.jobs import Jobs
+from sweeprof.storage import Jobs
 
 SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
 """How many combinations, excluded points per rule, and values per axis are shown."""

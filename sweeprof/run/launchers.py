@@ -21,7 +21,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.files import unwritable
 from sweeprof.run.locks import read_driver, wait_until_idle
 from sweeprof.run.search import is_complete
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 RAY: dict[str, dict[str, Any]] = {

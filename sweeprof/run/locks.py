@@ -41,8 +41,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.environment import ROOT, gpus, usable_processors, user_name
 from sweeprof.results.files import open_regular, read_json, validated, write_json
 from sweeprof.results.record import Json, Record, Warning
-from sweeprof.storage.events import Event, events_of
-from sweeprof.storage.folder import DRIVER
+from sweeprof.storage import DRIVER, Event, events_of
 
 ENDING_S = 30.0
 """How long processes of a run that was killed may take to end."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from sweeprof.datasets.source import run_name
 from sweeprof.errors import WorkerError
-from sweeprof.measuring.instantiate import instantiate
 from sweeprof.processes import Child, child_environment, inherited_connection
 from sweeprof.results.record import Json
+from sweeprof.targets import instantiate
 
 DECODING_S = 3600.0
 """How long a split may take to be decoded before the trials; of one that takes longer, each trial decodes within its own limit."""

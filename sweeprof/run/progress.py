@@ -27,9 +27,7 @@ from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
 from sweeprof.results.files import open_regular
 from sweeprof.run.search import measured_plan
 from sweeprof.run.stopping import trials_end
-from sweeprof.storage.events import Event, TrialKey, parsed
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Jobs
+from sweeprof.storage import Event, Folder, Jobs, TrialKey, parsed
 from sweeprof.text import axis_text
 
 WAKE_S = 1.0

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import operator
 import os
 import re
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal, TypedDict
 
 from sweeprof.errors import Damaged, Problem, UserError, nearest
@@ -18,34 +23,38 @@ from sweeprof.paths import user_path
 from sweeprof.plan.comparing import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import NO_WORKING_DIRECTORY, module_command
-from sweeprof.report.csv import csv_lines, csv_text
+from sweeprof.report.changes import pull_request
+from sweeprof.report.csv import (
+    Tidy,
+    csv_chunks,
+    csv_lines,
+    csv_text,
+    has_parquet,
+    measurements,
+    problems,
+    rounds,
+    samples,
+    write_parquet,
+)
 from sweeprof.report.explore import room, thinned_samples
-from sweeprof.report.html import html, prepare_html
+from sweeprof.report.html import Observed, details, html, prepare_html
 from sweeprof.report.latex import TABLES, latex
-from sweeprof.report.layers.html import to_html
-from sweeprof.report.layers.tables import to_csv
+from sweeprof.report.layer_formats import to_csv, to_html
 from sweeprof.report.markdown import markdown
-from sweeprof.report.operators import to_csv as operators_csv
-from sweeprof.report.pictures.details import Observed, details
-from sweeprof.report.pull_request import pull_request
+from sweeprof.report.operators import operators_csv, tensors_csv
 from sweeprof.report.table import ReportTable, tables
-from sweeprof.report.tensors import to_csv as tensors_csv
-from sweeprof.report.tidy import Tidy, csv_chunks, has_parquet, measurements, problems, rounds, samples, write_parquet
 from sweeprof.results.comparison import Comparison, comparison_from, set_against
 from sweeprof.results.environment import Peaks
-from sweeprof.results.files import read_json, replacing, validated, write_atomically, write_json
+from sweeprof.results.files import read_json, replacing, unwritable, validated, write_atomically, write_json
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.memory import Allocations, LayerMemory, Moment
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Allocations, LayerMemory, Moment, Operators
 from sweeprof.results.record import PassName, Record
 from sweeprof.run.comparison import comparison_of
-from sweeprof.storage.folder import Folder, check_address, last_sweep, sweeps
+from sweeprof.run.locks import report_lock
+from sweeprof.storage import Folder, check_address, last_sweep, sweeps
 from sweeprof.text import axes_text
 from sweeprof.tracking.connection import ENVIRONMENT
-
-# References to sweeps: a folder, ``last~1``, a comparison.json, a run of MLflow, a tag.
-
 
 KNOWN = (
     "is not a sweep. Known: a sweep's folder, a comparison.json, last, last~1 …, NAME/last, tag:NAME, mlflow:RUN_ID; "
@@ -542,3 +551,99 @@ def _read(records: Sequence[Record], pass_name: PassName, kind: Any) -> Any:
         if record.pass_name == pass_name and record.status == "ok" and record.observations is not None:
             return kind.from_dict(record.observations)
     return None
+
+
+# The reports of a sweep that still runs, written between its trials: what has been measured so far, and what is missing.
+
+
+SHARE = 0.02
+"""Maximum share of the time that writing and sending take, after the first time."""
+EVERY_S = 10.0
+"""Reports are written no more often than that, and not before."""
+LOCK_S = 2.0
+"""How long the reports of a running sweep wait for another process that writes some; then they are written without the lock."""
+WAKE_S = 5.0
+"""How often the driver of a cluster's sweep looks for new records."""
+NOT_BEGUN = "the sweep is running"
+
+Send = Callable[[Comparison], object]
+"""Called with what has been measured, after the reports were written."""
+
+log = logging.getLogger(__name__)
+_receivers: list[Send] = []
+
+
+@contextmanager
+def sent_to(send: Send) -> Iterator[None]:
+    """Call ``send`` with what the shards of this process write; a launcher of Hydra is between the driver and its shards."""
+    _receivers.append(send)
+    try:
+        yield
+    finally:
+        _receivers.remove(send)
+
+
+class LiveReports:
+    """Writes the reports of a sweep that runs, whenever they are due."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._due = time.monotonic() + EVERY_S
+
+    @property
+    def is_due(self) -> bool:
+        """True if there is time to write reports."""
+        return time.monotonic() >= self._due
+
+    def write(self) -> None:
+        """Write the reports, and send them; errors are logged, the sweep goes on.
+
+        Raises:
+            OSError: nothing can be written into the folder, as on a full disk.
+        """
+        began = time.monotonic()
+        try:
+            with report_lock(self._folder.path, LOCK_S):
+                comparison = comparison_of(self._folder, NOT_BEGUN, running=True, trust=True)
+                write_reports(self._folder, comparison, is_final=False)
+            for send in _receivers:
+                send(comparison)
+        except Exception as error:  # a metric of the user's may raise, and the reports are written again in the end
+            if isinstance(error, OSError) and unwritable(error, self._folder.path):
+                raise
+            log.warning("the reports of the running sweep were not written: %s: %s", type(error).__name__, error)
+        now = time.monotonic()
+        self._due = now + max(EVERY_S, (now - began) / SHARE)
+
+
+class ClusterReports:
+    """Writes the reports while the driver waits for the jobs of a cluster; a context."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder, self._reports = folder, LiveReports(folder)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="sweeprof-reports", daemon=True)
+
+    def __enter__(self) -> ClusterReports:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        reported = 0
+        while not self._stop.wait(WAKE_S):
+            if not self._reports.is_due:
+                continue
+            records = sum(1 for _ in self._folder.records.glob("*/*-r*.json"))
+            if records == reported:
+                continue
+            reported = records
+            try:
+                self._reports.write()
+            except OSError as error:  # the jobs, which measure elsewhere, go on
+                log.warning("the reports of the running sweep were not written: %s", error)

@@ -14,18 +14,15 @@ from omegaconf import OmegaConf, open_dict
 from rich.console import Console
 from rich.text import Text
 
-from sweeprof.cluster.job_tracker import live_jobs
-from sweeprof.cluster.lookup import scheduler_of
+from sweeprof.cluster.job_tracker import live_jobs, scheduler_of
 from sweeprof.cluster.scheduler import ClusterError
 from sweeprof.config.schema import NOT_DECIDING, TRIAL_KEYS, constraint_problems
 from sweeprof.config.validation import config_problems
 from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.comparing import most_rounds
-from sweeprof.plan.compose import Composer
-from sweeprof.plan.plan import OtherSweep, Plan, Trial
-from sweeprof.plan.search import change_problems, changed_search, placement_problems
-from sweeprof.plan.shards import Shards
+from sweeprof.plan.compose import Composer, change_problems, changed_search, placement_problems
+from sweeprof.plan.plan import OtherSweep, Plan, Shards, Trial
 from sweeprof.plan.sweep_file import plain_node
 from sweeprof.results.environment import capture
 from sweeprof.results.files import read_json, remove_unfinished, write_json
@@ -35,9 +32,8 @@ from sweeprof.run.dry_run import print_plan
 from sweeprof.run.launchers import Launch
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.search import measured_plan
-from sweeprof.run.tracking_file import StoredTracker, stored_tracker
-from sweeprof.storage.folder import Folder, last_sweep
-from sweeprof.storage.jobs import Jobs
+from sweeprof.run.tracker_process import StoredTracker, stored_tracker
+from sweeprof.storage import Folder, Jobs, last_sweep
 
 DAMAGED = "damaged"
 """The status of a trial whose record cannot be read: it was cut, edited, or comes from a later version."""

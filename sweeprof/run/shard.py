@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sweeprof.config.units import parse_size
+from sweeprof.config.constraints import parse_size
 from sweeprof.errors import Damaged, WorkerError
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Combination, Plan, Trial, TrialGroup
@@ -26,18 +26,15 @@ from sweeprof.processes import NoAnswer, ProcessLost, signal_name
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import check_room, tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
-from sweeprof.run.interleave import Coordinator
-from sweeprof.run.isolation import WorkerPool
-from sweeprof.run.live_reports import LiveReports
+from sweeprof.run.fork_server import WorkerPool
+from sweeprof.run.interleave import Coordinator, ProcessExit, Request
 from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, host_slots, locked, work_lock
 from sweeprof.run.prepare_data import prepare_data
-from sweeprof.run.reports import prepare_reports
-from sweeprof.run.request import ProcessExit, Request
+from sweeprof.run.reports import LiveReports, prepare_reports
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
 from sweeprof.run.stopping import Budget, SequentialRounds
-from sweeprof.run.trial_watch import excess_reason
-from sweeprof.storage.events import EventLog
-from sweeprof.storage.folder import Folder
+from sweeprof.run.worker import excess_reason
+from sweeprof.storage import EventLog, Folder
 
 KILLED_TOGETHER_S = 0.3
 """How long a shard waits before it notes that the processes of a trial were killed: a launcher that ends its jobs kills their

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sweeprof.config.units import parse_seconds
+from sweeprof.config.constraints import parse_seconds
 from sweeprof.errors import Damaged
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Selected
@@ -33,7 +33,7 @@ from sweeprof.results.statistics import is_hopeless
 from sweeprof.results.verdicts import MIN_ROUNDS, Cell
 from sweeprof.run.comparison import comparison_of, sessions_of
 from sweeprof.run.search import Outcomes
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 Pair = tuple[str, str]
 """The ids of a candidate and of the combination that it is compared with."""

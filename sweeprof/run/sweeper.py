@@ -15,23 +15,21 @@ from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from sweeprof.cluster.lookup import scheduler_of
+from sweeprof.cluster.job_tracker import scheduler_of
 from sweeprof.config.override_syntax import quoted
 from sweeprof.config.overrides import Arguments
 from sweeprof.config.schema import unstorable_values, value_at
 from sweeprof.errors import Problem, UserError
 from sweeprof.paths import conf_folder, expanded, expanded_address
 from sweeprof.plan.compose import Composer
-from sweeprof.plan.plan import Plan
-from sweeprof.plan.shards import CLUSTER
+from sweeprof.plan.plan import CLUSTER, Plan
 from sweeprof.processes import collect_again
 from sweeprof.run import driver
 from sweeprof.run.dry_run import print_plan
 from sweeprof.run.launchers import set_defaults
 from sweeprof.run.reports import find_baseline
 from sweeprof.run.resume import resume_sweep
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Jobs
+from sweeprof.storage import Folder, Jobs
 from sweeprof.text import console, error_console
 
 PIPED_WIDTH = 120

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from sweeprof.profiling.layers import Layers
     from sweeprof.results.comparison import Comparison
     from sweeprof.results.record import Record
+
 
 MLFLOW = "sweeprof.tracking.mlflow.MlflowTracker"
 SweepOutcome = Literal["finished", "failed", "interrupted"]
@@ -84,3 +86,23 @@ class Tracker:
             folder: holds ``records/``, ``comparison.*`` and ``report.html``.
         """
         raise NotImplementedError
+
+
+# Logs the layers of a model to the MLflow run that is active, from within a training loop.
+
+
+def log_layers(layers: Layers, name: str = "layers", run_id: str | None = None) -> None:
+    """Log a table of layers as ``NAME.csv`` and ``NAME.html``.
+
+    Args:
+        layers: the table, e.g. of :class:`sweeprof.TrainingProfiler`.
+        name: of the artifacts.
+        run_id: of the run; None: the active run, or a new one.
+
+    Raises:
+        mlflow.exceptions.MlflowException: the server does not take it.
+    """
+    import mlflow
+
+    mlflow.log_text(layers.to_csv(), f"{name}.csv", run_id=run_id)
+    mlflow.log_text(layers.to_html(title=name), f"{name}.html", run_id=run_id)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sweeprof.credentials import redacted_message
 from sweeprof.text import log_as_a_program
-from sweeprof.tracking.descriptions import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
+from sweeprof.tracking.runs import BASELINE_TAG, TAG_LIMIT, baseline_names, with_baselines
 from sweeprof.tracking.views import NOTE
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from sweeprof.report.markdown import escaped
 from sweeprof.results.comparison import Comparison
 from sweeprof.text import one_line, shortened
 from sweeprof.tracking.connection import is_unavailable
-from sweeprof.tracking.descriptions import capped
 from sweeprof.tracking.runs import (
     NAME_LIMIT,
     all_runs,
     axis_params,
+    capped,
     experiment_name,
     metric_values,
     milliseconds,
     name_of,
+    tracked_keys,
 )
-from sweeprof.tracking.tables import tracked_keys
 from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag, write_tags
 
 if TYPE_CHECKING:

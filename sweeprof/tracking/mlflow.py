@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from sweeprof.credentials import redacted_address, redacted_message, without_credentials
 from sweeprof.errors import SweeprofError
-from sweeprof.report.layers.text import tree
+from sweeprof.report.layer_formats import tree
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Record
 from sweeprof.text import one_line, shortened
-from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker, tables
+from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker, runs
 from sweeprof.tracking.connection import ENVIRONMENT, VIEWER, connected, deleting, dispensable
 from sweeprof.tracking.history import history_name, record_history
 from sweeprof.tracking.runs import (
@@ -217,7 +217,7 @@ class MlflowTracker(Tracker):
         params = [Param(key, text) for key, text in content.params.items()]
         with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
             stage(Path(staged))
-            tags = {**content.tags, **tables.tag_of(Path(staged)), **structure_tag(Path(staged))}
+            tags = {**content.tags, **runs.tag_of(Path(staged)), **structure_tag(Path(staged))}
             client.log_batch(id, metrics, params, [RunTag(key, text) for key, text in tags.items()], synchronous=True)
             log_inputs(client, id, content.inputs)
             self.on_progress()
@@ -347,8 +347,8 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     if config is not None:
         write_json(target / "config.json", config, durable=False)
         _copy(target / "config.json", target / "config.json")
-    _make_from(target / "layers.csv", target / tables.LAYERS, tables.layers)
-    _make_from(target / "operators.csv", target / tables.OPERATORS, tables.operators)
+    _make_from(target / "layers.csv", target / runs.LAYERS, runs.layers)
+    _make_from(target / "operators.csv", target / runs.OPERATORS, runs.operators)
     _make(target / STRUCTURE_FILE, lambda: structure_text(target / "records" / "analysis-r0.json"))
 
 
@@ -360,7 +360,7 @@ def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:
     for path in (folder / name for name in _OF_SWEEP):
         if path.is_file():
             _copy(path, target / path.name)
-    _make(target / tables.COMPARISON, lambda: tables.combinations(comparison))
+    _make(target / runs.COMPARISON, lambda: runs.combinations(comparison))
 
 
 def _make_from(source: Path, target: Path, make: Callable[[str], Any]) -> None:

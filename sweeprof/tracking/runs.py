@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sweeprof.credentials import without_credentials
-from sweeprof.numbers import fixed_key, fixed_value
+from sweeprof.numbers import MISSING, fixed_key, fixed_value
 from sweeprof.report.answer import STEPS, answer, main_metric, metric_of
-from sweeprof.report.cells import ratio_text, verdict_note
-from sweeprof.report.columns import baseline_text, called_metrics, metric_title, shown_metrics
-from sweeprof.report.figure import backend_colours
+from sweeprof.report.columns import (
+    baseline_text,
+    called_metrics,
+    metric_title,
+    ratio_text,
+    shown_metrics,
+    value_text,
+    verdict_note,
+)
+from sweeprof.report.csv import axis_columns
 from sweeprof.report.markdown import escaped
+from sweeprof.report.pictures import backend_colours
+from sweeprof.report.table import sorted_rows
 from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
 from sweeprof.results.environment import user_name
+from sweeprof.results.layer_times import ROOT
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
-from sweeprof.text import axis_number, axis_text, one_line, shortened
+from sweeprof.text import axis_number, axis_text, one_line, printable, shortened
 from sweeprof.tracking import SweepInfo, SweepOutcome
-from sweeprof.tracking.descriptions import baseline_names, capped, description, links_to, outcome_text
-from sweeprof.tracking.tables import INTERVAL_ENDS, INTERVAL_OF, safe_key, tracked_keys, unique_keys
 from sweeprof.tracking.views import (
     HEADLINES,
     HISTORY,
@@ -46,7 +57,257 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 
-# Ratios to the baseline and verdicts of a combination as metrics and tags, so that MLflow sorts and filters by them.
+TAG_LIMIT = 8000
+"""Characters; MLflow truncates longer values at the end, where a reason or a path is most informative."""
+BASELINE_TAG = "baseline."
+"""Begins the key of the tag of a sweep that is the baseline of a name."""
+
+_MOST_FIGURES = 6
+"""Of a description: the page has all metrics beside it."""
+_BASELINE = "Baseline "
+_BLOCK = re.compile(r"^(`{3,})sh\n(.*?)\n\1$", re.MULTILINE | re.DOTALL)
+"""A command in Markdown."""
+
+
+def capped(text: str) -> str:
+    """``text`` fit for a tag: without credentials, its middle left out where it is too long."""
+    return shortened(printable(without_credentials(text)), TAG_LIMIT)
+
+
+def links_to(parent_id: str, experiment_id: str) -> str:
+    """Links from a combination to its sweep."""
+    sweep, report = run_address("", experiment_id, parent_id), run_address("", experiment_id, parent_id, "report.html")
+    return f"[sweep]({sweep}) · [report]({report})"
+
+
+def outcome_text(row: Row, titles: Mapping[str, str], links: str) -> str:
+    """Return the outcome of a combination; ``titles`` are those of the metrics in the tables, by name."""
+    reason = shortened(one_line(row.reason or ""), TAG_LIMIT // 4).replace("`", "'")
+    outcome = f"**{row.status}**: `{reason}`" if reason else f"**{row.status}**"
+    head = f"{outcome}, the baseline of others · {links}" if row.is_baseline else f"{outcome} · {links}"
+    command = _code(shortened(row.command, TAG_LIMIT // 2)) if row.command else ""
+    return capped("\n\n".join(part for part in (head, "\n".join(_figures(row, titles)), command) if part))
+
+
+def _figures(row: Row, titles: Mapping[str, str]) -> Iterator[str]:
+    known = [name for name in titles if value_of(row, name) is not None]
+    for name in known[:_MOST_FIGURES]:
+        cell = row.cells[name]
+        ratio = "" if row.is_baseline or cell.verdict is None else f", {ratio_text(cell)}"
+        yield f"- {escaped(titles[name])}: **{value_text(cell.measurement)}**{escaped(ratio)}"
+
+
+def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str:
+    """A report of any length as a description: its headline, ``links``, ``baselines``, and as many whole lines as fit."""
+    wrapped = _BLOCK.sub(lambda block: _code(block[2]), without_credentials(markdown))
+    head, _, rest = wrapped.strip().partition("\n\n")
+    # Links on a line of their own would lie below the veil that MLflow draws over a folded description.
+    text = printable(with_baselines(f"{head} {links}\n\n{rest}".strip(), baselines))
+    if len(text) <= TAG_LIMIT:
+        return text
+    ending = "\n\n… the rest is in the artifact comparison.md"
+    kept = text[: TAG_LIMIT - len(ending)]
+    return (kept.rpartition("\n")[0] or kept) + ending
+
+
+def _code(command: str) -> str:
+    """A command as inline code: a block is not wrapped, and a long line would push half of MLflow's page out of the window."""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", command)), default=0))
+    return f"{fence} {one_line(command)} {fence}"
+
+
+def with_baselines(text: str, names: Iterable[str]) -> str:
+    """A sweep's description that says after its first paragraph which baselines the sweep is, and no others."""
+    head, *rest = text.split("\n\n")
+    rest = [part for part in rest if not part.startswith(_BASELINE)]
+    message = _BASELINE + ", ".join(f"**{escaped(name)}**" for name in sorted(names))
+    return "\n\n".join([head, *([message] if message != _BASELINE else []), *rest])
+
+
+def baseline_names(tags: Mapping[str, str]) -> list[str]:
+    """The names of the baselines that a run is, by its tags."""
+    return [key.removeprefix(BASELINE_TAG) for key in tags if key.startswith(BASELINE_TAG)]
+
+
+# Tables that MLflow shows, and lays side by side over runs: its ``log_table`` format, written without pandas.
+
+
+KEY_LIMIT = 250
+"""Characters in a metric's key; MLflow raises on a longer key and on characters that ``_REFUSED`` matches."""
+_REFUSED = re.compile(r"[^/\w.\- ]")
+
+MOST_TRACKED = 13
+"""Metrics of a run beside those that the tables show: a page of charts is soon full, and the comparison has all of them."""
+INTERVAL_OF = "latency/forward"
+"""The one metric whose interval is tracked too; those of all would triple the columns."""
+INTERVAL_ENDS = (f"{INTERVAL_OF}_low", f"{INTERVAL_OF}_high")
+
+
+def safe_key(name: str) -> str:
+    """``name`` as a key that the tracker accepts."""
+    parts = [part for part in _REFUSED.sub("_", name).split("/") if part.strip(". ")]
+    return shortened("/".join(parts), KEY_LIMIT).replace("…", "_") or "_"
+
+
+def tracked_metrics(comparison: Comparison) -> list[MetricInfo]:
+    """Return the metrics of the tables, in their order, then others as long as there are few."""
+    shown = shown_metrics(comparison)
+    rest = [info for info in comparison.metrics if info not in shown]
+    return [*shown, *rest[: max(0, MOST_TRACKED - len(shown))]]
+
+
+def tracked_keys(comparison: Comparison) -> dict[str, str]:
+    """The tracked key by the name of each tracked metric, in their order; an interval's ends come last."""
+    # Made from all metrics, so that a key does not depend on which others are tracked.
+    keys = metric_keys(comparison.metrics)
+    names = [info.name for info in tracked_metrics(comparison)]
+    return {name: keys[name] for name in (*names, *INTERVAL_ENDS) if name in keys}
+
+
+def metric_keys(metrics: Sequence[MetricInfo]) -> dict[str, str]:
+    """The key by the name of each metric, ends of an interval included; two names never share one."""
+    units = {info.name: info.unit for info in metrics}
+    units |= {name: units[INTERVAL_OF] for name in INTERVAL_ENDS if INTERVAL_OF in units}
+    return unique_keys({name: fixed_key(name, unit) for name, unit in units.items()})
+
+
+def unique_keys(wanted: Mapping[str, str]) -> dict[str, str]:
+    """A key that the tracker accepts for each wanted one, by the same names; two names never share one."""
+    found: dict[str, str] = {}
+    for name, text in wanted.items():
+        key = plain = safe_key(text)
+        number = 2
+        while key in found.values():
+            key = f"{plain[: KEY_LIMIT - 4]}_{number}"
+            number += 1
+        found[name] = key
+    return found
+
+
+LAYERS, OPERATORS, COMPARISON = "tables/layers.json", "tables/operators.json", "tables/comparison.json"
+PATHS = (LAYERS, OPERATORS, COMPARISON)
+"""In the order in which MLflow offers them."""
+TAG = "mlflow.loggedArtifacts"
+"""Run tag by which MLflow knows that an artifact is such a table."""
+
+MOST_ROWS = 2000
+_TEXT_LIMIT = 200
+_DIGITS = 4
+
+_LAYER = {
+    "forward_self_s": "s",
+    "forward_s": "s",
+    "backward_self_s": "s",
+    "macs": "MAC",
+    "params": "params",
+    "act_bytes": "B",
+}
+_WORDS = ("type", "output_shapes", "time_reason")
+_OPERATOR = {"self_s": "s", "device_self_s": "s", "flops": "FLOP", "allocated_bytes": "B"}
+
+ArtifactTable = dict[str, Any]
+"""``{"columns": [name], "data": [[value]]}``."""
+
+
+def tag_of(folder: Path) -> dict[str, str]:
+    """The tag that names the tables below ``folder``; empty where there are none."""
+    found = [{"path": path, "type": "table"} for path in PATHS if (folder / path).is_file()]
+    return {TAG: json.dumps(found)} if found else {}
+
+
+def layers(text: str) -> ArtifactTable:
+    """A row per call of a layer, own figures, of the CSV of a layer table."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    columns: dict[str, list[Any]] = {"layer": [_layer(row) for row in rows], **_figures_of_table(rows, _LAYER)}
+    words = [name for name in _WORDS if any(row.get(name) for row in rows)]
+    if len({row.get("time_reason") for row in rows}) == 1 and "time_reason" in words:
+        words.remove("time_reason")  # of a column of times that no row has
+    columns |= {name: [_text(row[name]) for row in rows] for name in words}
+    return _table(columns, "layers.csv")
+
+
+def operators(text: str) -> ArtifactTable:
+    """A row per operator and phase, all its uses together, of the CSV of operators, the slowest first."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in csv.DictReader(io.StringIO(text)):
+        found.setdefault(f"{row['operator']} ({row['phase']})", []).append(row)
+    rows = [{"operator": name, **_summed(own, ("calls", *_OPERATOR))} for name, own in found.items()]
+    rows.sort(key=lambda row: -float(row["self_s"] or 0))
+    columns: dict[str, list[Any]] = {
+        "operator": [_text(row["operator"]) for row in rows],
+        **_figures_of_table(rows, _OPERATOR),
+    }
+    columns["calls"] = [float(row["calls"]) for row in rows]
+    return _table(columns, "operators.csv")
+
+
+def combinations(comparison: Comparison) -> ArtifactTable:
+    """A row per combination: axes, tracked metrics with their ratios to the baseline, status and reason."""
+    rows = sorted_rows(comparison)
+    columns: dict[str, list[Any]] = {}
+    for info in tracked_metrics(comparison):
+        values = [value_of(row, info.name) for row in rows]
+        columns[fixed_key(info.name, info.unit)] = [_rounded(value, info.unit) for value in values]
+        if any(row.cells[info.name].verdict for row in rows if info.name in row.cells):
+            columns[f"{info.name} vs baseline"] = [_ratio(row, info.name) for row in rows]
+    columns |= {"status": [row.status for row in rows], "reason": [_text(row.reason or "") for row in rows]}
+    columns["combination"] = [row.combination_id for row in rows]
+    axes = {name: [_axis(row, axis) for row in rows] for axis, name in axis_columns(comparison.axes, columns).items()}
+    return _table({**axes, **columns}, "comparison.csv")
+
+
+def _layer(row: Mapping[str, str]) -> str:
+    name = "(model)" if row["path"] == ROOT else row["path"]
+    return _text(name if row["call"] in ("0", "-1") else f"{name} #{int(row['call']) + 1}")
+
+
+def _figures_of_table(rows: Sequence[Mapping[str, str]], units: Mapping[str, str]) -> dict[str, list[Any]]:
+    """The columns that have any value, in their fixed units."""
+    columns = {}
+    for name, unit in units.items():
+        values = [_rounded(float(row[name]), unit) if row.get(name) else None for row in rows]
+        if any(value is not None for value in values):
+            columns[fixed_key(name.removesuffix("_s"), unit)] = values
+    return columns
+
+
+def _summed(rows: Iterable[Mapping[str, str]], names: Iterable[str]) -> dict[str, str]:
+    """The sums of what is known; empty where nothing is."""
+    rows, sums = list(rows), {}
+    for name in names:
+        known = [float(row[name]) for row in rows if row[name]]
+        sums[name] = repr(sum(known)) if known else ""
+    return sums
+
+
+def _rounded(value: float | None, unit: str) -> float | None:
+    return None if value is None else fixed_value(value, unit, _DIGITS)
+
+
+def _axis(row: Row, axis: str) -> str | int | float | None:
+    value = row.axes.get(axis)
+    return value if axis_number(value) is not None else _text(axis_text(value)) if axis in row.axes else None
+
+
+def _ratio(row: Row, metric: str) -> str:
+    return ratio_text(row.cells[metric]) if metric in row.cells else ""
+
+
+def _text(text: str) -> str:
+    return shortened(one_line(text), _TEXT_LIMIT)
+
+
+def _table(columns: Mapping[str, Sequence[Any]], whole: str) -> ArtifactTable:
+    """The columns as rows; a table that is too long ends with a row that says where the rest is."""
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    if len(rows) > MOST_ROWS:
+        note = f"… {len(rows) - MOST_ROWS:,} more rows in {whole}"
+        rows = [*rows[:MOST_ROWS], [note, *[None] * (len(columns) - 1)]]
+    # MLflow would write a null as the word.
+    return {"columns": list(columns), "data": [[MISSING if cell is None else cell for cell in row] for row in rows]}
+
+
+# The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits.
 
 
 RATIOS = "vs_baseline/"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from sweeprof.zoo.loading import load_keras, load_torch
+from sweeprof.zoo import load_keras, load_torch
 
 if TYPE_CHECKING:
     import keras

@@ -14,8 +14,8 @@ from safetensors.numpy import save
 from torch.nn import functional
 
 from sweeprof.datasets import SplitName
-from sweeprof.datasets.digits import Digits
-from sweeprof.zoo.loading import WEIGHTS
+from sweeprof.datasets.arrays import Digits
+from sweeprof.zoo import WEIGHTS
 
 EPOCHS = {"lenet5": 80, "mlp": 120, "digits_resnet": 15}
 PEAK_RATE = {"lenet5": 4e-3, "mlp": 2e-3, "digits_resnet": 1e-2}

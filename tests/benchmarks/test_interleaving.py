@@ -28,16 +28,15 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.config.schema import IDENTITY
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.select import select
-from sweeprof.plan.plan import Combination, Plan
-from sweeprof.plan.shards import in_shards
+from sweeprof.plan.plan import Combination, Plan, in_shards
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.files import write_json
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Protocol
 from sweeprof.run import shard
-from sweeprof.run.isolation import WorkerPool
+from sweeprof.run.fork_server import WorkerPool
 from sweeprof.run.shard import run_shard
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 REPEATS = int(os.environ.get("INTERLEAVING_REPEATS", "10"))
 SECONDS = float(os.environ.get("INTERLEAVING_SECONDS", "0.4"))
@@ -72,7 +71,7 @@ class Pair:
 
 RESNET = {
     "model": {"torch": {"_target_": "support.peer_models.ResNet18C100"}},
-    "dataset": {"_target_": "sweeprof.datasets.synthetic.Synthetic", "shape": [3, 32, 32], "samples": 8},
+    "dataset": {"_target_": "sweeprof.datasets.arrays.Synthetic", "shape": [3, 32, 32], "samples": 8},
 }
 PAIRS = (
     Pair("digits_resnet / lenet5", ("model=lenet5", "batch_size=8"), ("model=digits_resnet", "batch_size=8")),

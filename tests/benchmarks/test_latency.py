@@ -20,17 +20,17 @@ from torch.utils.benchmark import Timer
 from support.configs import composed
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.datasets import first_batch
-from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.arrays import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.instantiate import instantiate
 from sweeprof.measuring.timing import Timing, WallClock, sampled
 from sweeprof.metrics.latency import forward
 from sweeprof.metrics.metric import Estimate
-from sweeprof.plan.process_environment import preload
+from sweeprof.plan.plan import preload
 from sweeprof.results.record import Protocol, Record
 from sweeprof.results.statistics import median_interval
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.request import Request
+from sweeprof.run.interleave import Request
+from sweeprof.targets import instantiate
 
 PAIRS = 100
 RUNS = 3

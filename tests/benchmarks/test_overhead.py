@@ -14,10 +14,10 @@ import pytest
 from support.command import run_command
 from support.configs import composed
 from support.records import read_records
-from sweeprof.plan.process_environment import environment, preload
+from sweeprof.plan.plan import environment, preload
 from sweeprof.results.record import Record
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.request import Request
+from sweeprof.run.interleave import Request
 
 REPEATS = 10
 CHEAPER = 20

@@ -21,7 +21,7 @@ import pytest
 
 from support.command import environment, run_command, start_command
 from sweeprof.results.record import Record
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 COMBINATIONS = int(os.environ.get("SCALE_COMBINATIONS", "10000"))
 RUN_S = float(os.environ.get("SCALE_RUN_S", "60"))
@@ -167,7 +167,7 @@ def reported(folder: Folder) -> tuple[float, int]:
     """Seconds and peak memory of making every report, in a process of its own."""
     program = (
         "import sys, pathlib, resource\n"
-        "from sweeprof.storage.folder import Folder\n"
+        "from sweeprof.storage import Folder\n"
         "from sweeprof.run.comparison import comparison_of, write_reports\n"
         "folder = Folder(pathlib.Path(sys.argv[1]))\n"
         "write_reports(folder, comparison_of(folder))\n"

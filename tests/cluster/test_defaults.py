@@ -9,7 +9,7 @@ import pytest
 
 from support.command import run_command
 from support.slurm import Lab
-from sweeprof.storage.jobs import Jobs
+from sweeprof.storage import Jobs
 
 SWEEP = ("model=mlp", "batch_size=1,2,3,4,5,6", "metrics=static", "tracking=none", "dataset=synthetic", "cluster=slurm")
 TASKS = ("shards=6", "compare.baseline={}", "cluster.poll_s=0.5")

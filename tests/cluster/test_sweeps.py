@@ -11,7 +11,7 @@ import pytest
 
 from support.command import run_command, start_command
 from support.slurm import Lab
-from sweeprof.storage.jobs import Jobs
+from sweeprof.storage import Jobs
 
 LAB = {"MAX_ARRAY": 1001, "GPUS": 2}
 CLUSTER = ("cluster=slurm", "cluster.poll_s=1", "cluster.memory=1500MiB")

@@ -20,7 +20,7 @@ from filelock import FileLock
 from support.fakes import composed_of
 from support.forked import Sources
 from sweeprof.passes.registry import passes
-from sweeprof.plan.process_environment import environment, preload
+from sweeprof.plan.plan import environment, preload
 from sweeprof.results.record import PassName
 
 TESTS = Path(__file__).parents[1]

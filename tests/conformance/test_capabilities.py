@@ -10,10 +10,8 @@ from conformance.cases import BACKENDS, FIGURES
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Artifact
-from sweeprof.results.memory import Allocations
-from sweeprof.results.operators import Operators, OwnCounts
+from sweeprof.results.observations import Allocations, Lines, Operators, OwnCounts
 
 __all__ = ["_shared_folder"]
 

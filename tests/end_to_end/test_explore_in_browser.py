@@ -14,8 +14,7 @@ from support.drawn import drawn
 from support.nets import lenet5
 from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
-from sweeprof.report.cells import ratio_text, value_text
-from sweeprof.report.columns import is_throughput
+from sweeprof.report.columns import is_throughput, ratio_text, value_text
 from sweeprof.report.explore import page_data
 from sweeprof.report.html import html
 from sweeprof.report.summary import INTERVALS, IntervalKind

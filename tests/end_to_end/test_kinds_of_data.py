@@ -75,7 +75,7 @@ def test_data_of_a_host_that_did_not_plan_are_decoded_before_any_clock_runs(tmp_
 
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 3)), y=np.zeros(4, np.int64))
     node = {
-        "_target_": "sweeprof.datasets.npz.Npz",
+        "_target_": "sweeprof.datasets.arrays.Npz",
         "prepare": True,
         "path": str(tmp_path / "a.npz"),
         "cache": str(tmp_path / "cache"),

@@ -46,7 +46,7 @@ def loaded(node: dict[str, Any], tmp_path: Path, batch_size: int = 4, min_s: flo
 
 def test_every_sample_of_complete_passes_is_counted(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((10, 3)), y=np.zeros(10, np.int64))
-    for node in ({}, {"_target_": "sweeprof.datasets.npz.Npz", "path": str(tmp_path / "a.npz"), "limit": 10}):
+    for node in ({}, {"_target_": "sweeprof.datasets.arrays.Npz", "path": str(tmp_path / "a.npz"), "limit": 10}):
         found = loaded(node, tmp_path, min_s=0.02)
         passes, size = len(found.first_batch_s), 10 if node else 360
         assert found.samples == passes * size

@@ -37,7 +37,7 @@ from sweeprof.report.markdown import markdown
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.connection import VIEWER
 from sweeprof.tracking.mlflow import ENVIRONMENT, MlflowTracker
-from sweeprof.tracking.tables import LAYERS
+from sweeprof.tracking.runs import LAYERS
 from sweeprof.tracking.views import HISTORY, TREND, run_address, runs_address, view_address
 
 if TYPE_CHECKING:

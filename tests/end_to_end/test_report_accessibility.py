@@ -11,8 +11,7 @@ from support.drawn import drawn
 from support.nets import lenet5
 from support.samples import comparison
 from support.seen import PEAKS, allocations, operators, timed
-from sweeprof.report.html import html
-from sweeprof.report.pictures.details import Observed, details
+from sweeprof.report.html import Observed, details, html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

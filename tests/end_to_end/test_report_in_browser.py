@@ -18,10 +18,9 @@ from support.odd import hostile
 from support.samples import comparison
 from support.seen import PEAKS, allocations, operators, timed
 from support.timed_layers import timed_lenet5
-from sweeprof.report.html import html
-from sweeprof.report.layers.html import to_html
-from sweeprof.report.pictures.details import Observed, details
-from sweeprof.report.pictures.layers import time_icicle
+from sweeprof.report.html import Observed, details, html
+from sweeprof.report.layer_formats import to_html
+from sweeprof.report.pictures import time_icicle
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.layers import LayerTable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweeprof.backends.lookup import backend_named
+from sweeprof.backends import backend_named
 from sweeprof.doctor.conformance import CHECKS
 from sweeprof.errors import Unsupported
 

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 from support.command import Ran, environment, lock_folder, run_command, start_command
 from support.ray_lab import RayLab
 from support.slurm import Lab
-from sweeprof.storage.jobs import Jobs
+from sweeprof.storage import Jobs
 
 MODEL = '''
 import os, sys, time

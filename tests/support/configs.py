@@ -7,7 +7,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from sweeprof.config.groups import VERSION_BASE
+from sweeprof.config.overrides import VERSION_BASE
 from sweeprof.paths import conf_folder
 
 

@@ -38,7 +38,7 @@ def observed(config: Mapping[str, Any], pass_name: Any) -> Any:
 
 @task
 def run_pass(question: Mapping[str, Any]) -> Any:
-    from sweeprof.plan.process_environment import environment
+    from sweeprof.plan.plan import environment
 
     os.environ.update(environment(question["config"], question["pass"]))  # a sweep has a fork server for each
     return observed(question["config"], question["pass"])
@@ -48,7 +48,7 @@ def run_pass(question: Mapping[str, Any]) -> Any:
 def facts(question: Mapping[str, Any]) -> Any:
     """Everything that needs the backend but no model."""
     from sweeprof.backends import CAPABILITIES
-    from sweeprof.measuring.instantiate import instantiate
+    from sweeprof.targets import instantiate
 
     backend = instantiate(question["config"]["backend"])
     backend.configure(0)
@@ -91,7 +91,7 @@ def exhaust(question: Mapping[str, Any]) -> Any:
 
     TensorFlow waits ten seconds, idle, for others to free memory: further questions are answered meanwhile.
     """
-    from sweeprof.measuring.instantiate import instantiate
+    from sweeprof.targets import instantiate
 
     backend = instantiate(question["config"]["backend"])
     try:

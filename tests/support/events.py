@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sweeprof.storage.events import begun
+from sweeprof.storage import begun
 
 
 def running_trials(cwd: Path, pass_name: str) -> int:

@@ -37,7 +37,7 @@ INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), f"{TES
 FORK_SERVER = "sweeprof.run.fork_server"
 """Its arguments are the modules that it imports, and the functions that it calls (``MODULE:FUNCTION``)."""
 TRACKER = "sweeprof.run.tracker_process"
-FRAMEWORKS = ("sweeprof.backends.", "sweeprof.model_sources.", "sweeprof.metrics.output_scores:", "torch.")
+FRAMEWORKS = ("sweeprof.backends.", "sweeprof.model_sources.", "sweeprof.metrics.quality:", "torch.")
 """What such a module imports, a source for other ones does not: it would take memory, which is measured."""
 START_S = 60.0
 POLL_S = 1.0

@@ -26,8 +26,7 @@ from sweeprof.results.environment import Peaks
 from sweeprof.results.files import write_json
 from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness
-from sweeprof.results.memory import Allocations, LayerMemory, Moment, TensorRow
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.observations import Allocations, LayerMemory, Moment, OperatorRow, Operators, TensorRow
 from sweeprof.results.record import PassName, Record, Status, Warning
 
 SWEEP_ID = "s20261122060000golden"

@@ -25,14 +25,14 @@ from keras import layers
 from sweeprof.backends import named
 from sweeprof.backends.jax.adapter import JaxBackend
 from sweeprof.counting.formulas import Formulas
-from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.arrays import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.instantiate import builder
 from sweeprof.measuring.timing import measure, measure_training
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.comparison import deviations_of
 from sweeprof.results.record import Protocol
+from sweeprof.targets import builder
 from sweeprof.zoo import lenet5, mlp
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, sample_s=1e-4, min_samples=5, min_s=0.01)

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import numpy as np
 
-from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.arrays import Digits
 
 USER_CODE = dedent(
     '''

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from sweeprof.report.layers.tables import to_csv
-from sweeprof.report.operators import to_csv as operators_csv
+from sweeprof.report.layer_formats import to_csv
+from sweeprof.report.operators import operators_csv
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.observations import OperatorRow, Operators
 from sweeprof.results.record import Record
 
 

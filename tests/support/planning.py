@@ -13,8 +13,7 @@ from hydra.core.plugins import Plugins
 from hydra.types import RunMode
 
 from sweeprof.cli.run import hydra_arguments
-from sweeprof.config.groups import VERSION_BASE
-from sweeprof.config.overrides import Arguments
+from sweeprof.config.overrides import VERSION_BASE, Arguments
 from sweeprof.paths import conf_folder
 from sweeprof.plan.compose import Composer
 from sweeprof.plan.plan import Plan

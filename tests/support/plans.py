@@ -8,11 +8,10 @@ from typing import Any
 
 from support.fakes import fake_config
 from sweeprof.config.schema import IDENTITY, LimitSettings
-from sweeprof.plan.plan import Combination, Plan
-from sweeprof.plan.shards import in_shards
+from sweeprof.plan.plan import Combination, Plan, in_shards
 from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 QUICK = {"warmup_steps": 0, "warmup_s": 0, "sample_s": 0, "min_samples": 3, "min_s": 0, "max_s": 5}
 
@@ -32,7 +31,7 @@ def fake_plan(
         config = {key: base[key] for key in IDENTITY}
         config["model"] = {"fake": {"_target_": "sweeprof.backends.fake.FakeModel", **arguments}}
         config["protocol"] = {**config["protocol"], **QUICK, "rounds": rounds}
-        config["dataset"] = {"_target_": "sweeprof.datasets.synthetic.Synthetic", "shape": [2, 3], "samples": 4}
+        config["dataset"] = {"_target_": "sweeprof.datasets.arrays.Synthetic", "shape": [2, 3], "samples": 4}
         axes = {"model": label, "backend": "fake", "device": "cpu", "batch_size": config["batch_size"]}
         combinations.append(Combination(f"c{label}", axes, config, f"python -m sweeprof model={label}"))
     baseline = {"model": next(iter(models), "")}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.storage.jobs import Submission
+from sweeprof.storage import Submission
 
 SCRIPTS = {
     "sbatch": """

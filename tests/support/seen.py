@@ -8,8 +8,7 @@ from collections.abc import Callable
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.memory import Allocations, LayerMemory, Moment, TensorRow
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.observations import Allocations, LayerMemory, Moment, OperatorRow, Operators, TensorRow
 
 PEAKS = Peaks(60e9, 10e9, "float32", "cpu", 2)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.plan.process_environment import EVERY_TRIAL
+from sweeprof.plan.plan import EVERY_TRIAL
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "sweeprof"
@@ -49,13 +49,13 @@ READS_PROC = {
     "passes/energy.py",
     "results/environment.py",
     "measuring/process_memory.py",
-    "measuring/interference.py",
+    "measuring/timing.py",
     # The children of this process, after every trial.
     "run/fork_server.py",
     # The memory of this process at each line.
     "measuring/line_profile.py",
     # The memory of a trial and of the processes that it started.
-    "run/trial_watch.py",
+    "run/worker.py",
     # The boot of the host, whose monotonic clock a budget is kept by.
     "run/stopping.py",
     # Who holds a lock that a command waits for.
@@ -159,16 +159,15 @@ FRAMEWORKS_BY_FOLDER = {
     "zoo/": {"torch", "tensorflow", "keras"},
     "doctor/conformance.py": {"torch"},
     "tracking/": {"mlflow"},
-    "datasets/user_code.py": {"hydra"},
+    "datasets/source.py": {"hydra"},
     "cli/run.py": {"hydra", "omegaconf"},
     "run/sweeper.py": {"hydra", "omegaconf"},
     "config/overrides.py": {"hydra", "omegaconf"},
     "plan/compose.py": {"hydra", "omegaconf"},
-    "config/groups.py": {"hydra", "omegaconf"},
     "plan/sweep_file.py": {"hydra", "omegaconf"},
     "run/resume.py": {"omegaconf"},
     "config/errors.py": {"hydra", "omegaconf"},
-    "measuring/instantiate.py": {"hydra"},
+    "targets.py": {"hydra"},
 }
 
 

@@ -22,9 +22,8 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
-from sweeprof.backends import AnyArray, Build, Gap, HostOutputs, LoadedModel, device_names, outputs_on_host
+from sweeprof.backends import AnyArray, Build, Gap, HostOutputs, LoadedModel, device_names, interface, outputs_on_host
 from sweeprof.backends.call_signature import array_of, channels_moved, is_tensor
-from sweeprof.backends.jax import private
 from sweeprof.backends.keras.calls import (
     NO_GENERATION,
     NO_GRAPH,
@@ -42,7 +41,13 @@ from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.nested import named_leaves
 from sweeprof.results.layers import LayerTable, Training
 
-# A Keras model (or any function of JAX arrays) on a device, ready to step or to train.
+
+def is_running() -> bool:
+    """Return True if the process already has a JAX client."""
+    return bool(interface("jax._src.xla_bridge:backends_are_initialized")())
+
+
+# Keras models on JAX, compiled by XLA or eager.
 
 
 def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None) -> Inputs:
@@ -442,7 +447,7 @@ def start(threads: int, async_dispatch: bool) -> None:
     wanted = (threads, async_dispatch)
     if _started == [wanted]:
         return
-    if _started or private.is_running():
+    if _started or is_running():
         message = "is fixed once JAX has started; set it in a fresh process."
         raise UserError([Problem("backend.threads", threads, message)])
     jax.config.update("jax_cpu_enable_async_dispatch", async_dispatch)

@@ -14,16 +14,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from sweeprof.backends import Backend, Build, Gap
+from sweeprof.backends import Backend, Build, Gap, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.call_signature import is_tensor, with_channels_last
 from sweeprof.backends.keras import private
 from sweeprof.backends.model_files import described as described_builder
-from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
 from sweeprof.counting import mapping, operators
-from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
+from sweeprof.counting.formulas import Args, Kwargs, OperatorCost, TensorShapes, together
 from sweeprof.counting.mapping import CallTensor, OperatorCall, itemsize
 from sweeprof.counting.operators import INTEGER, NOTHING, Numbers
-from sweeprof.counting.rows import TensorShapes, together
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from sweeprof.backends.interfaces import attribute, interface
+from sweeprof.backends import attribute, interface
 
 backend = interface("keras.src.backend")
 global_state = interface("keras.src.backend.common.global_state")

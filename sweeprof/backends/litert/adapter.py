@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
+
+import numpy as np
 
 from sweeprof.backends import Gap
 from sweeprof.backends.call_signature import shapes_of
-from sweeprof.backends.file_backend import FileBackend, gaps_of
 from sweeprof.backends.litert.convert import LitertConverter, Quantization
-from sweeprof.backends.litert.model import InterpreterSettings, LitertModel, TfliteFile
-from sweeprof.counting.formulas import Formulas
+from sweeprof.backends.litert.model import (
+    NAMESPACE,
+    InterpreterSettings,
+    LitertModel,
+    TfliteFile,
+    TfliteOperator,
+    TfliteTensor,
+    inputs_of,
+    read,
+    sized,
+)
+from sweeprof.backends.model_files import FileBackend, gaps_of
+from sweeprof.counting import mapping
+from sweeprof.counting.file_graph import described, liveness
+from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost, Variable, layer_row, summed
+from sweeprof.counting.mapping import cost_by
+from sweeprof.counting.operators import NOTHING, REAL, added
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.results.layers import LayerTable
+from sweeprof.results.layer_times import ROOT
+from sweeprof.results.layers import LayerTable, OperatorCount, Weights
 
 UNSEEN = Gap(
     "not possible upstream", "the interpreter's profiler cannot be switched on from Python, nor one operator run alone"
@@ -60,8 +79,6 @@ class LitertBackend(FileBackend):
     def counted(
         self, file: TfliteFile, stored: TfliteFile, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
-        from sweeprof.backends.litert.counting import count_file
-
         shapes, named = shapes_of(inputs, axis)
         return count_file(file, [*shapes, *named.values()], formulas)
 
@@ -73,3 +90,138 @@ _QUANTIZATIONS: dict[tuple[str, str | None], Quantization] = {
     ("int8", "static"): "int8",
 }
 """Of the converter, by precision and method."""
+
+
+# Counts a TFLite file: a row for each of its operators, by the layer that the converter's names tell.
+
+
+VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+"""Operators whose output has the memory of their input."""
+
+
+def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Formulas = DEFAULTS) -> LayerTable:
+    """The operators of the file for inputs of these shapes.
+
+    Parameters are the constants that stand for real numbers, once each, as the file has them: after the converter has folded
+    batch normalisation into the weights before it. A file does not say which of them learned; all count as trainable.
+    """
+    graph, method = read(file.path), "shapes"
+    if [tensor.shape for tensor in graph.inputs] != [tuple(shape) for shape in shapes]:
+        graph, method = read(file.path, _shapes_of_forward(file, shapes)), "real forward: the file leaves sizes open"
+    inputs, outputs = described(graph.inputs), described(graph.outputs)
+    root = layer_row(ROOT, "tflite", Weights(), NOTHING, inputs, outputs, is_leaf=False)
+    rows, uncovered, calls = [root], Counter[str](), Counter[str]()
+    known: set[TfliteTensor] = set()
+    for operator in graph.operators:
+        made = operator.outputs  # none where an operator only writes to a variable
+        if made and made[0].source is not None:
+            continue
+        cost = cost_of(operator, formulas)
+        if cost is None:
+            uncovered[operator.op] += 1
+            cost = NOTHING
+        given = [tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant]
+        weights = summed(_new_weights(operator, known))
+        row = layer_row(operator.path, operator.op, weights, cost, described(given), described(made), is_leaf=True)
+        row.call, row.parent = calls[operator.path], 0
+        elements = (tensors[0].elements if tensors else 0 for tensors in (given, made))
+        row.operators = (OperatorCount(operator.op, 1, *cost, *elements),)
+        calls[operator.path] += 1
+        rows.append(row)
+    return LayerTable(tuple(rows), dict(uncovered), method, len(graph.operators), liveness(graph, VIEWS))
+
+
+def _shapes_of_forward(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """The shapes that a forward on zeros leaves, by the position of a tensor: a file for any batch computes some of them itself."""
+    interpreter = InterpreterSettings(xnnpack=False).open(model_path=file.path)
+    sized(interpreter, list(shapes))
+    for detail in inputs_of(interpreter):
+        interpreter.set_tensor(detail["index"], np.zeros_like(interpreter.get_tensor(detail["index"])))
+    interpreter.invoke()
+    return {detail["index"]: tuple(map(int, detail["shape"])) for detail in interpreter.get_tensor_details()}
+
+
+def _new_weights(operator: TfliteOperator, known: set[TfliteTensor]) -> list[Variable]:
+    """Parameters that this operator, or what it runs, reads and none before it did."""
+    found = [
+        variable for body in operator.bodies for inner in body.operators for variable in _new_weights(inner, known)
+    ]
+    for tensor in _lasting_inputs(operator):
+        stored = None if tensor is None else tensor.source or tensor
+        if stored is not None and stored.is_constant and stored.numbers is REAL and stored not in known:
+            known.add(stored)
+            found.append(Variable(stored, stored.elements, stored.itemsize, stored.dtype, True, False))
+    return found
+
+
+def _lasting_inputs(operator: TfliteOperator) -> list[TfliteTensor | None]:
+    """Return the inputs of an operator; of a loop those that every turn is given, and not the first state of a network."""
+    if operator.op != "WHILE":
+        return list(operator.inputs)
+    body = operator.bodies[-1]
+    states = zip(operator.inputs, body.inputs, body.outputs, strict=True)
+    return [given for given, before, after in states if before is after]
+
+
+TfliteRule = Callable[[TfliteOperator], OperatorCost]
+
+_ELEMENTWISE = """
+arithmetic: ADD SUB POW ABS NEG MAXIMUM MINIMUM SQUARE FLOOR CEIL ROUND SIGN FLOOR_DIV FLOOR_MOD
+multiply: MUL
+divide: DIV
+function: SQRT EXP LOG SIN COS
+relu: RELU
+hardtanh: RELU6 RELU_N1_TO_1 RELU_0_TO_1
+tanh: TANH
+sigmoid: LOGISTIC
+leaky_relu: LEAKY_RELU PRELU
+elu: ELU
+hardswish: HARD_SWISH
+rsqrt: RSQRT
+squared_difference: SQUARED_DIFFERENCE
+bilinear: RESIZE_BILINEAR
+"""
+
+
+_RULES: dict[str, TfliteRule] = mapping.by_name(
+    {
+        **mapping.elementwise_rules(_ELEMENTWISE),
+        # Weights (out, in): over every leading axis of the input.
+        "FULLY_CONNECTED": partial(mapping.matmul, inner=1, bias=2),
+        "BATCH_MATMUL": partial(mapping.matmul, transposed="adjX"),
+        "CONV_2D": partial(mapping.convolution, first=1),  # weights (out, height, width, in/groups)
+        "CONV_3D": partial(mapping.convolution, first=0, end=-1),  # weights (depth, height, width, in, out)
+        "DEPTHWISE_CONV_2D": partial(mapping.convolution, first=1, end=3),  # weights (1, height, width, out)
+        # Inputs are (output shape, weights, values, bias); weights (out, height, width, in) or (depth, …, out, in).
+        "TRANSPOSE_CONV CONV_3D_TRANSPOSE": partial(mapping.transposed_convolution, first=0, end=-1, given=2, bias=3),
+        "AVERAGE_POOL_2D": partial(mapping.average_pool, window=("filterWidth", "filterHeight")),
+        "MAX_POOL_2D": mapping.max_pool,
+        "SOFTMAX": mapping.softmax,
+        "LOG_SOFTMAX": mapping.log_softmax,
+        "GELU": partial(mapping.gelu, "approximate"),
+        "SUM REDUCE_MAX REDUCE_MIN": partial(mapping.reduction, "sum"),
+        "MEAN": partial(mapping.reduction, "mean"),
+    }
+)
+
+
+def cost_of(call: TfliteOperator, formulas: Formulas = DEFAULTS) -> OperatorCost | None:
+    """Return the cost of one call with the activation that is fused into it; None where it is not known."""
+    own = cost_by(call, formulas, NAMESPACE, _RULES, FREE)
+    if own is None or not call.activation:
+        return own
+    return added(own, _RULES[call.activation](call)) if call.activation in _RULES else None
+
+
+FREE = frozenset(
+    """
+    RESHAPE SQUEEZE EXPAND_DIMS TRANSPOSE CONCATENATION PACK UNPACK SLICE STRIDED_SLICE SPLIT SPLIT_V PAD PADV2 MIRROR_PAD SHAPE
+    RANK FILL TILE GATHER GATHER_ND SCATTER_ND CAST BITCAST DEQUANTIZE QUANTIZE BROADCAST_TO BROADCAST_ARGS ARG_MAX ARG_MIN
+    EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_OR LOGICAL_NOT SELECT SELECT_V2 WHERE RANGE
+    SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND SPACE_TO_DEPTH DEPTH_TO_SPACE REVERSE_V2 REVERSE_SEQUENCE ZEROS_LIKE ONE_HOT TOPK_V2
+    EMBEDDING_LOOKUP RESIZE_NEAREST_NEIGHBOR MATRIX_DIAG MATRIX_SET_DIAG DYNAMIC_UPDATE_SLICE REDUCE_ALL REDUCE_ANY
+    CALL_ONCE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 UNIQUE BUCKETIZE
+    MULTINOMIAL RANDOM_UNIFORM RANDOM_STANDARD_NORMAL RIGHT_SHIFT BITWISE_XOR
+    """.split()
+)
+"""Operators that move or compare, and compute nothing."""

@@ -14,8 +14,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
-from sweeprof.backends.file_backend import Feed, FileModel, fitting, is_fitting
-from sweeprof.backends.model_files import Channels, MadeFile, existing
+from sweeprof.backends.model_files import Channels, Feed, FileModel, MadeFile, existing, fitting, is_fitting
 from sweeprof.counting.file_graph import FileGraph
 from sweeprof.counting.mapping import CallTensor, OperatorCall, itemsize, numbers_of
 from sweeprof.counting.operators import REAL

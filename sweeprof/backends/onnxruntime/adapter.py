@@ -10,7 +10,7 @@ import onnxruntime
 
 from sweeprof.backends import Gap, device_names
 from sweeprof.backends.call_signature import shapes_of, values_of
-from sweeprof.backends.file_backend import FileBackend, gaps_of
+from sweeprof.backends.model_files import FileBackend, gaps_of
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.model import OnnxModel, Optimization, SessionSettings
@@ -19,7 +19,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
 
 

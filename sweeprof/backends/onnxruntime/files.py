@@ -42,8 +42,6 @@ class Exported(GraphFile):
         """Return the file itself, and those that have its weights: a protobuf holds no more than two gigabytes."""
         if self.types:
             return [Path(self.path), Path(f"{self.path}.data")]  # as torch's exporter names it
-        from sweeprof.backends.onnxruntime.files import files_of_weights, without_weights
-
         folder = Path(self.path).parent
         return [Path(self.path), *(folder / name for name in files_of_weights(without_weights(self.path)))]
 

@@ -15,7 +15,7 @@ import onnxruntime
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import by_name
-from sweeprof.backends.file_backend import Feed, FileModel
+from sweeprof.backends.model_files import Feed, FileModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 

@@ -36,7 +36,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from sweeprof.backends.file_backend import Feed
+from sweeprof.backends.model_files import Feed
 from sweeprof.backends.onnxruntime.counting import cost_of
 from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, read
 from sweeprof.backends.onnxruntime.model import OnnxModel, chain_of, on_device
@@ -55,7 +55,7 @@ from sweeprof.measuring.layer_timing import (
 )
 from sweeprof.measuring.timing import Clock, lasting, without_collection
 from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes, disagreement
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
 
 NODE = "_kernel_time"

@@ -2,26 +2,167 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from math import prod
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import openvino
 
-from sweeprof.backends import Gap
-from sweeprof.backends.call_signature import shapes_of
-from sweeprof.backends.file_backend import Feed, FileBackend, gaps_of
-from sweeprof.backends.openvino.convert import Converted, OpenvinoConverter
-from sweeprof.backends.openvino.model import CompileSettings, Hint, OpenvinoModel
-from sweeprof.counting.formulas import Formulas
+from sweeprof.backends import AnyArray, Gap
+from sweeprof.backends.call_signature import by_name, shapes_of
+from sweeprof.backends.model_files import Feed, FileBackend, FileModel, fitting, gaps_of, is_fitting
+from sweeprof.backends.openvino.convert import MODULE, WEIGHT, Converted, OpenvinoConverter
+from sweeprof.counting import mapping, operators
+from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, QUANTISED, FileGraph, GraphFacts, module_table
+from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost
+from sweeprof.counting.mapping import GRU, LSTM, RNN, CallTensor, OperatorCall, cost_by, numbers_of
+from sweeprof.counting.operators import INTEGER, NOTHING, REAL
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
+from sweeprof.measuring.layer_timing import NodeRun, in_turns, module_times, operator_rows, origin_of, pairs_in_turns
+from sweeprof.measuring.timing import lasting, without_collection
 from sweeprof.measuring.training_config import Work
-from sweeprof.results.layer_times import LayerTimes
+from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
+
+Hint = Literal["latency", "throughput"]
+TAKER = "the graph is compiled for"
+
+
+@dataclass(frozen=True, slots=True)
+class CompileSettings:
+    """Settings that a model is compiled with."""
+
+    device: str
+    threads: int
+    streams: int | None
+    hint: Hint
+    inference_precision: str | None
+    """``f32`` or ``bf16``; None: OpenVINO chooses."""
+
+    def compiled(self, graph: openvino.Model, *, counters: bool = False) -> openvino.CompiledModel:
+        """Return the graph as it runs.
+
+        Args:
+            graph: with its shapes.
+            counters: True: it notes the time of each operator.
+        """
+        config: dict[str, Any] = {
+            "PERFORMANCE_HINT": self.hint.upper(),
+            "INFERENCE_NUM_THREADS": self.threads,
+            "PERF_COUNT": counters,
+        }
+        if self.streams is not None:
+            config["NUM_STREAMS"] = self.streams
+        if self.inference_precision is not None:
+            config["INFERENCE_PRECISION_HINT"] = self.inference_precision
+        return openvino.Core().compile_model(graph, self.device.upper(), config)
+
+
+class OpenvinoModel(FileModel):
+    """A graph in OpenVINO, compiled for the shapes of the first inputs."""
+
+    settings: CompileSettings
+    graph: Any
+    """The ``openvino.Model`` with the shapes of the first inputs."""
+
+    def open(self, inputs: Inputs) -> None:
+        self.graph = openvino.Core().read_model(self.file.path)
+        self._slots = [self.graph.input(name) for name in self.file.input_names(self.graph)]
+        reshape(self.graph, {slot: array.shape for slot, array in zip(self._slots, self._fed(inputs), strict=True)})
+        self.native = self.settings.compiled(self.graph)
+        self._request = self.native.create_infer_request()
+
+    def fits(self, inputs: Inputs) -> bool:
+        given = by_name(self.file.input_names(self.graph), *self.shapes(inputs))
+        return all(
+            is_fitting(shape, tuple(slot.shape)) for shape, slot in zip(given.values(), self._slots, strict=True)
+        )
+
+    def _fed(self, inputs: Inputs) -> list[AnyArray]:
+        """Return the arrays in the order of the arguments."""
+        return list(by_name(self.file.input_names(self.graph), *self.arrays(inputs)).values())
+
+    def feed(self, inputs: Inputs) -> Feed:
+        given = self._fed(inputs)
+        rows = len(given[0]) if given and given[0].ndim else None
+        tensors = [
+            openvino.Tensor(
+                np.ascontiguousarray(fitting(array, tuple(slot.shape), TAKER), slot.element_type.to_dtype()),
+                shared_memory=True,
+            )
+            for array, slot in zip(given, self._slots, strict=True)
+        ]
+        return Feed(tuple(tensors[self._slots.index(slot)] for slot in self.graph.inputs), rows)
+
+    def step_of(self, batch: Feed) -> Callable[[], object]:
+        return self.steps_of(self._request, batch)
+
+    @staticmethod
+    def steps_of(request: openvino.InferRequest, batch: Feed) -> Callable[[], object]:
+        """A function that runs one forward of ``batch`` by a request, and returns the outputs when they are complete."""
+        for index, tensor in enumerate(batch.values):
+            request.set_input_tensor(index, tensor)
+        outputs = [request.get_output_tensor(index).data for index in range(len(request.output_tensors))]
+        infer, rows = request.infer, batch.rows
+
+        def step() -> object:
+            infer(share_outputs=True)
+            return rows, outputs
+
+        return step
+
+    def named_outputs(self, values: Any) -> dict[str, AnyArray]:
+        slots = self.graph.outputs
+        names = self.file.outputs or [min(slot.get_names(), default=str(i)) for i, slot in enumerate(slots)]
+        return dict(zip(names, values, strict=True))
+
+    def concurrently(self, batch: Feed, requests: int | None, seconds: float) -> tuple[int, int, float]:
+        """Run forwards of ``batch``, several at a time; returns how many at a time, how many, and the seconds that these took.
+
+        Args:
+            batch: of every request.
+            requests: at a time; None: as many as OpenVINO finds best for its streams.
+            seconds: requests are started for this long; then the last are awaited.
+        """
+        queue = openvino.AsyncInferQueue(self.native, requests or 0)
+        for request in queue:
+            self.steps_of(request, batch)
+        done = len(queue)
+        for _ in range(done):
+            queue.start_async()  # the first of each request allocates
+        queue.wait_all()
+        count, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            queue.start_async()  # waits for a free request
+            count += 1
+        queue.wait_all()
+        return done, count, time.perf_counter() - begin
+
+
+def reshape(graph: openvino.Model, shapes: Mapping[openvino.Output, tuple[int, ...]]) -> None:
+    """Set the shapes of the inputs.
+
+    Raises:
+        Unsupported: the graph takes others.
+    """
+    given = {slot: openvino.PartialShape(list(shape)) for slot, shape in shapes.items()}
+    for slot, shape in given.items():
+        if not slot.get_partial_shape().compatible(shape):
+            raise Unsupported(f"the graph takes a {slot.get_partial_shape()} as {slot.get_any_name()}, not a {shape}")
+    graph.reshape(given)
+
+
+# OpenVINO: models as graphs, from a torch module, a Keras model, or a file.
 
 
 @dataclass(slots=True)
@@ -76,21 +217,375 @@ class OpenvinoBackend(FileBackend):
     def counted(
         self, file: Converted, stored: Converted, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
-        from sweeprof.backends.openvino.counting import count_file
-
         return count_file(file, stored, *shapes_of(inputs, axis), formulas)
 
     def layer_times(self, model: OpenvinoModel, work: Work, protocol: Protocol) -> LayerTimes:
-        from sweeprof.backends.openvino.layers import layer_times
-
         self.check_inference(work)
         return layer_times(model, work.batch, protocol)
 
     def operators(self, model: OpenvinoModel, work: Work) -> Operators:
-        from sweeprof.backends.openvino.layers import operators
 
         self.check_inference(work)
-        return operators(model, work.batch)
+        return operators_of(model, work.batch)
 
     def concurrently(self, model: OpenvinoModel, batch: Feed, seconds: float) -> tuple[int, int, float]:
         return model.concurrently(batch, self.requests, seconds)
+
+
+# Counts the graph of a file as it was converted: before OpenVINO fuses and folds, which changes how it is computed.
+
+
+OpenvinoNode = OperatorCall[CallTensor]
+OpenvinoGraph = FileGraph[OpenvinoNode, CallTensor]
+VIEWS = {"Reshape", "Squeeze", "Unsqueeze"}
+"""Operators whose result is their input under another shape: no memory of its own."""
+KINDS = {"f": "float", "bf": "bfloat", "nf": "normal_float", "i": "int", "u": "uint"}
+"""What the names of data types begin with: ``f32`` is ``float32``, ``f8e4m3`` is ``float8_e4m3``."""
+SETTINGS_ELEMENTS = 64
+"""Constants of integers up to this size may be settings of an operator, such as axes."""
+COMPRESSED = "_compressed"
+"""What the names of constants of 16 bits end in."""
+EIGHT_BITS = ("int8", "uint8")
+
+
+def count_file(
+    file: Converted,
+    stored: Converted,
+    shapes: Sequence[tuple[int, ...]],
+    named: Mapping[str, tuple[int, ...]],
+    formulas: Formulas,
+) -> LayerTable:
+    """Return the layers of a file for inputs of these shapes, with the bytes of the one that is stored of it."""
+    model = openvino.Core().read_model(file.path)
+    sized = by_name(file.input_names(model), shapes, named)
+    reshape(model, {model.input(name): shape for name, shape in sized.items()})
+    graph = read(model, file)
+    if file.is_of_onnx:
+        graph = replace(graph, weights=without_scales(graph))
+    sizes = {} if stored == file else stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
+    facts = GraphFacts(file.types, file.weights, sizes, VIEWS, {"BatchNormInference": BATCH_NORM_BUFFERS})
+    return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
+
+
+def cost_of(node: OpenvinoNode, formulas: Formulas) -> OperatorCost | None:
+    """Return the cost of an operator in a step, or None if it is unknown."""
+    if all(value is None or value.is_constant for value in node.inputs):
+        return NOTHING
+    return cost_by(node, formulas, "openvino", COSTS, FREE)
+
+
+def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
+    """Return the graph of a model with the shapes that it has."""
+    values: dict[Any, CallTensor] = {}
+    nodes, weights = [], []
+    for node in model.get_ordered_ops():
+        kind, name = node.get_type_name(), node.get_friendly_name()
+        given = tuple(values[_key(slot)] for slot in node.input_values())
+        is_fixed = kind == "Constant" or (bool(given) and all(value.is_constant for value in given))
+        made = []
+        for index, slot in enumerate(node.outputs()):
+            shape = tuple(slot.get_shape()) if slot.get_partial_shape().is_static else None
+            label, dtype = name if index == 0 else f"{name}:{index}", _dtype(slot)
+            size = slot.get_element_type().bitwidth / 8
+            value = CallTensor(label, shape, dtype, size, numbers_of(dtype), is_constant=is_fixed)
+            values[_key(slot)] = value
+            made.append(value)
+        if kind == "Constant":
+            made[0].name = name.removeprefix(WEIGHT).removesuffix(COMPRESSED)
+            if made[0].numbers is not INTEGER or made[0].dtype in QUANTISED:
+                weights.append(made[0])
+            elif made[0].elements <= SETTINGS_ELEMENTS:
+                made[0].data = np.asarray(node.data)
+        elif kind not in ("Parameter", "Result"):
+            path = path_of(name, file)
+            attributes = node.get_attributes()
+            nodes.append(OperatorCall(kind, path, given, tuple(made), attributes, name, "openvino"))
+    inputs = tuple(values[_key(slot)] for slot in model.inputs)
+    outputs = tuple(values[_key(slot.get_node().input_value(0))] for slot in model.outputs)
+    return FileGraph(tuple(nodes), inputs, outputs, tuple(weights))
+
+
+def _key(slot: Any) -> tuple[str, int]:
+    return slot.get_node().get_name(), slot.get_index()
+
+
+def _dtype(slot: Any) -> str:
+    name: str = slot.get_element_type().to_string()
+    found = re.fullmatch(r"(bf|nf|[fiu])(\d+)(\w*)", name)
+    if found is None:
+        return "bool" if name == "boolean" else name
+    kind, bits, variant = found.groups()
+    return f"{KINDS[kind]}{bits}{'_' if variant else ''}{variant}"
+
+
+def path_of(name: str, file: Converted) -> str:
+    """Return the module of an operator, by its name: ``__module.model.stage1.conv1/aten::_convolution/Convolution``.
+
+    Other converters write ``model/conv1/Conv2D``, or names without modules.
+    """
+    start = MODULE if file.types else "__module"
+    first, *others = [part for part in name.split("/") if part] or [""]
+    if first == start or first.startswith(f"{start}."):
+        return first.removeprefix(start).lstrip(".") or ROOT
+    return ROOT if file.types else ".".join([first, *others[:-1]]) if others else ROOT
+
+
+def stored_bytes(graph: OpenvinoGraph, quantized: OpenvinoGraph) -> dict[str, int]:
+    """Return by the name of each weight of several axes the bytes that a quantized graph stores instead of it.
+
+    Its scale and its zero point are among them.
+    """
+    found: dict[str, int] = {}
+    stored = _weights_by_reader(quantized)
+    for reader, weights in _weights_by_reader(graph).items():
+        instead = stored.get(reader, [])
+        if any(weight.dtype in EIGHT_BITS and weight.elements > 1 for weight in instead):
+            name = next((weight.name for weight in weights if weight.shape is not None and len(weight.shape) > 1), None)
+            if name is not None:
+                found[name] = sum(int(weight.nbytes) for weight in instead)
+    return found
+
+
+def without_scales(graph: OpenvinoGraph) -> tuple[CallTensor, ...]:
+    """Return the weights without the scales and zero points of quantised ones, as they are counted in an ONNX file.
+
+    They are converted, a zero point is subtracted, and a scale is multiplied. Biases of 32 bits are marked as the real numbers
+    that they stand for; other integers of that size are settings.
+    """
+    made = {value for node in graph.operators for value in node.outputs}
+    behind: dict[CallTensor | None, CallTensor] = {
+        value: value
+        for node in graph.operators
+        for value in node.inputs
+        if value is not None and value.is_constant and value not in made
+    }
+    scales: set[CallTensor] = set()
+    biases: dict[CallTensor, None] = {}
+    for node in graph.operators:
+        first, second = behind.get(node.input(0)), behind.get(node.input(1))
+        if first is None or node.op not in ("Convert", "Reshape", "Unsqueeze", "Broadcast", "Subtract", "Multiply"):
+            continue
+        behind[node.result] = first
+        if node.op in ("Subtract", "Multiply") and second is not None and first.dtype in (*QUANTISED, "int32"):
+            scales.add(second)
+            if node.op == "Multiply" and first.dtype == "int32":
+                first.numbers = REAL
+                biases[first] = None
+    return tuple(value for value in dict.fromkeys([*graph.weights, *biases]) if value not in scales)
+
+
+def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:
+    """Return by the name of each operator that a step runs the weights that it reads, past what only converts or scales them."""
+    behind = {weight: [weight] for weight in graph.weights}
+    found: dict[str, list[CallTensor]] = {}
+    for node in graph.operators:
+        read = [weight for value in node.inputs if value is not None for weight in behind.get(value, ())]
+        if node.result.is_constant:
+            behind[node.result] = read
+        elif node.op != "FakeQuantize":
+            found[node.name] = read
+    return found
+
+
+OpenvinoRule = Callable[[OpenvinoNode], OperatorCost | None]
+
+_ELEMENTWISE = """
+arithmetic: Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum
+multiply: Multiply
+divide: Divide
+function: Sqrt Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
+relu: Relu ReLU
+sigmoid: Sigmoid
+tanh: Tanh
+leaky_relu: PRelu PReLU
+elu: Elu
+softsign: SoftSign
+selu: Selu
+softplus: SoftPlus
+mish: Mish
+hardsigmoid: HardSigmoid HSigmoid
+silu: Swish
+hardswish: HSwish
+squared_difference: SquaredDifference
+"""
+
+
+def _attention(node: OpenvinoNode) -> OperatorCost:
+    """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none, and a causal one is no operand."""
+    query, key, value = (node.operand(position).sizes for position in range(3))
+    mask = node.input(3)
+    masks = 1 if mask is not None and mask.sizes else 0
+    return operators.attention(prod(query[:-1]), key[-2], query[-1], value[-1], node.operand(0).numbers, masks=masks)
+
+
+def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
+    """Weight and bias are operators of their own."""
+    given, axes = node.operand(0), node.input(1)
+    if axes is None or axes.data is None:
+        return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=False, bias=False)
+    length = prod(given.sizes[int(axis)] for axis in axes.data.ravel())
+    return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
+
+
+COSTS: dict[str, OpenvinoRule] = mapping.by_name(
+    {
+        **mapping.elementwise_rules(_ELEMENTWISE),
+        "Gelu": partial(mapping.gelu, "approximation_mode"),
+        "MatMul": partial(mapping.matmul, transposed="transpose_a"),
+        "Convolution": partial(mapping.convolution, first=1),
+        "GroupConvolution": partial(mapping.convolution, first=2),
+        "ConvolutionBackpropData": partial(mapping.transposed_convolution, first=1, bias=None),
+        "GroupConvolutionBackpropData": partial(mapping.transposed_convolution, first=2, bias=None),
+        "Einsum": mapping.einsum,
+        "ScaledDotProductAttention": _attention,
+        "BatchNormInference": mapping.batch_norm,
+        "MVN": _mean_variance_norm,
+        "GroupNormalization": mapping.group_norm,
+        "Softmax": partial(mapping.softmax, axis=1),
+        "LogSoftmax": mapping.log_softmax,
+        "AvgPool": partial(mapping.average_pool, window=("kernel",)),
+        "AdaptiveAvgPool": mapping.adaptive_average_pool,
+        "MaxPool AdaptiveMaxPool": mapping.max_pool,
+        "ReduceMean": partial(mapping.reduction, "mean"),
+        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(mapping.reduction, "sum"),
+        "ReduceL1": partial(mapping.reduction, "sum_of_squares"),
+        "ReduceL2": partial(mapping.reduction, "norm"),
+        "Interpolate": mapping.resize,
+        "CumSum": mapping.scan,
+        "ScatterElementsUpdate ScatterNDUpdate": mapping.scatter,
+        "LSTMSequence": partial(mapping.recurrent, LSTM, weight=4),
+        "LSTMCell": partial(mapping.recurrent, LSTM, weight=3),
+        "GRUSequence": partial(mapping.recurrent, GRU, weight=3),
+        "GRUCell": partial(mapping.recurrent, GRU, weight=2),
+        "RNNSequence": partial(mapping.recurrent, RNN, weight=3),
+        "RNNCell": partial(mapping.recurrent, RNN, weight=2),
+    }
+)
+"""Rule by the name of the operator."""
+
+FREE = frozenset(
+    """
+    Convert ConvertLike ConvertPromoteTypes Reshape Squeeze Unsqueeze Transpose Concat Split VariadicSplit Slice StridedSlice
+    SliceScatter Gather GatherElements GatherND GatherTree Broadcast Tile Pad DepthToSpace SpaceToDepth SpaceToBatch BatchToSpace
+    ShuffleChannels ShapeOf Range OneHot Eye Roll Reverse ReverseSequence NonZero Unique Select ScatterUpdate ExtractImagePatches
+    Identity Equal NotEqual Greater GreaterEqual Less LessEqual LogicalAnd LogicalOr LogicalXor LogicalNot IsNaN IsInf IsFinite
+    ReduceLogicalAnd ReduceLogicalOr BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitwiseLeftShift BitwiseRightShift
+    TopK ArgMax NonMaxSuppression Bucketize SearchSorted RandomUniform Multinomial FakeQuantize FakeConvert
+    ReadValue Assign
+    """.split()
+)
+"""Operators that move, choose, compare or make data."""
+
+
+# The times of modules and operators, from the counters that OpenVINO keeps for each operator of the compiled graph.
+
+
+FIRST_STEPS = 2
+"""Of a request, which are not counted: they allocate."""
+FEWEST_STEPS, OPERATOR_STEPS = 20, 50
+NOT_RUN = ("Const", "Input", "Output")
+"""Kinds of operators of the compiled graph that a step does not run."""
+FUSED = "undef"
+"""The kernel of an operator that is part of another one; it has no time of its own."""
+
+
+class Counters:
+    """A request of the model that keeps the time of each operator.
+
+    A counter shows the mean of all steps so far in whole microseconds, so that only differences over many steps are exact.
+    """
+
+    def __init__(self, model: OpenvinoModel, batch: Feed) -> None:
+        compiled = model.settings.compiled(model.graph, counters=True)
+        self._request = compiled.create_infer_request()
+        self._step = model.steps_of(self._request, batch)
+        self._steps = 0
+        self._operators = _described(compiled.get_runtime_model(), read(model.graph, model.file), model.file)
+        for _ in range(FIRST_STEPS):
+            self.step()
+        self._first = self._totals()
+
+    def step(self) -> None:
+        """Run one forward."""
+        self._step()
+        self._steps += 1
+
+    def nodes(self) -> list[NodeRun]:
+        """Return the operators with their mean seconds since the first steps."""
+        steps = self._steps - FIRST_STEPS
+        totals = self._totals().items()
+        return [
+            replace(self._operators[name], seconds=max(0.0, total - self._first[name]) / steps)
+            for name, total in totals
+        ]
+
+    def _totals(self) -> dict[str, float]:
+        counted = [entry for entry in self._request.profiling_info if entry.exec_type != FUSED]
+        return {
+            entry.node_name: entry.real_time.total_seconds() * self._steps
+            for entry in counted
+            if entry.node_name in self._operators
+        }
+
+
+def _described(compiled: openvino.Model, graph: OpenvinoGraph, file: Converted) -> dict[str, NodeRun]:
+    """Return the operators of the compiled graph by their names."""
+    known = {node.name: node for node in graph.operators}
+    makers = {value: node for node in graph.operators for value in node.outputs}
+    originals: dict[str, list[str]] = {}
+    for node in compiled.get_ordered_ops():
+        names = node.get_rt_info()["originalLayersNames"].astype(str).split(",")
+        originals[node.get_friendly_name()] = [name for name in names if name]
+    owned = {known[name] for names in originals.values() for name in names if name in known}
+    found = {}
+    for node in compiled.get_ordered_ops():
+        kind, name = node.get_rt_info()["layerType"].astype(str), node.get_friendly_name()
+        if kind in NOT_RUN:
+            continue
+        members = [known[original] for original in originals[name] if original in known]
+        for member in members:  # which grows on the way: what is fused may have lost its name
+            before = [makers[value] for value in member.inputs if value in makers]
+            members += [node for node in before if node not in owned and node not in members]
+        paths = [path_of(original, file) for original in originals[name]]
+        if not originals[name]:  # a change of layout, named after the operator that it is for
+            paths = [known[other].path for other in known if name.endswith(other)]
+        path, flops = next(iter(paths), ROOT), None
+        if members:
+            path, flops = origin_of(members, partial(cost_of, formulas=DEFAULTS))
+        shapes = tuple(tuple(slot.get_shape()) for slot in node.inputs() if slot.get_partial_shape().is_static)
+        found[name] = NodeRun(kind, path, flops, 0.0, None, shapes)
+    return found
+
+
+def layer_times(model: OpenvinoModel, batch: Feed, protocol: Protocol) -> LayerTimes:
+    """The modules' times of inference: means over steps with and without counters, which alternate, each kind in its own request.
+
+    Raises:
+        Unsupported: the compiled graph has no operators.
+    """
+    counters, clock, longest = Counters(model, batch), model.clock(), protocol.max_s
+    with model.stepping(batch) as plain, without_collection():
+        bare = partial(lasting, plain, 1, clock)
+        warming = in_turns(bare, bare)
+        pairs_in_turns(warming, clock, protocol.warmup_steps, protocol.warmup_s, longest, protocol.warmup_steps)
+        pair = in_turns(bare, partial(lasting, counters.step, 1, clock))
+        pairs = pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, FEWEST_STEPS)
+    nodes = counters.nodes()
+    if not nodes:
+        raise Unsupported("the compiled graph has no operators: its results are constants")
+    step_s, counted_s = map(statistics.fmean, zip(*pairs, strict=True))
+    return LayerTimes(
+        mode="inference",
+        calls=module_times([nodes], [min(step_s, counted_s)], model.file.types),
+        warmup=0,
+        forward=PhaseTimes((step_s,), (counted_s,)),
+        probe_s={"outside": max(0.0, counted_s - step_s)},
+        unmet=(f"min_samples={protocol.min_samples}",) if len(pairs) < protocol.min_samples else (),
+    )
+
+
+def operators_of(model: OpenvinoModel, batch: Feed) -> Operators:
+    """Return the operators of the compiled graph that a step runs: means over some steps."""
+    counters = Counters(model, batch)
+    step_s = lasting(counters.step, OPERATOR_STEPS, model.clock()) / OPERATOR_STEPS
+    return Operators("inference", operator_rows(counters.nodes(), 1), OPERATOR_STEPS, step_s)

@@ -33,9 +33,7 @@ from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.lines import Lines
-from sweeprof.results.memory import Allocations
-from sweeprof.results.operators import Operators, OwnCounts
+from sweeprof.results.observations import Allocations, Lines, Operators, OwnCounts
 from sweeprof.results.record import Protocol
 
 

@@ -20,8 +20,8 @@ import tensorflow as tf
 
 from sweeprof.backends.keras import counting
 from sweeprof.backends.keras.calls import as_called, symbolic
+from sweeprof.backends.keras.counting import OperationRun, SymbolicTrace
 from sweeprof.backends.keras.private import takes_training
-from sweeprof.backends.keras.symbolic_trace import OperationRun, SymbolicTrace
 from sweeprof.backends.tensorflow import private
 from sweeprof.counting import mapping
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, operator_cost
@@ -29,7 +29,7 @@ from sweeprof.counting.mapping import CallTensor, OperatorCall
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.operators import OwnCounts
+from sweeprof.results.observations import OwnCounts
 
 # Costs of operators
 

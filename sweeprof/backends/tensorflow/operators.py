@@ -37,8 +37,8 @@ from unittest.mock import patch
 import keras
 import tensorflow as tf
 
+from sweeprof.backends.keras.counting import Paths
 from sweeprof.backends.keras.private import all_layers, copy_mask
-from sweeprof.backends.keras.symbolic_trace import Paths
 from sweeprof.backends.tensorflow import private
 from sweeprof.backends.tensorflow.model import (
     StepPhases,
@@ -52,7 +52,6 @@ from sweeprof.backends.tensorflow.model import (
 )
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.allocations import Change, course
 from sweeprof.measuring.layer_timing import (
     LEFT,
     Cost,
@@ -65,13 +64,12 @@ from sweeprof.measuring.layer_timing import (
     timed_in_turns,
 )
 from sweeprof.measuring.line_profile import LineMemory, chosen_functions, watched
+from sweeprof.measuring.process_memory import Change, course
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes, above
 from sweeprof.results.layers import Shapes
-from sweeprof.results.lines import Lines
-from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
-from sweeprof.results.operators import Operators, Phase
+from sweeprof.results.observations import Allocations, Kind, Lines, Operators, Phase, TensorRow, largest_first
 from sweeprof.results.record import Protocol
 
 # The time of every layer call, forward and backward: steps with probes and steps without alternate.

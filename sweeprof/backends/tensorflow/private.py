@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sweeprof.backends.interfaces import attribute, interface
+from sweeprof.backends import attribute, interface
 
 autograph_artifact = interface("tensorflow.python.autograph.impl.api:autograph_artifact")
 pywrap_tf_session = interface("tensorflow.python.client.pywrap_tf_session")

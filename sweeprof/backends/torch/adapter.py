@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psutil
 import torch
 
-from sweeprof.backends import Backend, Build, Compiler, Gap
-from sweeprof.backends.precision import Precision, PrecisionMethod, checked_method
+from sweeprof.backends import Backend, Build, Compiler, Gap, Precision, PrecisionMethod, checked_method
 from sweeprof.backends.torch.callsites import dtype_name
 from sweeprof.backends.torch.counting import count_built, in_inference, traced_graph, weights_alone
 from sweeprof.backends.torch.generation import count_generation, generating
@@ -45,13 +44,10 @@ from sweeprof.measuring.line_profile import AllocationMeter
 from sweeprof.measuring.timing import GenerationStep, WallClock, sampled
 from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig, Work
 from sweeprof.results.environment import Peaks, PeakSettings
-from sweeprof.results.generation import Generation
 from sweeprof.results.graph import Graph
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
-from sweeprof.results.lines import Lines
-from sweeprof.results.memory import Allocations
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Allocations, Generation, Lines, Operators
 from sweeprof.results.record import Protocol
 
 if TYPE_CHECKING:
@@ -224,13 +220,9 @@ class TorchBackend(Backend):
         return allocations(model, work)
 
     def peak_settings(self, device: str, model: torch.nn.Module | None = None) -> PeakSettings:
-        from sweeprof.backends.torch.adapter import settings
-
         return settings(device, self._variant().peak_dtype, model)
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        from sweeprof.backends.torch.adapter import peaks
-
         return peaks(settings)
 
     def lines(self, model: TorchModel, work: Work, functions: Sequence[str]) -> Lines:

@@ -25,6 +25,7 @@ from sweeprof.backends.torch.private import (
 )
 from sweeprof.backends.torch.state import forwards_wrapped
 from sweeprof.counting.formulas import (
+    NO_TENSORS,
     Args,
     Cost,
     Formula,
@@ -32,9 +33,10 @@ from sweeprof.counting.formulas import (
     Kwargs,
     ModuleSelection,
     OperatorCost,
+    TensorShapes,
     cost_by_formula,
+    together,
 )
-from sweeprof.counting.rows import NO_TENSORS, TensorShapes, together
 from sweeprof.measuring.layer_timing import path_below
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import Liveness, OperatorCount

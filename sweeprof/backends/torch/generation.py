@@ -33,9 +33,9 @@ from sweeprof.counting.formulas import Args, Formulas, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import GenerationConfig
-from sweeprof.model_sources.generate_arguments import check_generate
-from sweeprof.results.generation import Generation
+from sweeprof.model_sources import check_generate
 from sweeprof.results.layer_times import ROOT
+from sweeprof.results.observations import Generation
 
 NOT_OF_PROMPTS = ("labels", "decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds")
 """Arguments of a forward that ``generate`` is not given: it makes what the decoder reads."""

@@ -28,7 +28,6 @@ from sweeprof.backends.torch.state import modules_of
 from sweeprof.backends.torch.threads import in_one_thread
 from sweeprof.backends.torch.training import stepping
 from sweeprof.errors import Problem, Unsupported, UserError
-from sweeprof.measuring.allocations import Change, course
 from sweeprof.measuring.inputs import shape_of
 from sweeprof.measuring.line_profile import (
     LineMemory,
@@ -38,12 +37,12 @@ from sweeprof.measuring.line_profile import (
     metered_memory,
     watched,
 )
+from sweeprof.measuring.process_memory import Change, course
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.environment import bytes_on_gpu
 from sweeprof.results.layer_times import is_below
-from sweeprof.results.lines import Lines
-from sweeprof.results.memory import Allocations, Kind, TensorRow, largest_first
+from sweeprof.results.observations import Allocations, Kind, Lines, TensorRow, largest_first
 
 
 class Meter:

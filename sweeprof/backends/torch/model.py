@@ -30,8 +30,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
-from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, LoadedModel, outputs_on_host
-from sweeprof.backends.interfaces import attribute
+from sweeprof.backends import AnyArray, Build, Compiler, HostOutputs, LoadedModel, attribute, outputs_on_host
 from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.private import SWITCHES_OF_AUTOGRAD, OpOverload, below_autograd, core, find_compiler

@@ -50,7 +50,7 @@ from sweeprof.measuring.layer_timing import path_below
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, is_below
 from sweeprof.results.layers import Shapes
-from sweeprof.results.operators import OperatorRow, Operators, Phase
+from sweeprof.results.observations import OperatorRow, Operators, Phase
 
 WARMUP_STEPS = 2
 TRACED_STEPS = 3

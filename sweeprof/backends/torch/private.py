@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.utils._python_dispatch
 
-from sweeprof.backends.interfaces import interface
+from sweeprof.backends import interface
 
 interface("torch.utils._device")  # get_default_device imports it, in each process that was forked before
 

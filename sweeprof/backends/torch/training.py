@@ -56,7 +56,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE, TrainingConfig, Work
 from sweeprof.results.layers import Training
-from sweeprof.results.operators import Phase
+from sweeprof.results.observations import Phase
 
 _ATTEMPTS = (
     (CONSTANT_ELEMENTS, MASK_ELEMENTS),

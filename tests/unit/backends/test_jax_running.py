@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from sweeprof.backends.torch.counting import count_built
-from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.arrays import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.zoo import lenet5, mlp
 

@@ -15,7 +15,7 @@ import pytest
 
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.instantiate import builder, instantiate
+from sweeprof.targets import builder, instantiate
 
 pytest.importorskip("ai_edge_litert")
 

@@ -16,7 +16,7 @@ from keras import layers
 import sweeprof
 from sweeprof.backends.torch.counting import count_built as count_torch
 from sweeprof.counting.formulas import Formulas
-from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.arrays import Digits
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
@@ -25,9 +25,8 @@ from sweeprof.zoo import digits_resnet, lenet5, mlp
 pytest.importorskip("ai_edge_litert")
 
 from sweeprof.backends.call_signature import signature_of
-from sweeprof.backends.litert.adapter import LitertBackend
+from sweeprof.backends.litert.adapter import LitertBackend, count_file
 from sweeprof.backends.litert.convert import LitertConverter, Quantization
-from sweeprof.backends.litert.counting import count_file
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel, TfliteFile
 
 ROWS = 8

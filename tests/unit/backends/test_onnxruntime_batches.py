@@ -17,7 +17,7 @@ from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.files import OnnxFile
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.instantiate import builder
+from sweeprof.targets import builder
 
 
 @pytest.mark.slow

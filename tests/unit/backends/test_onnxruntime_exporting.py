@@ -23,8 +23,8 @@ from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.instantiate import builder
 from sweeprof.paths import cache_folder
+from sweeprof.targets import builder
 
 DIGITS = Inputs((TensorSpec((4, 1, 32, 32)),))
 MLP = {"_target_": "sweeprof.zoo.mlp.torch_model"}
@@ -34,7 +34,7 @@ def mlp_by_hand(x: Any) -> Any:
     """Three products, with the zoo's weights."""
     from safetensors.numpy import load_file
 
-    from sweeprof.zoo.loading import weight_file
+    from sweeprof.zoo import weight_file
 
     weights = load_file(weight_file("mlp"))
     values = x.reshape(len(x), -1)
@@ -90,7 +90,7 @@ def test_the_process_that_measures_loads_nothing_but_the_run_time(cache: str) ->
         import sys
         import numpy as np
         from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
-        from sweeprof.measuring.instantiate import builder
+        from sweeprof.targets import builder
         from sweeprof.measuring.inputs import Inputs
         model = OnnxruntimeBackend(cache={cache!r}).load(builder({MLP!r}), "cpu", 1)
         with model.stepping(model.put(Inputs((np.zeros((2, 1, 32, 32), np.float32),)))) as step:

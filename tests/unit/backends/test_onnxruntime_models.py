@@ -34,7 +34,7 @@ from sweeprof.measuring.layer_timing import NodeRun, module_times
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import ROOT, LayerTimes
 from sweeprof.results.layers import LayerTable
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, min_samples=5, min_s=0, max_s=20)

@@ -14,10 +14,8 @@ import pytest
 from openvino import opset13 as ops
 
 import sweeprof
-from sweeprof.backends.openvino.adapter import OpenvinoBackend
+from sweeprof.backends.openvino.adapter import OpenvinoBackend, OpenvinoModel, path_of
 from sweeprof.backends.openvino.convert import Converted, OpenvinoFile
-from sweeprof.backends.openvino.counting import path_of
-from sweeprof.backends.openvino.model import OpenvinoModel
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec

@@ -14,7 +14,7 @@ from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.instantiate import instantiate
+from sweeprof.targets import instantiate
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("converted_in_forks")]
 

@@ -13,13 +13,13 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
+from sweeprof.backends import checked_method, unsupported_reason
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.files import OnnxFile
-from sweeprof.backends.precision import checked_method, unsupported_reason
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.instantiate import builder
+from sweeprof.targets import builder
 
 X = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
 WEIGHT = np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)

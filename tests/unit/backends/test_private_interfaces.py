@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 import torch
 
-from sweeprof.backends.interfaces import attribute, interface
+from sweeprof.backends import attribute, interface
 from sweeprof.errors import Unsupported
 
 BACKENDS = Path(__file__).parents[3] / "sweeprof" / "backends"

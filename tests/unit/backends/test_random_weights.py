@@ -15,7 +15,7 @@ from sweeprof.backends.litert.adapter import LitertBackend
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.openvino.adapter import OpenvinoBackend
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.instantiate import builder
+from sweeprof.targets import builder
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("converted_in_forks")]
 

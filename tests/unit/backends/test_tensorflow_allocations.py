@@ -20,9 +20,9 @@ import sweeprof
 from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH, WIDTHS
 from sweeprof.backends.tensorflow.operators import STEP, LayerProbes, Untouched, _stacks, changes_in
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.allocations import Change
+from sweeprof.measuring.process_memory import Change
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.memory import Allocations
+from sweeprof.results.observations import Allocations
 
 TESTS = Path(__file__).parents[2]
 WIDE, NARROW = 4 * ROWS * HIDDEN, 4 * ROWS * OUT

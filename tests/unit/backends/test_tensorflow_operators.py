@@ -22,9 +22,9 @@ from sweeprof.backends.tensorflow.operators import TRACED_STEPS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig, Work
-from sweeprof.report.operators import to_csv
+from sweeprof.report.operators import operators_csv
 from sweeprof.results.layer_times import OUTSIDE, ROOT
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Operators
 
 MODES: tuple[ExecutionMode, ...] = ("function", "eager")
 NAP = 0.01
@@ -122,7 +122,7 @@ def test_inference_has_one_phase_and_what_is_not_known_is_left_out(mode: Executi
     assert all((row.flops, row.allocated_bytes, row.device_self_s) == (None, None, None) for row in found.rows)
     assert found.flops_reason is not None
     assert Operators.from_dict(json.loads(json.dumps(found.to_dict()))) == dataclasses.replace(found, files={})
-    assert len(to_csv(found).splitlines()) == len(found.rows) + 1
+    assert len(operators_csv(found).splitlines()) == len(found.rows) + 1
 
 
 def test_a_function_that_is_compiled_anew_at_every_call_has_one_row() -> None:

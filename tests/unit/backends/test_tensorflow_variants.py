@@ -13,7 +13,7 @@ import tensorflow as tf
 import torch
 
 import sweeprof
-from sweeprof.backends.precision import Precision
+from sweeprof.backends import Precision
 from sweeprof.backends.tensorflow import adapter
 from sweeprof.backends.tensorflow import model as model_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
@@ -21,7 +21,7 @@ from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
 from sweeprof.errors import Unsupported, UserError, described
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import Timing
-from sweeprof.results.lines import Lines
+from sweeprof.results.observations import Lines
 from sweeprof.results.record import Protocol
 
 Mode = Literal["eager", "function", "xla"]

@@ -21,7 +21,7 @@ from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import OUTSIDE, ROOT, Mode
-from sweeprof.results.memory import Allocations, LayerMemory, bytes_by_kind
+from sweeprof.results.observations import Allocations, LayerMemory, bytes_by_kind
 
 ROWS, WIDTH = 256, 64
 SIZE = 4 * ROWS * WIDTH

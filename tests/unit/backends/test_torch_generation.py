@@ -15,9 +15,9 @@ from sweeprof.backends.torch.model import TorchModel
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import GenerationConfig, Work
-from sweeprof.model_sources.generate_arguments import check_generate
+from sweeprof.model_sources import check_generate
 from sweeprof.model_sources.transformers import import_transformers
-from sweeprof.results.generation import Generation
+from sweeprof.results.observations import Generation
 
 B, T, NEW, V, H, F, LAYERS, HEADS, KV = 2, 12, 7, 97, 32, 48, 2, 4, 2
 """Batch, prompt, new tokens, vocabulary, width, width of the feed-forward, layers, heads, heads of keys and values."""

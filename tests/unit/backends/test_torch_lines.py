@@ -18,7 +18,7 @@ from sweeprof.measuring import line_profile as lines_module
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.line_profile import WARMUP
 from sweeprof.measuring.training_config import TrainingConfig, Work
-from sweeprof.results.lines import Line, Lines
+from sweeprof.results.observations import Line, Lines
 
 MIB = 1 << 20
 CPU = torch.device("cpu")

@@ -29,7 +29,7 @@ from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.layer_times import OUTSIDE, ROOT
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.observations import OperatorRow, Operators
 
 CPU = torch.device("cpu")
 

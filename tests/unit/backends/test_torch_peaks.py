@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.benchmark import Timer
 
 import sweeprof
-from sweeprof.backends.precision import Precision
+from sweeprof.backends import Precision
 from sweeprof.backends.torch import adapter
 from sweeprof.backends.torch import adapter as module
 from sweeprof.backends.torch.adapter import TorchBackend, peaks

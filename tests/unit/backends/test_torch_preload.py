@@ -13,7 +13,7 @@ from support.planning import planned
 
 PROGRAM = """
     import importlib, json, os, sys
-    from sweeprof.plan.process_environment import preload
+    from sweeprof.plan.plan import preload
     from sweeprof.profiling.profiler import Profiler
     import sweeprof.backends.torch.adapter
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.model import TorchModel, TorchVariant
 from sweeprof.backends.torch.training import training
-from sweeprof.datasets.digits import Digits
+from sweeprof.datasets.arrays import Digits
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.timing import Timing

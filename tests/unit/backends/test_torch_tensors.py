@@ -13,7 +13,7 @@ from sweeprof.backends.torch import memory as module
 from sweeprof.backends.torch.memory import live_tensors, storages
 from sweeprof.errors import UserError
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.results.memory import TensorRow, bytes_by_kind, tensor_difference
+from sweeprof.results.observations import TensorRow, bytes_by_kind, tensor_difference
 
 
 def by_name(rows: tuple[TensorRow, ...]) -> dict[str, TensorRow]:

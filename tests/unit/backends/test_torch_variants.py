@@ -18,8 +18,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
-from sweeprof.backends import Compiler
-from sweeprof.backends.precision import Precision
+from sweeprof.backends import Compiler, Precision
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.counting import count_built
 from sweeprof.backends.torch.model import PRECISIONS, TorchVariant

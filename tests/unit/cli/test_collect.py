@@ -14,9 +14,8 @@ from sweeprof.errors import ExitCode
 from sweeprof.results.files import read_json
 from sweeprof.results.record import Record
 from sweeprof.run.locks import driver_lock
-from sweeprof.run.tracking_file import keep_config
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Jobs, Submission
+from sweeprof.run.tracker_process import keep_config
+from sweeprof.storage import Folder, Jobs, Submission
 from sweeprof.tracking import MLFLOW
 
 main = subcommand("collect")

@@ -15,9 +15,8 @@ from support.subcommands import subcommand
 from sweeprof.results.files import write_json
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.reports import Place, located, set_tag
-from sweeprof.run.tracking_file import keep_config, note_sent
-from sweeprof.storage.folder import Folder, sweeps
-from sweeprof.storage.jobs import Jobs, Note
+from sweeprof.run.tracker_process import keep_config, note_sent
+from sweeprof.storage import Folder, Jobs, Note, sweeps
 
 main = subcommand("prune")
 

@@ -16,9 +16,8 @@ from sweeprof.plan.plan import SearchPlan
 from sweeprof.results.comparison import SearchGoal
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Record
-from sweeprof.run.tracking_file import keep_config, note_ending
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Jobs
+from sweeprof.run.tracker_process import keep_config, note_ending
+from sweeprof.storage import Folder, Jobs
 
 NOTING = """
 import json

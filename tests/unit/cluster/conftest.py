@@ -13,7 +13,7 @@ from support.scripted import ScriptedSlurm
 from sweeprof.config.schema import RESOURCES
 from sweeprof.paths import conf_folder
 from sweeprof.results.record import Json
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 SHARDS = (("ca", "cb"), ("cc", "cd"), ("ce", "cf"))
 

@@ -13,8 +13,7 @@ import pytest
 from sweeprof.results.files import read_json, write_json
 from sweeprof.run import cluster_task
 from sweeprof.run.locks import locked
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import HELD, Jobs, Submission
+from sweeprof.storage import HELD, Folder, Jobs, Submission
 
 
 @pytest.fixture

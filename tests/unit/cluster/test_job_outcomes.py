@@ -8,7 +8,7 @@ import pytest
 
 from sweeprof.cluster.job_tracker import JobOutcome, job_outcome
 from sweeprof.cluster.scheduler import TaskState
-from sweeprof.storage.jobs import HELD, Note
+from sweeprof.storage import HELD, Note
 
 BEGAN = Note("12_3", "n2", 0, 0)
 

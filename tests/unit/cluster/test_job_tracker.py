@@ -12,9 +12,7 @@ from sweeprof.cluster.job_tracker import JobTracker, job_tracker
 from sweeprof.cluster.scheduler import ClusterError
 from sweeprof.plan.plan import Trial
 from sweeprof.results.record import Record
-from sweeprof.storage.events import EventLog
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Note, Submission
+from sweeprof.storage import EventLog, Folder, Note, Submission
 
 
 def submitted(folder: Folder) -> tuple[JobTracker, Submission, Submission]:

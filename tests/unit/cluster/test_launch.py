@@ -10,8 +10,7 @@ from support.scripted import ScriptedSlurm
 from sweeprof.cluster import slurm as commands
 from sweeprof.cluster.job_tracker import JobTracker, follow, job_tracker, launch, live_jobs, may_be_at_work
 from sweeprof.errors import UserError
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Jobs, Note
+from sweeprof.storage import Folder, Jobs, Note
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from support.planning import planned
 from support.scripted import ScriptedSlurm
 from sweeprof.cluster.scheduler import script
 from sweeprof.cluster.slurm import parsed_default_memory, requested_memory, sbatch
-from sweeprof.plan.shards import needed_memory
-from sweeprof.storage.jobs import Submission
+from sweeprof.plan.plan import needed_memory
+from sweeprof.storage import Submission
 
 
 def submission(*arguments: str, shards: tuple[int, ...] = (0, 1, 2)) -> tuple[Submission, dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support import planning
-from sweeprof.backends.lookup import TARGETS
+from sweeprof.backends import TARGETS
 from sweeprof.config.signatures import constant_of, signature_of
 from sweeprof.errors import UserError
 from sweeprof.plan.plan import Plan

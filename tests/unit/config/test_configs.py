@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from support.fakes import composed_of
 from support.planning import planned
-from sweeprof.config.groups import packaged_targets
+from sweeprof.config.overrides import packaged_targets
 from sweeprof.config.validation import config_problems
 from sweeprof.paths import conf_folder
 

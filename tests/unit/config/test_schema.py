@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from sweeprof.config.groups import VERSION_BASE
+from sweeprof.config.overrides import VERSION_BASE
 from sweeprof.config.reference import help_lines, page
 from sweeprof.config.schema import GROUPS, KEYS, PARTS, TOP_LEVEL, keys_below
 from sweeprof.paths import conf_folder

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fakes import fake_config
-from sweeprof.backends import lookup
+from sweeprof import backends
 from sweeprof.config import validation
+from sweeprof.config.constraints import parse_size
 from sweeprof.config.schema import KEYS
 from sweeprof.config.signatures import signature_of
-from sweeprof.config.units import parse_size
 from sweeprof.config.validation import baseline_problems, config_problems
-from sweeprof.datasets.npz import Npz
+from sweeprof.datasets.arrays import Npz
 from sweeprof.datasets.source import BOUNDS
 from sweeprof.datasets.torch_dataset import TorchDataset
 from sweeprof.errors import Problem, UserError
@@ -314,7 +314,7 @@ def test_a_model_without_a_name(target: Any) -> None:
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_a_framework_that_is_not_installed(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "find_spec", lambda name: None)
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
     config = copy.deepcopy(BASE)
     config["tracking"] = {"_target_": None}
     config["backend"]["framework"] = framework
@@ -329,7 +329,7 @@ def test_a_package_beside_the_framework_that_is_not_installed(
     missing: set[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
-    monkeypatch.setattr(lookup, "find_spec", lambda name: None if name in missing else found(name))
+    monkeypatch.setattr(backends, "find_spec", lambda name: None if name in missing else found(name))
     config = copy.deepcopy(BASE)
     config["tracking"] = {"_target_": None}
     config["backend"]["framework"] = "jax"
@@ -337,7 +337,7 @@ def test_a_package_beside_the_framework_that_is_not_installed(
     message = f"backend: 'jax' {said} not installed here: pip install 'sweeprof[jax]', or use what is installed: "
     assert str(problem).startswith(message)
     with pytest.raises(UserError, match=r"needs the package (jax|keras): pip install 'sweeprof\[jax\]'"):
-        lookup.backend_named("jax")
+        backends.backend_named("jax")
 
 
 def test_a_tracker_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

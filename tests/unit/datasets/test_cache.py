@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sweeprof.datasets.arrays import Npz
 from sweeprof.datasets.cache import Cache, Varies
 from sweeprof.datasets.collate import Sample
-from sweeprof.datasets.npz import Npz
 from sweeprof.errors import DatasetError, UserError
 from sweeprof.nested import named_leaves
 

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from sweeprof.datasets import Split, SplitName
+from sweeprof.datasets.arrays import Digits, Synthetic
 from sweeprof.datasets.collate import Pad
-from sweeprof.datasets.digits import Digits
 from sweeprof.datasets.source import SAMPLES_OR_INPUTS, check_ids, checked_split, not_finite
-from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import DatasetError
 
 IDS, MASK, LABELS = np.zeros((8, 4), np.int64), np.ones((8, 4), np.int64), np.zeros(8, np.int64)

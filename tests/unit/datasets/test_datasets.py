@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeprof.datasets import Dataset, Split, channel_axis_of, first_batch
+from sweeprof.datasets.arrays import Digits, Synthetic, parts, scans
 from sweeprof.datasets.collate import Pad, stack
-from sweeprof.datasets.digits import Digits, parts, scans
-from sweeprof.datasets.synthetic import Synthetic
 from sweeprof.errors import DatasetError
 
 
@@ -63,7 +62,7 @@ def test_the_digits_are_the_same_on_every_call() -> None:
 
 
 def test_the_digits_are_the_same_in_another_process() -> None:
-    program = "from sweeprof.datasets.digits import Digits; print(Digits().split('test').targets.tolist())"
+    program = "from sweeprof.datasets.arrays import Digits; print(Digits().split('test').targets.tolist())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     targets = Digits().split("test").targets
     assert targets is not None
@@ -92,7 +91,7 @@ def test_a_split_with_fewer_samples_than_classes_is_refused(test_share: float) -
 
 
 def test_the_digits_are_read_without_scikit_learn() -> None:
-    imports = "import sys, sweeprof.datasets.digits as digits; digits.scans()"
+    imports = "import sys, sweeprof.datasets.arrays as digits; digits.scans()"
     program = f"{imports}; print({{'sklearn', 'scipy', 'pandas'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -16,19 +16,18 @@ import yaml
 
 from support.kinds_of_data import write_digits
 from sweeprof.datasets import Split
+from sweeprof.datasets.arrays import Digits, Npz
 from sweeprof.datasets.audio import Audio, resampled
 from sweeprof.datasets.auto import ArraySpec, ModelInputs
-from sweeprof.datasets.digits import Digits
 from sweeprof.datasets.images import Images
-from sweeprof.datasets.npz import Npz
 from sweeprof.datasets.source import Source
 from sweeprof.datasets.table import Table
 from sweeprof.datasets.tokens import Tokens
 from sweeprof.datasets.torch_dataset import TorchDataset
 from sweeprof.errors import DatasetError, UserError
 from sweeprof.measuring.inputs import Inputs, Workload, workload_of
-from sweeprof.measuring.instantiate import instantiate
 from sweeprof.paths import conf_folder
+from sweeprof.targets import instantiate
 
 NUMBER = 40
 

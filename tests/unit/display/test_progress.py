@@ -39,7 +39,7 @@ def profiler_with(
     profiler = sweeprof.Profiler(nn.Linear(4, 2), inputs=torch.zeros(1, 4), protocol=QUICK, progress=progress)
     run = type(profiler.session).run
 
-    def noted(session: sweeprof.passes.session.Session, pass_name: str) -> PassResult:
+    def noted(session: sweeprof.passes.registry.Session, pass_name: str) -> PassResult:
         terminal.is_running = True
         try:
             return run(session, pass_name)

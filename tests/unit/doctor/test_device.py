@@ -6,7 +6,7 @@ import pytest
 
 from sweeprof.cli.run import run_command
 from sweeprof.doctor import conformance
-from sweeprof.doctor.device import device
+from sweeprof.doctor.host import device
 from sweeprof.errors import Unsupported
 
 

@@ -13,7 +13,7 @@ from sweeprof.metrics import generation, latency
 from sweeprof.metrics.metric import Estimate, Metric, Missing, builtin_metrics
 from sweeprof.metrics.select import metric_set
 from sweeprof.results.environment import Peaks
-from sweeprof.results.generation import Generation, TokenTimes
+from sweeprof.results.observations import Generation, TokenTimes
 
 TOKENS = ((4.0, 2.0, 1.0, 1.5), (6.0, 3.0, 0.5, 0.25), (5.0, 2.5, 2.0, 1.0))
 """To the first token, the first gap, and two further gaps."""

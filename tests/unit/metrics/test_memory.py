@@ -13,7 +13,7 @@ from sweeprof.passes.memory import Memory
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Training
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.memory import Allocations, TensorRow
+from sweeprof.results.observations import Allocations, TensorRow
 from sweeprof.results.record import PassName, Record
 
 LAYERS = LayerTable((LayerRow(ROOT, "Net", 0, 0, 0, 0, 0, 0, 0),), operator_calls=1, liveness=Liveness(800, "b", 16))

@@ -11,7 +11,7 @@ from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Missing, builtin_metrics
 from sweeprof.metrics.select import metric_set, select
 from sweeprof.results.measurement import Measurement
-from sweeprof.results.operators import OperatorRow, Operators
+from sweeprof.results.observations import OperatorRow, Operators
 from sweeprof.results.record import Record
 
 ADDMM = OperatorRow("a", "aten::addmm", "forward", 2.0, 3e-6, 4e-6, None, None, 96, 64)

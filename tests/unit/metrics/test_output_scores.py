@@ -18,7 +18,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.datasets import Split
 from sweeprof.errors import UserError
 from sweeprof.metrics import quality as own
-from sweeprof.metrics.output_scores import (
+from sweeprof.metrics.quality import (
     SCORE,
     decoded,
     greedy_ctc,

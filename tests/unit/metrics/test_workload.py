@@ -19,7 +19,7 @@ from sweeprof.errors import DatasetError
 from sweeprof.measuring.inputs import Inputs, Workload, workload_of
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import latency
-from sweeprof.metrics.by_unit import by_unit, in_units
+from sweeprof.metrics.compute import by_unit, in_units
 from sweeprof.metrics.metric import Estimate, builtin_metrics
 from sweeprof.plan.plan import ComparisonSettings
 from sweeprof.profiling.profiler import Profiler, profile
@@ -31,7 +31,7 @@ from sweeprof.results.comparison import Comparison
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of
-from sweeprof.tracking.tables import tracked_keys
+from sweeprof.tracking.runs import tracked_keys
 
 
 class Texts:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from sweeprof.backends.lookup import FILES
+from sweeprof.backends import FILES
 from sweeprof.datasets.auto import ArraySpec, Auto, ModelInputs
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs

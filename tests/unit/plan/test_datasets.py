@@ -12,8 +12,8 @@ from support.planning import planned
 from sweeprof.errors import UserError
 
 FAKE = ("model=fake", "backend=fake", "tracking=none")
-DIGITS = "sweeprof.datasets.digits.Digits"
-MINE = "sweeprof.datasets.synthetic.Synthetic"
+DIGITS = "sweeprof.datasets.arrays.Digits"
+MINE = "sweeprof.datasets.arrays.Synthetic"
 
 
 def datasets(*arguments: str, configs: Path | None = None) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def test_who_chooses_a_file_keeps_its_keys() -> None:
     (found,) = datasets("dataset=synthetic", f"dataset._target_={MINE}", "dataset.samples=2")
     assert (found["shape"], found["samples"], found["channels"]) == ([1, 32, 32], 2, 1)
     (default,) = datasets()
-    assert default["preload"] == ["sweeprof.datasets.digits:scans"]
+    assert default["preload"] == ["sweeprof.datasets.arrays:scans"]
 
 
 def test_its_command_measures_it_again() -> None:

@@ -12,9 +12,8 @@ import pytest
 from support.fakes import composed_of, fake_config
 from support.planning import planned
 from sweeprof.errors import UserError
-from sweeprof.metrics.output_scores import import_torchmetrics
-from sweeprof.plan.plan import identity
-from sweeprof.plan.process_environment import TORCHMETRICS, preload
+from sweeprof.metrics.quality import import_torchmetrics
+from sweeprof.plan.plan import TORCHMETRICS, identity, preload
 
 TIMM = ("model=timm", "tracking=none")
 
@@ -50,10 +49,10 @@ def test_a_pattern_stands_for_every_name_that_matches() -> None:
 @described_here
 def test_a_dataset_of_ones_own_goes_before_generated_inputs() -> None:
     (combination,) = planned([*TIMM, "dataset=digits"]).combinations
-    assert combination.config["dataset"]["_target_"] == "sweeprof.datasets.digits.Digits"
+    assert combination.config["dataset"]["_target_"] == "sweeprof.datasets.arrays.Digits"
     one, other = planned(["model=timm,lenet5", "tracking=none"]).combinations
     assert one.config["dataset"]["_target_"] == "sweeprof.datasets.auto.Auto"
-    assert other.config["dataset"]["_target_"] == "sweeprof.datasets.digits.Digits"
+    assert other.config["dataset"]["_target_"] == "sweeprof.datasets.arrays.Digits"
 
 
 def test_a_file_runs_on_the_backend_that_reads_it(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from support.command import run_command
 from support.planning import planned
 from sweeprof.config.override_syntax import frozen
 from sweeprof.errors import UserError
-from sweeprof.measuring.instantiate import restored
 from sweeprof.paths import conf_folder
 from sweeprof.plan.plan import Combination
+from sweeprof.targets import restored
 
 BASE = ["dataset=synthetic", "tracking=none", "metrics=latency", "mode=training"]
 GROUPS = ("model", "backend", "exp", "speed", "opt@model.fake.opt")
@@ -39,7 +39,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-import sweeprof.config.groups
+import sweeprof.config.overrides
 conf, own, given, result = sys.argv[1:]
 found = []
 for lines in pickle.load(open(given, "rb")):
@@ -278,7 +278,7 @@ def test_every_row_is_what_hydra_composes_from_its_overrides(tmp_path: Path, see
 RECORDER = """
 import json
 from sweeprof.backends.fake import FakeModel
-from sweeprof.measuring.instantiate import storable
+from sweeprof.targets import storable
 def make(**given):
     with open("got.jsonl", "a") as file:
         file.write(json.dumps(storable(given)) + "\\n")

@@ -23,10 +23,10 @@ from sweeprof.plan.plan import (
     Plan,
     Trial,
     identity,
+    in_shards,
     trial_groups,
     without_repeats,
 )
-from sweeprof.plan.shards import in_shards
 from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import PassName
 

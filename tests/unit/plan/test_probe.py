@@ -144,7 +144,7 @@ def combination(target: str, device: str = "cpu") -> Combination:
     return Combination("c", {}, config, "")
 
 
-PACKAGED = frozenset(["sweeprof.datasets.digits.Digits", "sweeprof.backends.fake.FakeBackend"])
+PACKAGED = frozenset(["sweeprof.datasets.arrays.Digits", "sweeprof.backends.fake.FakeBackend"])
 
 
 def test_a_process_of_its_own_looks(modules: Path) -> None:

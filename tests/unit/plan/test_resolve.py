@@ -13,7 +13,7 @@ from hydra.core.utils import setup_globals
 from support.planning import composer, planned
 from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
-from sweeprof.measuring.instantiate import instantiate, restored, storable
+from sweeprof.targets import instantiate, restored, storable
 
 BASE = ["model=fake", "backend=fake", "dataset=synthetic", "tracking=none"]
 OPEN = ["model.fake._target_=builtins.dict"]

@@ -7,8 +7,8 @@ import pytest
 from support.planning import planned
 from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
+from sweeprof.plan.compose import change_problems
 from sweeprof.plan.plan import Plan, SearchPlan
-from sweeprof.plan.search import change_problems
 from sweeprof.results.comparison import SearchGoal
 from sweeprof.results.record import Json
 

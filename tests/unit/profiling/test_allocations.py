@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.measuring.allocations import MOMENTS, Change, course, thinned_levels
+from sweeprof.measuring.process_memory import MOMENTS, Change, course, thinned_levels
 from sweeprof.results.layer_times import OUTSIDE, ROOT
-from sweeprof.results.memory import LayerMemory, Moment
+from sweeprof.results.observations import LayerMemory, Moment
 
 A, B = (ROOT, "a"), (ROOT, "b")
 CHANGES = [

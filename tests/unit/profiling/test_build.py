@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sweeprof.errors import Unsupported
-from sweeprof.measuring.instantiate import builders_of, chosen_builder
+from sweeprof.targets import builders_of, chosen_builder
 
 TORCH, KERAS = {"_target_": "a.torch_model"}, {"_target_": "a.keras_model"}
 

@@ -17,7 +17,7 @@ import pytest
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import line_profile as lines_module
 from sweeprof.measuring.line_profile import STEPS, WARMUP, LineMemory, host_memory, line_times, metered_memory, watched
-from sweeprof.results.lines import Line, Lines
+from sweeprof.results.observations import Line, Lines
 
 MIB = 1 << 20
 

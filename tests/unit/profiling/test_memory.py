@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from sweeprof.errors import Unsupported
-from sweeprof.measuring import interference, process_memory
+from sweeprof.measuring import process_memory, timing
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.passes.memory import Memory
 
@@ -102,7 +102,7 @@ STEPPING = f"""
 import json
 from dataclasses import asdict
 from sweeprof.backends.fake import FakeBackend, FakeModel
-from sweeprof.datasets.synthetic import Synthetic
+from sweeprof.datasets.arrays import Synthetic
 from sweeprof.measuring.process_memory import ProcessMemory
 from sweeprof.profiling.session import BuiltSession
 
@@ -201,7 +201,7 @@ def peak_of_its_allocator():  # by hand: weights, the batch, and the product, wh
 """
 ADDED = """
 import json, os
-from sweeprof.datasets.synthetic import Synthetic
+from sweeprof.datasets.arrays import Synthetic
 from sweeprof.profiling.session import BuiltSession
 
 session = BuiltSession(backend=Backend(threads=THREADS), build=build, dataset=Synthetic([64], samples=512), batch_size=512)
@@ -325,7 +325,7 @@ print(json.dumps(found))
 
 
 def test_the_name_of_a_mapped_file_may_be_any_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interference, "_remembered", [])
+    monkeypatch.setattr(timing, "_remembered", [])
     name = os.fsencode(tmp_path) + b"/\xff\xe4.bin"
     with open(name, "wb") as made:  # noqa: PTH123  # a path of pathlib is text
         made.write(bytes(SIZE))
@@ -334,7 +334,7 @@ def test_the_name_of_a_mapped_file_may_be_any_bytes(tmp_path: Path, monkeypatch:
     with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:  # noqa: PTH123
         assert set(mapped[:: mmap.PAGESIZE]) == {0}
         assert meter.own() - before == pytest.approx(SIZE, abs=SLACK)
-        interference.remember()  # as a fork server does
+        timing.remember()  # as a fork server does
 
 
 RESTORED = f"""

@@ -28,8 +28,8 @@ from sweeprof.metrics import metric as metrics_module
 from sweeprof.metrics.metric import builtin_metrics
 from sweeprof.metrics.select import metric_set
 from sweeprof.results.layer_times import Mode
-from sweeprof.results.lines import Lines
 from sweeprof.results.measurement import Measurement, MetricInfo
+from sweeprof.results.observations import Lines
 
 QUICK = sweeprof.Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
 

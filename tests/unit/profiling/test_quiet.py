@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.measuring import interference
-from sweeprof.measuring.interference import become_quiet
+from sweeprof.measuring import timing
+from sweeprof.measuring.timing import become_quiet
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interference, "AT_MOST_S", 60.0)
+    monkeypatch.setattr(timing, "AT_MOST_S", 60.0)
 
 
 def test_it_waits_for_a_thread_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, seen, look = str(threading.get_native_id()), list[bool](), interference._others_run
+    own, seen, look = str(threading.get_native_id()), list[bool](), timing._others_run
     worker = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"", b"", 500_000))  # without the lock
     worker.start()
     while not look(own):
@@ -28,7 +28,7 @@ def test_it_waits_for_a_thread_that_works(monkeypatch: pytest.MonkeyPatch) -> No
         seen.append(look(task))
         return seen[-1]
 
-    monkeypatch.setattr(interference, "_others_run", noted)
+    monkeypatch.setattr(timing, "_others_run", noted)
     become_quiet()
     assert seen[0]
     assert not seen[-1]
@@ -46,19 +46,19 @@ def test_it_does_not_wait_for_threads_that_wait() -> None:
 
 
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interference, "_others_run", lambda own: True)
-    monkeypatch.setattr(interference, "AT_MOST_S", 0.01)
+    monkeypatch.setattr(timing, "_others_run", lambda own: True)
+    monkeypatch.setattr(timing, "AT_MOST_S", 0.01)
     become_quiet()
 
 
 def test_where_the_system_does_not_tell_nobody_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interference, "TASKS", tmp_path / "absent")
-    assert not interference._others_run("1")
+    monkeypatch.setattr(timing, "TASKS", tmp_path / "absent")
+    assert not timing._others_run("1")
     (tmp_path / "7").mkdir()
-    monkeypatch.setattr(interference, "TASKS", tmp_path)
-    assert not interference._others_run("1"), "it ended meanwhile"
+    monkeypatch.setattr(timing, "TASKS", tmp_path)
+    assert not timing._others_run("1"), "it ended meanwhile"
     (tmp_path / "7" / "stat").write_text("7 (a) b (R) S 1 2")
-    assert not interference._others_run("1")
+    assert not timing._others_run("1")
     (tmp_path / "7" / "stat").write_text("7 (a) b (S) R 1 2")
-    assert interference._others_run("1")
-    assert not interference._others_run("7")
+    assert timing._others_run("1")
+    assert not timing._others_run("7")

@@ -13,7 +13,7 @@ import pytest
 
 import sweeprof.passes
 from sweeprof.backends.fake import FakeBackend, FakeModel
-from sweeprof.datasets.synthetic import Synthetic
+from sweeprof.datasets.arrays import Synthetic
 from sweeprof.errors import Damaged
 from sweeprof.passes import registry
 from sweeprof.passes.registry import Pass, exclusive_passes, parameters, passes

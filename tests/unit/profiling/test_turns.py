@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sweeprof.backends.fake import FakeBackend, FakeClock, FakeModel
-from sweeprof.datasets.synthetic import Synthetic
+from sweeprof.datasets.arrays import Synthetic
 from sweeprof.measuring.timing import InterleavedRun, State, Timing, measure
 from sweeprof.profiling.session import BuiltSession
 from sweeprof.results.record import Protocol

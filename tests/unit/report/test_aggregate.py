@@ -9,7 +9,7 @@ import pytest
 from support.nets import lenet5, reused, untold
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
-from sweeprof.report.layers.aggregate import by_type, summary_lines, top_layers
+from sweeprof.report.layer_table import by_type, summary_lines, top_layers
 
 
 def test_the_lines_of_lenet5() -> None:

@@ -20,10 +20,9 @@ from support.drawn import drawn
 from support.odd import build
 from support.samples import comparison as sample
 from sweeprof.report.answer import Answer, answer
-from sweeprof.report.changes import changes_of, print_changes
+from sweeprof.report.changes import changes_of, print_changes, pull_request
 from sweeprof.report.changes import markdown as markdown_of_changes
 from sweeprof.report.markdown import markdown
-from sweeprof.report.pull_request import pull_request
 from sweeprof.report.terminal import text as terminal
 from sweeprof.results.comparison import Comparison, Row, compare_rows, find_baselines, set_against
 from sweeprof.results.measurement import Better, Measurement, MetricInfo

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from sweeprof.report.changes import pull_request
 from sweeprof.report.html import html
 from sweeprof.report.latex import latex
 from sweeprof.report.markdown import markdown
-from sweeprof.report.pull_request import pull_request
 from sweeprof.report.summary import protocol_text
 from sweeprof.report.terminal import text
 from sweeprof.results.comparison import Comparison, Row, compare_rows

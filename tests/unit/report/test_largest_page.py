@@ -11,8 +11,7 @@ import pytest
 from support.drawn import drawn
 from support.seen import PEAKS, allocations, operators
 from sweeprof.report.explore import MOST_SAMPLES, page_data, room
-from sweeprof.report.html import html
-from sweeprof.report.pictures.details import Observed, details
+from sweeprof.report.html import Observed, details, html
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable

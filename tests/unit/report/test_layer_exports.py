@@ -19,8 +19,7 @@ from support.nets import HOSTILE, hostile, lenet5, reused, untold
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
 from sweeprof.report.latex import escaped
-from sweeprof.report.layers.html import to_html
-from sweeprof.report.layers.tables import to_csv, to_latex, to_markdown, to_parquet
+from sweeprof.report.layer_formats import to_csv, to_html, to_latex, to_markdown, to_parquet
 from sweeprof.results.layers import FRAME_COLUMNS, LayerTable
 
 

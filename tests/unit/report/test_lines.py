@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sweeprof.report.lines import memory_report, reports, time_report
-from sweeprof.results.lines import FunctionLines, Line, Lines
+from sweeprof.results.observations import FunctionLines, Line, Lines
 
 FORWARD = FunctionLines(
     "net.Net.forward",

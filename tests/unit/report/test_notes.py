@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sweeprof.report.changes import pull_request
 from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
-from sweeprof.report.pull_request import pull_request
 from sweeprof.report.summary import footnotes
 from sweeprof.report.terminal import text
 from sweeprof.results.comparison import Comparison, Row, compare_rows, set_against

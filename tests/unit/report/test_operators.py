@@ -8,8 +8,8 @@ import io
 import json
 
 from sweeprof.report.display import operators_table
-from sweeprof.report.operators import to_csv
-from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators
+from sweeprof.report.operators import operators_csv
+from sweeprof.results.observations import FRAME_COLUMNS, OperatorRow, Operators
 
 ADDMM = OperatorRow("a.b", "aten::addmm", "forward", 2.0, 3e-6, 4e-6, None, None, 9600, 2048, ((3,), (2, 4)))
 COPY = OperatorRow("a|<b>", "aten::copy_", "backward", 0.5, 1e-6, 1.5e-6, None, None, None, -64)
@@ -17,7 +17,7 @@ OPERATORS = Operators("training", (COPY, ADDMM), 2, 5e-6)
 
 
 def test_csv_has_exact_values_and_empty_cells() -> None:
-    header, copy, addmm = csv.reader(io.StringIO(to_csv(OPERATORS)))
+    header, copy, addmm = csv.reader(io.StringIO(operators_csv(OPERATORS)))
     assert header == FRAME_COLUMNS
     assert copy == ["a|<b>", "aten::copy_", "backward", "0.5", "1e-06", "1.5e-06", "", "", "", "-64", "[]"]
     assert addmm[:6] == ["a.b", "aten::addmm", "forward", "2.0", "3e-06", "4e-06"]
@@ -47,4 +47,4 @@ def test_on_an_accelerator_its_own_time_comes_first() -> None:
 
 
 def test_without_rows_there_is_a_header() -> None:
-    assert to_csv(Operators("inference", (), 1, 1.0)).splitlines() == [",".join(FRAME_COLUMNS)]
+    assert operators_csv(Operators("inference", (), 1, 1.0)).splitlines() == [",".join(FRAME_COLUMNS)]

@@ -19,25 +19,28 @@ from PIL import Image
 from support.nets import HOSTILE, hostile, lenet5, reused, untold
 from support.seen import PEAKS, allocations, operators, timed
 from sweeprof.errors import UserError
-from sweeprof.report.figure import OTHER_COLOUR, backend_colour, ink_on
-from sweeprof.report.pictures.details import Observed, details, pictures
-from sweeprof.report.pictures.layers import (
+from sweeprof.report.html import Observed, details, pictures
+from sweeprof.report.pictures import (
+    OTHER_COLOUR,
     Blocks,
+    backend_colour,
     icicle,
+    ink_on,
+    layer_points,
     macs_icicle,
     memory_over_time,
+    notes,
+    roofline,
     thinned_moments,
     time_by_depth,
     time_icicle,
     timed_channels,
     top_operators,
 )
-from sweeprof.report.pictures.roofline import layer_points, notes, roofline
-from sweeprof.report.pictures.stacked import stacked
+from sweeprof.report.stacked_layers import stacked
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness, Training, Weights
-from sweeprof.results.memory import Allocations, Moment
-from sweeprof.results.operators import Operators
+from sweeprof.results.observations import Allocations, Moment, Operators
 
 TREES = {"lenet5": lenet5(8), "reused": reused(), "untold": untold(), "hostile": hostile()}
 WHOLE: Any = pytest.approx(100.0)
@@ -358,7 +361,7 @@ def test_details_are_bounded_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None
     notes = [table["note"].split(" The first")[0] for table in one["tables"]]
     assert notes[1].endswith("the values at the peak add up to the peak.")
     assert len(json.dumps(one)) < 120_000
-    monkeypatch.setattr("sweeprof.report.pictures.details.MOST_CHARACTERS", len(json.dumps(one)) + 10)
+    monkeypatch.setattr("sweeprof.report.html.MOST_CHARACTERS", len(json.dumps(one)) + 10)
     assert details({"one": seen, "two": seen, "three": seen}, {})["left_out"] == ["two", "three"]
 
 

@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 
 from support.odd import LONG, SCRIPT, hostile, renamed, with_cells
 from support.samples import comparison
+from sweeprof.report.changes import pull_request
 from sweeprof.report.markdown import Comment, sanitised
-from sweeprof.report.pull_request import pull_request
 from sweeprof.results.comparison import Comparison, set_against
 
 Golden = Callable[[str, str], None]

@@ -9,8 +9,8 @@ import pytest
 from support.nets import lenet5, reused, untold
 from support.timed_layers import timed_lenet5
 from sweeprof.errors import UserError
-from sweeprof.report.layers.aggregate import FigurePair, side_by_side
-from sweeprof.report.layers.html import embedded
+from sweeprof.report.layer_formats import embedded
+from sweeprof.report.layer_table import FigurePair, side_by_side
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 

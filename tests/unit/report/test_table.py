@@ -11,7 +11,7 @@ import pytest
 from support.odd import build, with_cells
 from support.samples import comparison
 from sweeprof.numbers import ratio_number
-from sweeprof.report.cells import detail_text, value_text
+from sweeprof.report.columns import detail_text, value_text
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import ReportTable, tables
 from sweeprof.results.comparison import Cell, Comparison

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 
-from sweeprof.report.tensors import COLUMNS, tensor_cells, to_csv
-from sweeprof.results.memory import TensorRow
+from sweeprof.report.operators import COLUMNS, tensor_cells, tensors_csv
+from sweeprof.results.observations import TensorRow
 
 WEIGHT = TensorRow(("a.weight", "b.weight"), "parameter", (1024, 1024), "float32", "cpu", 4_194_304)
 STEP = TensorRow(("optimizer.a.weight.step",), "optimizer", (), "float32", "cpu", 4)
@@ -17,7 +17,7 @@ ROWS = (WEIGHT, STEP, LOOSE)
 
 
 def test_csv_has_every_value() -> None:
-    header, *lines = csv.reader(io.StringIO(to_csv((*ROWS, ODD))))
+    header, *lines = csv.reader(io.StringIO(tensors_csv((*ROWS, ODD))))
     assert tuple(header) == COLUMNS
     for line, row in zip(lines, (*ROWS, ODD), strict=True):
         assert (tuple(json.loads(line[0])), tuple(json.loads(line[2])), int(line[5])) == (

@@ -16,8 +16,8 @@ import pytest
 from support.odd import build, hostile, with_cells
 from support.samples import NOISY, comparison
 from sweeprof.errors import UserError
-from sweeprof.report import tidy
-from sweeprof.report.tidy import CHUNK, Tidy, csv_chunks, measurements, problems, rounds, samples, write_parquet
+from sweeprof.report import csv as csv_tables
+from sweeprof.report.csv import CHUNK, Tidy, csv_chunks, measurements, problems, rounds, samples, write_parquet
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
 
@@ -176,7 +176,7 @@ def test_no_more_than_a_chunk_is_in_memory() -> None:
 
 
 def test_without_pyarrow_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tidy, "find_spec", lambda name: None)
+    monkeypatch.setattr(csv_tables, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"need pyarrow: pip install 'sweeprof\[parquet\]'"):
         write_parquet(measurements(comparison()), io.BytesIO())
 

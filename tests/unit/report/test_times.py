@@ -19,9 +19,8 @@ from support.timed_layers import LEAVES, NO_GRADIENT, MyNet, cells_of, partly, t
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.report.layers.aggregate import by_type, side_by_side, summary_lines, top_layers
-from sweeprof.report.layers.html import embedded, to_html
-from sweeprof.report.layers.text import tree
+from sweeprof.report.layer_formats import embedded, to_html, tree
+from sweeprof.report.layer_table import by_type, side_by_side, summary_lines, top_layers
 from sweeprof.results.layer_times import ROOT, CallTime, LayerTimes, Mode, PhaseTimes
 from sweeprof.results.record import Protocol
 

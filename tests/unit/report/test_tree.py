@@ -10,8 +10,8 @@ import pytest
 from support.nets import hostile, lenet5, reused, untold
 from sweeprof.errors import UserError
 from sweeprof.profiling.layers import Layers
-from sweeprof.report.layers.cells import nodes
-from sweeprof.report.layers.text import tree
+from sweeprof.report.layer_formats import tree
+from sweeprof.report.layer_table import nodes
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 

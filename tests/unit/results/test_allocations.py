@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sweeprof.results.memory import (
+from sweeprof.results.observations import (
     Allocations,
     LayerMemory,
     Moment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from sweeprof.results.lines import FunctionLines, Line, Lines
+from sweeprof.results.observations import FunctionLines, Line, Lines
 
 LINES = Lines(
     (

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from sweeprof.errors import UserError
-from sweeprof.results.operators import FRAME_COLUMNS, OperatorRow, Operators, OperatorTotal
+from sweeprof.results.observations import FRAME_COLUMNS, OperatorRow, Operators, OperatorTotal
 
 ADDMM = OperatorRow("a", "aten::addmm", "forward", 2.0, 3e-6, 4e-6, None, None, 96, 64, ((3,), (2, 4), (4, 3)))
 AGAIN = OperatorRow("b", "aten::addmm", "forward", 1.0, 1e-6, 1e-6, None, None, None, -64)

@@ -19,8 +19,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.config.schema import RESOURCES
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json, Record
-from sweeprof.storage.folder import Folder
-from sweeprof.storage.jobs import Jobs
+from sweeprof.storage import Folder, Jobs
 from sweeprof.tracking import MLFLOW
 
 COMMANDS = {

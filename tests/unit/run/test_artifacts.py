@@ -17,7 +17,7 @@ from sweeprof.results.files import write_json
 from sweeprof.results.record import PassName, Record
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.reports import observed, write_reports
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 SEEN: dict[PassName, Any] = {
     "analysis": lenet5(8),

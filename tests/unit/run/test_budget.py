@@ -12,7 +12,7 @@ import pytest
 from support import noisy
 from support.planning import planned
 from support.plans import fake_plan, sweep_folder
-from sweeprof.config.units import parse_seconds
+from sweeprof.config.constraints import parse_seconds
 from sweeprof.plan.plan import Plan, Trial
 from sweeprof.report.answer import answer
 from sweeprof.report.summary import protocol_text

@@ -26,7 +26,7 @@ from sweeprof.results.statistics import ratio_interval
 from sweeprof.run import comparison
 from sweeprof.run.comparison import SEVERITY, comparison_of
 from sweeprof.run.reports import write_reports
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 TABLE = LayerTable((LayerRow(ROOT, "Net", 0, 0, 10, 10, 40, 0, 100),))
 

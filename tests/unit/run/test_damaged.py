@@ -33,9 +33,8 @@ from sweeprof.results.record import Environment, Json, Record
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import Driver
 from sweeprof.run.resume import count_trials, restore_environment, retry_statuses
-from sweeprof.run.tracking_file import Stored
-from sweeprof.storage.events import Event, events_of, parsed
-from sweeprof.storage.folder import Folder, _Decided
+from sweeprof.run.tracker_process import Stored
+from sweeprof.storage import Event, Folder, _Decided, events_of, parsed
 
 report = subcommand("report")
 

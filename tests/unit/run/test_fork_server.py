@@ -24,10 +24,9 @@ from sweeprof.errors import WorkerError
 from sweeprof.processes import ProcessLost, child_environment
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
-from sweeprof.run import fork_server, isolation
-from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.isolation import WorkerPool
-from sweeprof.run.request import ProcessExit, Request
+from sweeprof.run import fork_server
+from sweeprof.run.fork_server import ForkServer, WorkerPool
+from sweeprof.run.interleave import ProcessExit, Request
 
 PRELOAD = ["sweeprof.backends.fake"]
 
@@ -325,7 +324,7 @@ def test_a_fork_server_that_is_stopped_during_its_import(tmp_path: Path, monkeyp
 def test_a_pool_imports_in_the_background_and_waits_for_no_stopped_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolation, "LOOK_S", 0.05)
+    monkeypatch.setattr(fork_server, "LOOK_S", 0.05)
     process = importing(tmp_path, monkeypatch)
     fine, hangs = (request_of(tmp_path).blank["config"] for _ in range(2))
     hangs["backend"] = {**hangs["backend"], "preload": ["slow_module"]}
@@ -369,7 +368,7 @@ def test_a_fork_server_whose_driver_is_killed_during_the_import_exits(
 SHARD = """
 import json, pathlib, sys, time
 from sweeprof.run.fork_server import ForkServer
-from sweeprof.run.request import Request
+from sweeprof.run.interleave import Request
 server = ForkServer(["sweeprof.backends.fake"], {}, pathlib.Path(sys.argv[1], "fork-server.log"))
 server.wait_until_ready()
 print(server.pid, flush=True)

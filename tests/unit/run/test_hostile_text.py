@@ -24,9 +24,9 @@ from sweeprof.report.csv import csv_lines
 from sweeprof.run import locks
 from sweeprof.run.progress import ProgressDisplay
 from sweeprof.run.shard import run_shard
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 from sweeprof.text import SafeConsole, console, guard_output, printable
-from sweeprof.tracking.descriptions import TAG_LIMIT, capped
+from sweeprof.tracking.runs import TAG_LIMIT, capped
 
 report = subcommand("report")
 

@@ -21,11 +21,10 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import Record
 from sweeprof.run import fork_server, locks
-from sweeprof.run.interleave import Coordinator, Participant, joined
-from sweeprof.run.isolation import WorkerPool
-from sweeprof.run.request import ProcessExit, Request
+from sweeprof.run.fork_server import WorkerPool
+from sweeprof.run.interleave import Coordinator, Participant, ProcessExit, Request, joined
 from sweeprof.run.shard import run_shard
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 pytestmark = pytest.mark.timeout(60)
 

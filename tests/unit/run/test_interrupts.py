@@ -16,7 +16,7 @@ WAITING = {
 }
 CODE = """
 import signal, socket, threading, time
-from sweeprof.run.interrupts import heard_by_the_main_thread
+from sweeprof.processes import heard_by_the_main_thread
 
 other = threading.Thread(target=time.sleep, args=(60,), daemon=True)
 other.start()
@@ -47,7 +47,7 @@ def test_without_it_the_main_thread_waits_on() -> None:
 
 TERMINABLE = """
 import os, pathlib, signal, sys, time
-from sweeprof.run.interrupts import terminable
+from sweeprof.processes import terminable
 with terminable():
     try:
         print("ready", flush=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sweeprof.plan import shards
-from sweeprof.plan.shards import parallel_jobs
+from sweeprof.plan import plan
+from sweeprof.plan.plan import parallel_jobs
 from sweeprof.results.files import write_json
 from sweeprof.run.launchers import GPUS, restore_gpus, set_defaults
 
@@ -33,7 +33,7 @@ PLUGINS = "hydra_plugins.hydra_"
     ],
 )
 def test_how_many_run_at_once(launcher: dict[str, Any], jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "usable_processors", lambda: 8)
+    monkeypatch.setattr(plan, "usable_processors", lambda: 8)
     assert parallel_jobs(launcher) == jobs
 
 

@@ -12,7 +12,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.results.record import Record, Status
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.reports import observed, write_reports
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 
 def finished(path: Path, batches: dict[str, int], status: Status = "ok") -> Folder:

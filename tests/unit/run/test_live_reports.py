@@ -19,13 +19,12 @@ from sweeprof.plan.plan import Plan
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
 from sweeprof.results.comparison import Comparison
-from sweeprof.run import live_reports, locks
+from sweeprof.run import locks, reports
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.live_reports import ClusterReports, sent_to
 from sweeprof.run.locks import driver_lock
+from sweeprof.run.reports import ClusterReports, sent_to
 from sweeprof.run.shard import run_shard
-from sweeprof.storage.events import events_of
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder, events_of
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +37,8 @@ def plan_of(isolation: str = "inline", models: str = "ab", rounds: int = 2) -> P
 
 
 def _write_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_reports, "SHARE", 1e9)
-    monkeypatch.setattr(live_reports, "EVERY_S", 0.0)
+    monkeypatch.setattr(reports, "SHARE", 1e9)
+    monkeypatch.setattr(reports, "EVERY_S", 0.0)
 
 
 def test_a_sweep_that_runs_shows_what_is_measured_and_what_is_missing(
@@ -73,7 +72,7 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: py
     run_shard(folder, 0)
     assert time.monotonic() - began < 10
     assert not (folder.path / "report.html").exists()
-    monkeypatch.setattr(live_reports, "EVERY_S", 0.0)
+    monkeypatch.setattr(reports, "EVERY_S", 0.0)
     seen: list[Comparison] = []
     with sent_to(seen.append):
         run_shard(sweep_folder(tmp_path / "other", plan_of()), 0)
@@ -97,7 +96,7 @@ def test_what_cannot_be_written_does_not_end_the_sweep(
 
 def test_on_a_cluster_the_driver_writes_them_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_always(monkeypatch)
-    monkeypatch.setattr(live_reports, "WAKE_S", 0.01)
+    monkeypatch.setattr(reports, "WAKE_S", 0.01)
     plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
     folder = sweep_folder(tmp_path / "sweep", plan)
     page = folder.path / "report.html"
@@ -114,7 +113,7 @@ def test_a_full_disk_does_not_end_the_driver_of_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _write_always(monkeypatch)
-    monkeypatch.setattr(live_reports, "WAKE_S", 0.01)
+    monkeypatch.setattr(reports, "WAKE_S", 0.01)
     plan = dataclasses.replace(plan_of(), cluster={"settings": {}, "resources": []})
     folder = sweep_folder(tmp_path / "sweep", plan)
     run_shard(folder, 0)
@@ -122,7 +121,7 @@ def test_a_full_disk_does_not_end_the_driver_of_a_cluster(
     def fails(*_: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(live_reports, "write_reports", fails)
+    monkeypatch.setattr(reports, "write_reports", fails)
     with ClusterReports(folder):
         deadline = time.monotonic() + 60
         while "No space left on device" not in caplog.text and time.monotonic() < deadline:

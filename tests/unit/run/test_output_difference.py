@@ -19,7 +19,7 @@ from sweeprof.results.comparison import Comparison, Row
 from sweeprof.results.record import Record
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.output_difference import disagreement, tolerance_of, unjudged
+from sweeprof.run.search import disagreement, tolerance_of, unjudged
 
 BASE = np.array([[1.0, -2.0], [0.5, 0.25]], dtype=np.float32)
 

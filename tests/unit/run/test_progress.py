@@ -17,8 +17,7 @@ from sweeprof.results.record import PassName
 from sweeprof.run import progress
 from sweeprof.run.progress import ProgressDisplay, State
 from sweeprof.run.stopping import note_end
-from sweeprof.storage.events import Event, EventKind
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Event, EventKind, Folder
 
 
 def event(kind: EventKind, id: str, pass_name: PassName = "timing", time: float = 0, **fields: Any) -> Event:

@@ -10,7 +10,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
 from sweeprof.run.locks import driver_lock, sending_lock
-from sweeprof.run.tracking_file import (
+from sweeprof.run.tracker_process import (
     keep_config,
     note_ending,
     note_sent,
@@ -20,7 +20,7 @@ from sweeprof.run.tracking_file import (
     unsent,
     viewing_command,
 )
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 MLFLOW: Json = {"_target_": "sweeprof.tracking.mlflow.MlflowTracker", "uri": None}
 

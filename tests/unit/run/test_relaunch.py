@@ -20,8 +20,7 @@ from sweeprof.plan.plan import Plan, Trial
 from sweeprof.results.record import Record
 from sweeprof.run import launchers, locks
 from sweeprof.run.launchers import error_line, launch_shards
-from sweeprof.storage.events import EventLog, begun
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import EventLog, Folder, begun
 
 PLAN = dataclasses.replace(
     fake_plan({name: {} for name in "abcdef"}, passes=("timing",)), shards=(("ca", "cb", "cc"), ("cd", "ce", "cf"))

@@ -17,13 +17,13 @@ from support.plans import fake_plan, sweep_folder
 from support.subcommands import subcommand
 from sweeprof.cli import report as report_module
 from sweeprof.measuring.timing import Timing
-from sweeprof.report.tidy import Tidy
+from sweeprof.report.csv import Tidy
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
 from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.reports import Place, left_out, set_tag, standing, write_reports
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 report = subcommand("report")
 

@@ -27,8 +27,7 @@ from sweeprof.run.resume import (
     store_plan,
     with_settings,
 )
-from sweeprof.storage.events import EventLog, begun, events_of
-from sweeprof.storage.folder import DRIVER, Folder, sweeps
+from sweeprof.storage import DRIVER, EventLog, Folder, begun, events_of, sweeps
 
 ONE = Trial("ca", "timing", 1)
 

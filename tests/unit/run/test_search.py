@@ -22,7 +22,7 @@ from sweeprof.run.resume import count_trials
 from sweeprof.run.search import Assessment, Outcome, Search
 from sweeprof.run.shard import run_shard
 from sweeprof.run.stopping import Budget
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 ACCURACY = "quality/accuracy"
 TIME, THROUGHPUT, MEMORY = "latency/forward", "throughput/samples_per_s", "memory/added_bytes"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweeprof.config.samplers import default_sampler
+from sweeprof.config.override_syntax import default_sampler
 from sweeprof.config.schema import LimitSettings
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan

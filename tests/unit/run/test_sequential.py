@@ -21,7 +21,7 @@ from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
 from sweeprof.run.shard import run_shard
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 MOST = 12
 TIME = "latency/forward"

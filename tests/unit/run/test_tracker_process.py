@@ -26,9 +26,8 @@ from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import driver_lock
 from sweeprof.run.reports import write_reports
 from sweeprof.run.shard import run_shard
-from sweeprof.run.tracker_process import TrackerProcess
-from sweeprof.run.tracking_file import StoredTracker, keep_config
-from sweeprof.storage.folder import Folder
+from sweeprof.run.tracker_process import StoredTracker, TrackerProcess, keep_config
+from sweeprof.storage import Folder
 from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker
 
 SCRIPTED = """

@@ -18,8 +18,8 @@ from sweeprof.errors import UserError
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Json
 from sweeprof.run.reports import read_sweep
-from sweeprof.run.tracking_file import stored_tracker
-from sweeprof.storage.folder import Folder
+from sweeprof.run.tracker_process import stored_tracker
+from sweeprof.storage import Folder
 from sweeprof.tracking import MLFLOW
 from sweeprof.tracking.connection import LOGINS
 
@@ -237,7 +237,7 @@ def test_a_stored_database_elsewhere_is_not_opened(uri: Any, said: str, folder: 
 
 def test_a_database_is_not_beside_a_sweep_because_both_are_below_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = {"config": {"_target_": MLFLOW, "uri": "sqlite:////home/me/mlflow.db"}, "complete": True}
-    monkeypatch.setattr("sweeprof.run.tracking_file.read_tracking", lambda _: stored)
+    monkeypatch.setattr("sweeprof.run.tracker_process.read_tracking", lambda _: stored)
     for path in ("/sweep", "/data/sweep"):
         with pytest.raises(UserError, match="is a database that only the sweep's folder names"):
             stored_tracker(Folder(Path(path)), "uri")

@@ -24,7 +24,7 @@ from sweeprof.run import driver, locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials, retry_statuses
 from sweeprof.run.shard import run_shard
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 MODULE = """
 import numpy as np

@@ -21,7 +21,7 @@ from sweeprof.passes.registry import checked_record
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName, Record
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.request import Request
+from sweeprof.run.interleave import Request
 from sweeprof.run.shard import run_shard
 from sweeprof.run.worker import run_trial
 
@@ -114,7 +114,7 @@ def test_parameters_are_there_if_the_forward_cannot_be_counted(
 ) -> None:
     config = composed_of("model=lenet5", "backend=torch", "protocol=quick")
     config["model"] = {"torch": {"_target_": f"{__name__}.{model}"}}
-    config["dataset"] = {"_target_": "sweeprof.datasets.synthetic.Synthetic", "shape": [3], "samples": 4}
+    config["dataset"] = {"_target_": "sweeprof.datasets.arrays.Synthetic", "shape": [3], "samples": 4}
     record = recorded(tmp_path, Record("s", "c1", "analysis", "crashed", config=config))
     assert record.status == status
     assert record.reason is not None
@@ -152,7 +152,7 @@ def test_a_record_has_the_settings_as_they_were_while_the_model_ran(
 ) -> None:
     config = composed_of("model=lenet5", "backend=torch", "protocol=quick")
     config["model"] = {"torch": {"_target_": f"{__name__}.{model}"}}
-    config["dataset"] = {"_target_": "sweeprof.datasets.synthetic.Synthetic", "shape": [3], "samples": 4}
+    config["dataset"] = {"_target_": "sweeprof.datasets.arrays.Synthetic", "shape": [3], "samples": 4}
     config["protocol"] |= QUICK
     record = recorded(tmp_path, Record("s", "c1", pass_name, "crashed", config=config))
     assert (record.status, record.reason) == ("ok", None)

@@ -21,7 +21,7 @@ from sweeprof.results.record import Record
 from sweeprof.run import driver
 from sweeprof.run.reports import Place, located
 from sweeprof.run.resume import find_sweep
-from sweeprof.storage.folder import Folder, created_at, sweeps
+from sweeprof.storage import Folder, created_at, sweeps
 
 prune = subcommand("prune")
 
@@ -123,12 +123,12 @@ def test_a_record_is_read_again_when_its_file_has_changed(tmp_path: Path) -> Non
 def test_only_so_many_records_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path)
     size = max(written(folder, "failed", number).stat().st_size for number in range(3))
-    monkeypatch.setattr("sweeprof.storage.folder.KEPT_BYTES", 2 * size)
+    monkeypatch.setattr("sweeprof.storage.KEPT_BYTES", 2 * size)
     first = folder.records_of("ca")
     again = folder.records_of("ca")
     assert again == first
     assert not any(a is b for a, b in zip(again, first, strict=True))  # each had been forgotten when it was read next
     assert folder.records_of("ca")[0] is not first[0]
-    monkeypatch.setattr("sweeprof.storage.folder.KEPT_BYTES", 3 * size)
+    monkeypatch.setattr("sweeprof.storage.KEPT_BYTES", 3 * size)
     kept = folder.records_of("ca")
     assert all(a is b for a, b in zip(folder.records_of("ca"), kept, strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.storage.jobs import Jobs, Note, ShardOutcome, Submission
+from sweeprof.storage import Jobs, Note, ShardOutcome, Submission
 
 
 def test_submissions_are_found_among_the_notes_of_their_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

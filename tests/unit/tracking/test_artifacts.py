@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.layered import operator_table
-from sweeprof.report.operators import to_csv as operators_csv
+from sweeprof.report.operators import operators_csv
 from sweeprof.tracking.mlflow import stage_combination
 
 ID = "c1"

@@ -22,8 +22,7 @@ from sweeprof.config.override_syntax import quoted
 from sweeprof.config.schema import constraint_problems
 from sweeprof.credentials import redacted_address, redacted_message, remember, without_credentials
 from sweeprof.errors import Problem, UserError
-from sweeprof.run.tracker_process import trouble_of
-from sweeprof.run.tracking_file import keep_config, viewing_command
+from sweeprof.run.tracker_process import keep_config, trouble_of, viewing_command
 from sweeprof.text import guard_output, stored
 from sweeprof.tracking import MLFLOW
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sweeprof.tracking.runs import MOST_INPUTS, dataset_input, dataset_inputs
 
-DIGITS = {"_target_": "sweeprof.datasets.digits.Digits", "preload": ["sweeprof.datasets.digits:scans"], "seed": 0}
+DIGITS = {"_target_": "sweeprof.datasets.arrays.Digits", "preload": ["sweeprof.datasets.arrays:scans"], "seed": 0}
 
 
 def config(**dataset: Any) -> dict[str, Any]:

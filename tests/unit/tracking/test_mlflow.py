@@ -23,7 +23,7 @@ from sweeprof.report.markdown import markdown
 from sweeprof.results.comparison import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record
-from sweeprof.run import live_reports, locks
+from sweeprof.run import locks, reports
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.reports import write_reports
 from sweeprof.run.shard import run_shard
@@ -158,7 +158,7 @@ def test_layers_and_operators_are_tables_and_the_structure_a_tag(output: Path, c
 
 def test_the_datasets_are_inputs(output: Path, client: MlflowClient) -> None:
     of = small()
-    dataset = {"_target_": "sweeprof.datasets.digits.Digits", "seed": 0}
+    dataset = {"_target_": "sweeprof.datasets.arrays.Digits", "seed": 0}
     track(output, of, [dataclasses.replace(record, config={"dataset": dataset}) for record in records(of)])
     parent, own = runs(client)
     for run in (parent, own[FIRST]):
@@ -574,8 +574,8 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
 ) -> None:
     """Two fake models in two rounds; the shard writes the reports and sends the state after every trial."""
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
-    monkeypatch.setattr(live_reports, "SHARE", 1e9)
-    monkeypatch.setattr(live_reports, "EVERY_S", 0.0)
+    monkeypatch.setattr(reports, "SHARE", 1e9)
+    monkeypatch.setattr(reports, "EVERY_S", 0.0)
     plan = fake_plan({name: {} for name in "ab"}, rounds=2)
     folder = sweep_folder(output / plan.name / "sweep", plan)
     tracker = MlflowTracker(None, output)
@@ -590,7 +590,7 @@ def test_the_run_of_a_sweep_shows_what_has_been_measured_while_it_runs(
         table = [line for line in (folder.path / "comparison.md").read_text().splitlines() if line.startswith("| ")]
         states.append((sent.running.done, table, parent, children))
 
-    with live_reports.sent_to(show):
+    with reports.sent_to(show):
         run_shard(folder, 0)
     assert len(states) > 2
     for done, table, parent, children in states:

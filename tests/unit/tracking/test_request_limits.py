@@ -16,8 +16,7 @@ from support.misbehaving import BEHAVIOURS, Behaviour, misbehaving
 from support.plans import fake_plan, sweep_folder
 from support.samples import comparison
 from sweeprof.run import tracker_process
-from sweeprof.run.tracker_process import TrackerProcess
-from sweeprof.run.tracking_file import StoredTracker
+from sweeprof.run.tracker_process import StoredTracker, TrackerProcess
 from sweeprof.tracking import MLFLOW, SweepInfo, connection
 from sweeprof.tracking.connection import ServerUnreachable, found_experiment, is_healthy, within
 from sweeprof.tracking.mlflow import MlflowTracker, TrackingError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.odd import build
-from sweeprof.report.figure import backend_colours
+from sweeprof.report.pictures import backend_colours
 from sweeprof.tracking.runs import run_contents
 
 

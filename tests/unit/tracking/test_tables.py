@@ -10,10 +10,10 @@ import pytest
 from support.layered import layer_table, operator_table
 from support.odd import build
 from support.samples import comparison
-from sweeprof.report.layers.tables import to_csv
-from sweeprof.report.operators import to_csv as operators_csv
-from sweeprof.tracking import tables
-from sweeprof.tracking.tables import MOST_ROWS, combinations, layers, operators, tag_of
+from sweeprof.report.layer_formats import to_csv
+from sweeprof.report.operators import operators_csv
+from sweeprof.tracking import runs
+from sweeprof.tracking.runs import MOST_ROWS, combinations, layers, operators, tag_of
 
 
 def test_a_layer_is_a_row_with_rounded_figures_in_fixed_units() -> None:
@@ -84,9 +84,9 @@ def test_a_table_of_another_version_has_the_columns_that_it_has() -> None:
 def test_the_tag_names_the_tables_that_there_are(tmp_path: Path) -> None:
     assert tag_of(tmp_path) == {}
     (tmp_path / "tables").mkdir()
-    for path in (tables.OPERATORS, tables.LAYERS):
+    for path in (runs.OPERATORS, runs.LAYERS):
         (tmp_path / path).write_text("{}")
-    assert json.loads(tag_of(tmp_path)[tables.TAG]) == [
+    assert json.loads(tag_of(tmp_path)[runs.TAG]) == [
         {"path": "tables/layers.json", "type": "table"},
         {"path": "tables/operators.json", "type": "table"},
     ]

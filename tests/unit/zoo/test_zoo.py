@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from sweeprof.datasets.digits import Digits
-from sweeprof.zoo.loading import fill_keras, weight_file
+from sweeprof.datasets.arrays import Digits
+from sweeprof.zoo import fill_keras, weight_file
 
 LEAST_ACCURACY = {"lenet5": 0.97, "mlp": 0.95, "digits_resnet": 0.97}
 TOLERANCE = 1e-4

@@ -10,9 +10,9 @@ import pytest
 
 from support.drawn import drawn
 from support.samples import comparison
+from sweeprof.report.changes import pull_request
 from sweeprof.report.explore import failures, places, verdict_lines
 from sweeprof.report.html import html
-from sweeprof.report.pull_request import pull_request
 from sweeprof.results.comparison import Comparison, set_against
 
 

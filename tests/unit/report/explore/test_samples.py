@@ -14,7 +14,7 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.report.explore import LEAST_OF_A_ROUND, MOST_OF_ONE, MOST_SAMPLES, room, thinned_samples
 from sweeprof.results.record import Record
 from sweeprof.run.reports import samples_of
-from sweeprof.storage.folder import Folder
+from sweeprof.storage import Folder
 
 
 def timing(number: int, samples: Any, status: Any = "ok", pass_name: Any = "timing") -> Record:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from support.timed_layers import timed_lenet5
-from sweeprof.report.layers.cells import timing_lines
+from sweeprof.report.layer_table import timing_lines
 from sweeprof.results.layer_times import Mode, PhaseSummary, TimingSummary
 from sweeprof.results.layers import LayerTable
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from sweeprof.errors import Problem, UserError, choice_problem
-from sweeprof.report.figure import ink_on
-from sweeprof.report.pictures.layers import CHANNELS, BarDirection, Block, Blocks, Channel, time_by_depth
+from sweeprof.report.pictures import CHANNELS, BarDirection, Block, Blocks, Channel, ink_on, time_by_depth
 from sweeprof.results.layers import LayerTable
 from sweeprof.text import listed, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 DIRECTIONS: tuple[BarDirection, ...] = ("vertical", "horizontal")
 INK, EDGE = "#333333", "#999999"

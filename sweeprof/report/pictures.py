@@ -1,35 +1,140 @@
-"""Pictures of a layer table: time by depth as stacked bars, and icicles of self time and of MACs.
-
-Both are drawn from nested blocks whose sizes add up.
-"""
+"""Pictures of one combination: each a pure function from what a pass saw to a description that is drawn twice."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sweeprof.numbers import rounded
-from sweeprof.report.figure import (
-    OTHER_COLOUR,
-    Figure,
-    axis,
-    axis_title,
-    backend_colour,
-    figure,
-    ink_on,
-    plain,
-    scatter,
-    text_beside,
-)
-from sweeprof.report.layers.cells import TreeNode, nodes, place_text
+from sweeprof.report.layer_table import TreeNode, nodes, place_text
+from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
-from sweeprof.results.memory import Allocations, Moment
-from sweeprof.results.operators import OperatorRow, Operators, Phase
+from sweeprof.results.observations import Allocations, Moment, OperatorRow, Operators, Phase
 from sweeprof.text import one_line, shortened
+
+# Colours of pictures, and parts of plotly's figures as plain data.
+
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442")
+"""Okabe and Ito's colours that people with a colour vision deficiency tell apart (https://jfly.uni-koeln.de/color/);
+their black is left out, as it vanishes on a dark page."""
+OTHER_COLOUR = "#8a8a8a"
+
+DASHES = ("solid", "dash", "dot", "dashdot")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
+
+
+def backend_colour(name: str, names: Sequence[str]) -> str:
+    """The colour of one backend among ``names``, as ``#rrggbb``; grey for others."""
+    return backend_colours(names).get(name, OTHER_COLOUR)
+
+
+def backend_colours(names: Iterable[str]) -> dict[str, str]:
+    """The colour of every name, grey where colours have run out."""
+    places = enumerate(dict.fromkeys(names))
+    return {name: PALETTE[place] if place < len(PALETTE) else OTHER_COLOUR for place, name in places}
+
+
+def ink_on(colour: str) -> str:
+    """White or nearly black, whichever stands out more on ``#rrggbb`` (WCAG's relative luminance)."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    # Contrast to white and to #1f2328, whose own luminance is 0.017.
+    return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.067 else "#1f2328"
+
+
+Figure = dict[str, Any]
+"""As ``templates/details.js`` reads it; see :func:`figure`."""
+
+
+def figure(
+    key: str,
+    title: str,
+    data: list[dict[str, Any]],
+    layout: dict[str, Any],
+    caption: str = "",
+    height: int | None = None,
+    legend: Sequence[tuple[str, str]] = (),
+) -> Figure:
+    """A figure of plotly as plain JSON; the page adds the colours of its theme.
+
+    Args:
+        key: stable, fit for a file name, e.g. ``latency``.
+        title: above the figure.
+        data: plotly's traces.
+        layout: plotly's layout.
+        caption: a remark for the reader, such as omitted data.
+        height: the pixels that it needs.
+        legend: names with their colours, for the page to show where plotly has no legend.
+    """
+    return {
+        "key": key,
+        "title": title,
+        "caption": caption,
+        "height": height,
+        "legend": legend,
+        "data": data,
+        "layout": layout,
+    }
+
+
+def axis(title: str, is_log: bool = False) -> dict[str, Any]:
+    """An axis with a title."""
+    spec: dict[str, Any] = {"title": axis_title(title), "type": "linear", "tickformat": ",.6~g"}
+    if is_log:
+        # Powers of ten and nothing between: what plotly writes there by default is a lone 2 or 5.
+        spec |= {"type": "log", "dtick": 1, "minor": {"ticks": "outside"}}
+    return spec
+
+
+def axis_title(title: str) -> dict[str, Any]:
+    """The title of an axis."""
+    return {"text": plain(title), "font": {"size": 13}}
+
+
+def scatter(
+    name: str, x: Sequence[float], y: Sequence[float], labels: Sequence[str], mode: str, colour: str
+) -> dict[str, Any]:
+    """A line or cloud; ``labels`` has the hover text of each point."""
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": plain(name),
+        "x": x,
+        "y": y,
+        "text": [plain(label) for label in labels],
+        "hovertemplate": "%{text}<extra></extra>",
+        "line": {"color": colour, "width": 1},
+        "marker": {"color": colour, "symbol": "circle", "size": 8},
+    }
+
+
+def text_beside(x: float, y: float, text: str, is_right: bool, gap: float = 7.0) -> dict[str, Any]:
+    """A text on one side of a place; ``gap`` is between them, in pixels. On a logarithmic axis a place is its exponent."""
+    return {
+        "x": x,
+        "y": y,
+        "text": plain(text),
+        "showarrow": False,
+        "xanchor": "left" if is_right else "right",
+        "xshift": gap if is_right else -gap,
+        "font": {"size": 11},
+    }
+
+
+def plain(text: str) -> str:
+    """``text`` without a meaning to plotly, which reads a subset of HTML in names and labels."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+# Pictures of a layer table: time by depth as stacked bars, and icicles of self time and of MACs.
+
 
 BarDirection = Literal["vertical", "horizontal"]
 BlockKind = Literal["leaf", "parent", "other", "small", "carried"]
@@ -501,3 +606,156 @@ def thinned_moments(moments: Sequence[Moment], most: int) -> list[Moment]:
         stretch = range(place * len(moments) // stretches, (place + 1) * len(moments) // stretches)
         kept |= {min(stretch, key=lambda i: moments[i].bytes), max(stretch, key=lambda i: moments[i].bytes)}
     return [moments[index] for index in sorted(kept)]
+
+
+# A roofline (Williams, Waterman, Patterson 2009): FLOP/s of every layer over its arithmetic intensity, below measured peaks.
+
+
+MOST_POINTS = 400
+MOST_NAMES = 8
+_LEAST_SHARE = 0.02
+"""Of the time that is drawn; less has no name."""
+_LETTER, _LINE = 0.0105, 0.06
+"""Share of the picture's width that a letter takes, and of its height that a line takes."""
+_SMALLEST, _LARGEST = 3.0, 24.0
+"""Diameters, in points of a page."""
+_LIMIT_COLOURS = [backend_colour(name, ("bytes", "arithmetic")) for name in ("bytes", "arithmetic")]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPoint:
+    """One call of a layer in a roofline."""
+
+    name: str
+    flops: int
+    bytes: float
+    """Of its inputs, outputs and parameters, each once: the least that it can move."""
+    seconds: float
+    """Of its forward alone."""
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per byte."""
+        return self.flops / self.bytes
+
+    @property
+    def flops_per_s(self) -> float:
+        return self.flops / self.seconds
+
+
+def layer_points(table: LayerTable) -> list[LayerPoint]:
+    """Every call without calls within it whose FLOPs, bytes and forward are known, the longest first."""
+    found = [_point(node.row) for node in nodes(table) if not node.holds_calls]
+    return sorted((point for point in found if point is not None), key=lambda point: -point.seconds)
+
+
+def roofline(table: LayerTable, peaks: Peaks) -> Figure | None:
+    """The layers of a table with times; None where none has all that it takes."""
+    found = layer_points(table)
+    if not found:
+        return None
+    shown = found[:MOST_POINTS]
+    intensities = [point.intensity for point in shown]
+    ends = min(*intensities, peaks.ridge) / 2, max(*intensities, peaks.ridge) * 4
+    roof_x = [ends[0], peaks.ridge, ends[1]]
+    roof_y = [min(peaks.flops_per_s, at * peaks.bytes_per_s) / 1e9 for at in roof_x]
+    labels = [
+        f"memory: {rounded(peaks.bytes_per_s, 'B/s')}",
+        f"ridge: {peaks.ridge:.3g} FLOPs per byte",
+        f"arithmetic: {rounded(peaks.flops_per_s, 'FLOP/s')}",
+    ]
+    name = f"measured peaks, ridge at {peaks.ridge:.3g}"
+    roof = scatter(name, roof_x, roof_y, labels, "lines+markers", OTHER_COLOUR)
+    roof["line"] |= {"width": 2}
+    roof["marker"] |= {"symbol": "diamond"}
+    traces = [roof]
+    by_memory = [point for point in shown if point.intensity < peaks.ridge]
+    by_arithmetic = [point for point in shown if point.intensity >= peaks.ridge]
+    for bound, colour, points in (
+        ("memory", _LIMIT_COLOURS[0], by_memory),
+        ("arithmetic", _LIMIT_COLOURS[1], by_arithmetic),
+    ):
+        if points:
+            x, y = [point.intensity for point in points], [point.flops_per_s / 1e9 for point in points]
+            texts = [_label(point, peaks) for point in points]
+            cloud = scatter(f"layers, bound by {bound}", x, y, texts, "markers", colour)
+            sizes = [diameter(point, shown[0]) for point in points]
+            cloud["marker"] |= {"size": sizes, "opacity": 0.75, "line": {"width": 0.6, "color": "#ffffff"}}
+            traces.append(cloud)
+    share = sum(point.seconds for point in shown) / sum(row.forward_self_s or 0.0 for row in table.rows)
+    title = (
+        f"Roofline of the forward, {peaks.dtype} on {peaks.device}: peaks measured at "
+        f"{rounded(peaks.flops_per_s, 'FLOP/s')} and {rounded(peaks.bytes_per_s, 'B/s')}"
+    )
+    caption = (
+        f"The layers shown take {share:.0%} of the time; the area of a point is proportional to its time. Containers, and "
+        "layers without FLOPs, are left out. The bytes are the least that a layer has to move: a layer whose data stay in a cache "
+        "can be above the roof."
+    )
+    layout = {
+        "xaxis": axis("arithmetic intensity (FLOPs per byte of inputs, outputs and parameters)", is_log=True),
+        "yaxis": axis("achieved GFLOP/s", is_log=True),
+        "annotations": notes(shown, ends, peaks),
+    }
+    return figure("roofline", title, traces, layout, caption)
+
+
+def notes(points: Sequence[LayerPoint], ends: tuple[float, float], peaks: Peaks) -> list[dict[str, Any]]:
+    """Names of those that take the most time; none stands where another does.
+
+    Args:
+        points: the longest first.
+        ends: of the axis of intensity.
+        peaks: whose FLOP/s is the upper end of the other axis.
+    """
+    across = _LogAxis(*ends)
+    along = _LogAxis(min(point.flops_per_s for point in points), peaks.flops_per_s)
+    least = _LEAST_SHARE * sum(point.seconds for point in points)
+    taken: list[tuple[float, float, float]] = []
+    found: list[dict[str, Any]] = []
+    for point in points:
+        text = shortened(point.name, 28)
+        x, y = across.place(point.intensity), along.place(point.flops_per_s)
+        is_right = x < 0.6
+        left = x if is_right else x - len(text) * _LETTER
+        right = left + len(text) * _LETTER
+        is_free = all(abs(y - at) > _LINE or right < start or left > end for start, end, at in taken)
+        if is_free and point.seconds >= least and len(found) < MOST_NAMES:
+            taken.append((left, right, y))
+            gap = diameter(point, points[0]) / 2 + 2
+            place = math.log10(point.intensity), math.log10(point.flops_per_s / 1e9)
+            found.append(text_beside(*place, text, is_right, gap))
+    return found
+
+
+def diameter(point: LayerPoint, longest: LayerPoint) -> float:
+    """Return the diameter of a point in typographic points; its area is proportional to the time."""
+    return max(_SMALLEST, _LARGEST * math.sqrt(point.seconds / longest.seconds))
+
+
+class _LogAxis:
+    """Positions of values on a logarithmic axis, 0..1."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low = math.log(low)
+        self.length = max(math.log(high) - self.low, math.log(10.0))
+
+    def place(self, value: float) -> float:
+        return (math.log(value) - self.low) / self.length
+
+
+def _point(row: LayerRow) -> LayerPoint | None:
+    if not row.flops or not row.forward_self_s or row.forward_self_s < 0 or row.input_bytes is None:
+        return None
+    # A further call reads the same parameters again, although they are counted once.
+    weights = row.params_bytes if row.subtree is None else row.subtree.params_bytes
+    moved = row.input_bytes + (row.output_bytes or 0) + weights
+    name = one_line(row.path) + (f" #{row.call + 1}" if row.call > 0 else "")
+    return LayerPoint(name, row.flops, moved, row.forward_self_s) if moved else None
+
+
+def _label(point: LayerPoint, peaks: Peaks) -> str:
+    roof = min(peaks.flops_per_s, point.intensity * peaks.bytes_per_s)
+    time = rounded(point.seconds, "s")
+    rate = f"{rounded(point.flops_per_s, 'FLOP/s')}, {point.flops_per_s / roof:.0%} of the roof"
+    return f"{point.name}: {time}, {rate}, {point.intensity:.3g} FLOPs per byte"

@@ -1,29 +1,35 @@
-"""The folder of a sweep: the paths of its files, and their contents."""
+"""The folder of a sweep on disk: its files, the events of its shards, the jobs of a cluster, and why results are missing."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import re
 import secrets
 import stat
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 from sweeprof.credentials import redacted_address
 from sweeprof.errors import Damaged, Problem, UserError
 from sweeprof.passes.registry import checked_record, pass_named
-from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.results.files import read_bytes, read_json, validated, write_atomically, write_json
-from sweeprof.results.record import PassName, Record, Status
+from sweeprof.plan.plan import Combination, Plan, Trial, trial_groups
+from sweeprof.results.files import open_regular, read_bytes, read_json, validated, write_atomically, write_json
+from sweeprof.results.record import Json, PassName, Record, Status, check_pass_name
 from sweeprof.tracking.connection import same_address
+
+# The folder of a sweep: the paths of its files, and their contents.
+
 
 DRIVER = "SWEEPROF_DRIVER"
 """Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
@@ -103,9 +109,9 @@ class Folder:
         records/ID/decided.json  how many rounds the combination has, if it gets no further ones
         damaged/records/ID/PASS-rK-N.json  files that could not be read, set aside
         artifacts/ID/*       files that passes wrote beside their records
-        events/shard-I.jsonl begin and end of every trial (:mod:`sweeprof.storage.events`)
+        events/shard-I.jsonl begin and end of every trial (:mod:`sweeprof.storage`)
         logs/                the output of processes
-        jobs/                jobs on a cluster (:mod:`sweeprof.storage.jobs`)
+        jobs/                jobs on a cluster (:mod:`sweeprof.storage`)
         budget.json          when the trials of a sweep with a budget must end
         stop                 exists while the sweep is stopped; contains the reason
         head.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
@@ -456,3 +462,385 @@ def check_address(
         "if you trust its author."
     )
     raise UserError([Problem(key, redacted_address(address), message)])
+
+
+# Jobs of a sweep on a cluster, as files in its folder: processes that follow the tasks, and the tasks, share only these.
+
+
+HELD = "another process measures its shard"
+"""The error of a task that ended because of one that the scheduler has lost contact with, which may finish or be gone soon."""
+_NAME = re.compile(r"[\w.][\w. -]*")
+_TOKEN = re.compile(r"[0-9a-f]{10}")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One array of tasks."""
+
+    token: str
+    name: str
+    """Name of the job; it ends with the token, so that the scheduler can be queried even if its answer was lost."""
+    shards: tuple[int, ...]
+    """Task N runs the shard at place N."""
+    resources: Json
+    submitted: float
+    """Seconds since the epoch."""
+    job: str | None = None
+    """The scheduler's id; None until it has answered."""
+    revoked: bool = False
+    """True if its tasks must end before they measure anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A task's note about itself."""
+
+    job: str
+    node: str
+    restarts: int
+    events: int
+    """Bytes of its shard's events when it began, which are of earlier tasks."""
+    ended: float | None = None
+    """Seconds since the epoch."""
+    error: str | None = None
+    """Why it ended before its shard was complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOutcome:
+    """Why a shard whose job has ended lacks results."""
+
+    missing: str
+    """Why trials that had not begun were not measured."""
+    status: Status
+    """Of trials that had begun."""
+    reason: str
+
+
+class Jobs:
+    """The files below ``jobs/`` of a sweep's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.path = folder / "jobs"
+
+    def new(self, name: str, shards: Sequence[int], resources: Json) -> Submission:
+        """Return a submission with a new token; nothing is written."""
+        token = secrets.token_hex(5)
+        newest = max((one.submitted for one in self.all()), default=0.0)
+        # After all others also by the clock of a host that is behind: of a shard the newest task counts.
+        now = max(time.time(), newest + 0.001)
+        return Submission(token, f"{name}-{token}", tuple(shards), resources, now)
+
+    def keep(self, submission: Submission, script: str | None = None) -> None:
+        """Write a submission, and its script where that is new."""
+        if script is not None:
+            self.logs.mkdir(parents=True, exist_ok=True)  # Slurm opens a task's output before anything runs
+            write_atomically(self.script(submission.token), script)
+        write_json(self.path / f"{submission.token}.json", asdict(submission))
+
+    def revoke(self, submission: Submission) -> None:
+        """Prevent tasks of the submission that have not begun from measuring anything."""
+        self.keep(replace(submission, revoked=True))
+
+    def forget(self) -> None:
+        """Revoke every submission: their numbers of shards mean other shards now."""
+        for submission in self.all():
+            if not submission.revoked:
+                self.revoke(submission)
+        self.write_outcomes({})
+
+    def all(self) -> list[Submission]:
+        """Return the submissions, the oldest first."""
+        # By their names: of the notes beside them there are thousands.
+        tokens = [path.stem for path in self.path.glob("*.json") if _TOKEN.fullmatch(path.stem)]
+        found = [submission for token in tokens if (submission := self.read(token)) is not None]
+        return sorted(found, key=lambda submission: submission.submitted)
+
+    def read(self, token: str) -> Submission | None:
+        """Return the submission with a token; None if there is none."""
+        with suppress(OSError, Damaged):
+            found = validated(Submission, read_json(self.path / f"{token}.json"))
+            # Its job and name become arguments of the scheduler's commands.
+            is_safe = _NAME.fullmatch(found.name) and (found.job is None or _NAME.fullmatch(found.job))
+            if found.token == token and is_safe:
+                return found
+        return None
+
+    def script(self, token: str) -> Path:
+        """Return the path of the batch script of a submission."""
+        return self.path / f"{token}.sh"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the output of tasks."""
+        return self._folder / "logs" / "jobs"
+
+    def log(self, token: str, number: int) -> Path:
+        """Return the path of the output of a task."""
+        return self.logs / f"{token}-{number}.log"
+
+    def write_note(self, token: str, number: int, note: Note) -> None:
+        """Write the note of a task."""
+        write_json(self.path / f"{token}-{number}.json", asdict(note))
+
+    def note(self, token: str, number: int) -> Note | None:
+        """Return the note of a task; None for one that has not begun."""
+        with suppress(OSError, Damaged):
+            return validated(Note, read_json(self.path / f"{token}-{number}.json"))
+        return None
+
+    def outcomes(self) -> dict[int, ShardOutcome]:
+        """Return by shard why its job left results missing."""
+        with suppress(OSError, ValueError):
+            data = validated(dict[str, ShardOutcome], read_json(self.path / "endings.json"))
+            return {int(shard): outcome for shard, outcome in data.items()}
+        return {}
+
+    def write_outcomes(self, outcomes: Mapping[int, ShardOutcome]) -> None:
+        """Replace what :meth:`outcomes` returns."""
+        write_json(self.path / "endings.json", {str(shard): asdict(outcome) for shard, outcome in outcomes.items()})
+
+    def write_queue(self, line: str) -> None:
+        """Write what is running and what waits."""
+        write_atomically(self.path / "queue.txt", line, durable=False)
+
+    def queue(self) -> str:
+        """Return the line that was written last; empty if no job runs."""
+        with suppress(OSError):
+            return (self.path / "queue.txt").read_text(encoding="utf-8").strip()
+        return ""
+
+
+# Events: the begin and end of every trial, a line of JSON each, in a file per shard.
+
+
+TrialKey = tuple[str, PassName, int]
+"""Combination id, pass and round."""
+EventKind = Literal["begin", "waiting", "running", "end", "decided"]
+"""``waiting`` for the host lock, ``running`` once a trial that waited has it; ``decided``: the trial is not needed, as the rounds
+before it decided the combination's comparisons, or these were given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of an event log."""
+
+    kind: EventKind
+    time: float
+    """Seconds since the epoch by a clock that nobody sets while a log is open: differences within a log are durations."""
+    combination_id: str
+    pass_name: PassName
+    round: int
+    status: Status | None = None
+    """Of an end."""
+    reason: str | None = None
+    """Of an end."""
+    waits_for: str | None = None
+    """Of waiting: the sweep that holds the host lock; None if it is this one."""
+    step_s: float | None = None
+    """Of an end of a trial that timed steps: their median in seconds."""
+    log: str | None = None
+    """Of an end that needs attention: the path of the trial's log."""
+
+    @property
+    def key(self) -> TrialKey:
+        """The trial."""
+        return self.combination_id, self.pass_name, self.round
+
+
+_STORED_NAMES = {"kind": "event", "pass_name": "pass", "waits_for": "for"}
+"""Names of fields in the files, where they differ."""
+
+
+def parsed(line: bytes) -> Event | None:
+    """Return the event of a line; None for a line that was cut or holds something else."""
+    try:
+        stored = validated(Json, json.loads(line))
+        fields = {**stored, **{name: stored[key] for name, key in _STORED_NAMES.items() if key in stored}}
+        event = validated(Event, fields)
+        check_pass_name(event.pass_name)
+    except (ValueError, RecursionError):
+        return None
+    if event.kind == "end" and event.status is None:
+        return None
+    if event.kind == "waiting" and "for" not in stored:
+        return None
+    return event
+
+
+class EventLog:
+    """Appends events to a file; a context, safe to be used by several threads."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._epoch = time.time() - time.monotonic()
+        self._file = open_regular(path, "a+b")
+        size = os.fstat(self._file.fileno()).st_size
+        if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
+            self._append(b"\n")
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(
+        self,
+        kind: EventKind,
+        trial: Trial,
+        *,
+        status: Status | None = None,
+        reason: str | None = None,
+        waits_for: str | None = None,
+        log: str | None = None,
+        step_s: float | None = None,
+    ) -> None:
+        """Append an event of a trial, see :class:`Event`.
+
+        Raises:
+            OSError: it could not be written completely.
+        """
+        line: Json = {
+            "event": kind,
+            "time": self._epoch + time.monotonic(),
+            "combination_id": trial.combination_id,
+            "pass": trial.pass_name,
+            "round": trial.round,
+        }
+        if kind == "waiting":
+            line["for"] = waits_for
+        for name, value in (("status", status), ("reason", reason), ("log", log), ("step_s", step_s)):
+            if value is not None:
+                line[name] = value
+        self._append(json.dumps(line).encode() + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        with self._lock:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, "an event was written only in part", self._file.name)
+
+
+def events_of(
+    folder: Path, shard: int | None = None, start: int = 0, damaged: list[str] | None = None
+) -> Iterator[Event]:
+    """Yield every event in the files of ``events/``, shard by shard, or those of one shard.
+
+    Args:
+        start: the byte of each file from which it is read.
+        damaged: gets a line for each file of which something could not be read.
+    """
+    for path in sorted(folder.glob(f"shard-{'*' if shard is None else shard}.jsonl")):
+        unread = 0
+        try:
+            lines = read_bytes(path)[start:].splitlines(keepends=True)
+        except (Damaged, OSError) as error:
+            lines = []
+            if damaged is not None:
+                damaged.append(f"events/{path.name}: {error}")
+        for line in lines:
+            event = parsed(line)
+            if event is not None:
+                yield event
+            elif line.endswith(b"\n") and line.strip():  # the last line may be half written
+                unread += 1
+        if unread and damaged is not None:
+            damaged.append(f"events/{path.name}: {unread} line{'s' * (unread > 1)} cannot be read")
+
+
+def begun(folder: Path, shard: int | None = None, start: int = 0, damaged: list[str] | None = None) -> set[TrialKey]:
+    """Return the trials, of all shards or of one, that began to run and of which no end was written since.
+
+    Args:
+        start: the size of the shard's file when its task began: what is before it is of earlier tasks.
+        damaged: as in :func:`events_of`.
+    """
+    trials: set[TrialKey] = set()
+    for event in events_of(folder, shard, start, damaged):
+        if event.kind in ("begin", "running"):
+            trials.add(event.key)
+        else:  # it has ended, or waits for the host lock
+            trials.discard(event.key)
+    return trials
+
+
+# Missing results: records of trials whose process, shard or job was killed before they could write one.
+
+
+KILLED = "the worker was killed"
+RUNNING = "it is being measured"
+
+
+def leave_record(
+    folder: Folder,
+    plan: Plan,
+    trial: Trial,
+    status: Status,
+    reason: str,
+    environment: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the record of a trial whose whole shard was killed, and the event of its end: the rest can be run without it."""
+    combination = plan.combination(trial.combination_id)
+    shard = next(index for index, ids in enumerate(plan.shards) if combination.id in ids)
+    folder.new_record(plan, combination, trial, status, reason, environment or {}).write(folder.records)
+    with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
+        events.write("end", trial, status=status, reason=reason)
+
+
+@dataclass(slots=True)
+class MissingResults:
+    """Why trials have no record."""
+
+    plan: Plan
+    outcomes: Mapping[int, ShardOutcome]
+    """By shard, of those whose job ended early."""
+    unfinished: Set[TrialKey]
+    """Trials that began and have no event of their end."""
+    missing: str
+    """Why other trials have not begun."""
+    running: bool
+    """Whether the sweep is running, so that trials that have begun are not lost."""
+    _shard_of: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shard_of = {id: shard for shard, ids in enumerate(self.plan.shards) for id in ids}
+
+    def placeholder_records(
+        self,
+        combination: Combination,
+        records: Sequence[Record],
+        damaged: Mapping[str, str] | None = None,
+        is_needed: Callable[[Trial], bool] | None = None,
+    ) -> list[Record]:
+        """Return records for a combination's other trials; they are never written, so that the trials can still be run.
+
+        Args:
+            damaged: by file name, why the record of a trial cannot be read.
+            is_needed: False for a trial that is not missing although it has no record; None: all are needed.
+        """
+        plan = self.plan
+        if combination.unsupported is not None:
+            reason = combination.unsupported
+            return [Record(plan.sweep_id, combination.id, name, "unsupported", reason) for name in plan.passes]
+        known = {(record.pass_name, record.round) for record in records}
+        placeholders = []
+        for (trial,) in trial_groups([combination], plan.passes, {}):
+            if (trial.pass_name, trial.round) not in known and (is_needed is None or is_needed(trial)):
+                status, reason = self._reason(trial, damaged or {})
+                placeholders.append(Record(plan.sweep_id, combination.id, trial.pass_name, status, reason, trial.round))
+        return placeholders
+
+    def _reason(self, trial: Trial, damaged: Mapping[str, str]) -> tuple[Status, str]:
+        name = f"{trial.pass_name}-r{trial.round}.json"
+        if name in damaged:
+            return "lost", f"its record is damaged: {damaged[name]}"
+        outcome = self.outcomes.get(self._shard_of.get(trial.combination_id, -1))
+        if (trial.combination_id, trial.pass_name, trial.round) not in self.unfinished:
+            return "skipped", outcome.missing if outcome else self.missing
+        if outcome:
+            return outcome.status, outcome.reason
+        return ("skipped", RUNNING) if self.running else ("lost", KILLED)

@@ -1,1 +1,0 @@
-"""A layer table as text, as HTML and as tables for other programs; its columns, nesting, sums and remarks."""

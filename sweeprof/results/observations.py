@@ -1,0 +1,422 @@
+"""Generation: the times of its tokens, and what its prefill and one decode step compute and read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
+
+from sweeprof.display import Displayed, Rows, listing_of
+from sweeprof.errors import UserError, choice_problem
+from sweeprof.results.layer_times import Host, Mode, with_host
+from sweeprof.results.record import Stored
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """The tokens of the generations of a round, and the memory of the cache at their end."""
+
+    prompt_tokens: int | None
+    """Of each sequence; None where the prompt is not text."""
+    new_tokens: int
+    """Of each sequence."""
+    seconds: tuple[tuple[float, ...], ...]
+    """Of every generation of the samples, in the order taken: from its beginning to the first token, then from each token to the
+    next; one value per decode step, which makes a token of every sequence."""
+    cache_bytes: int | None = None
+    """Of the keys and values that the cache holds, or reserves, after the last step."""
+    cache_reason: str | None = None
+    """Why :attr:`cache_bytes` is not known."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of a generation: as many as new tokens, unless a step makes several tokens, as in assisted decoding."""
+        return max(map(len, self.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(Stored):
+    """Counts of the prefill, and of one decode step at the middle of the output; of the whole batch."""
+
+    sequences: int
+    """In the batch."""
+    prefill_macs: int
+    prefill_flops: int
+    decode_macs: int
+    decode_flops: int
+    position: int
+    """Tokens that the cache holds of each sequence when the decode step begins."""
+    weight_bytes: int | None
+    """Bytes of the parameters that the decode step reads, each once; of an embedding the rows that are looked up."""
+    cache_bytes: int | None
+    """Bytes of the cache that the decode step reads: keys and values, the new ones included."""
+    bytes_reason: str | None = None
+    """Why the bytes are not known."""
+    uncovered: Mapping[str, int] = field(default_factory=dict)
+    """Calls per operator for which no formula is known."""
+    method: str = ""
+    """How it was counted: over shapes, or in a real forward."""
+
+
+# Lines: time and memory of the source lines of chosen functions.
+
+
+Span = Literal["step", "call", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One source line: its time over all steps that were timed, its memory in one further step."""
+
+    number: int
+    source: str
+    """Without the indentation that all lines of the function share; empty where the source cannot be had."""
+    hits: int
+    """How often it was begun, over all timed steps."""
+    seconds: float
+    """Of the line and all that it called, over all timed steps."""
+    allocated_bytes: int | None
+    """Everything that was allocated while it ran, released or not; None where it was not measured."""
+    peak_bytes: int | None
+    """On the host: what it had allocated that was alive when the allocations of the step were at their highest. On an accelerator:
+    how far its memory rose above where it was when the line began, in the worst of its runs. None where it was not measured."""
+    usage_bytes: int | None = None
+    """The memory in use when the line had ended, the highest of its runs: of the process, without pages of files, or of the
+    accelerator. None where it was not measured, or the line never ran."""
+    increment_bytes: int | None = None
+    """The change of the memory in use over all its runs; negative where the line released memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLines(Displayed):
+    """One function."""
+
+    name: str
+    """Qualified, e.g. ``my_package.MyNet.forward``."""
+    file: str
+    first_line: int
+    lines: tuple[Line, ...]
+
+    @property
+    def seconds(self) -> float:
+        """All its lines together."""
+        return sum(line.seconds for line in self.lines)
+
+    @property
+    def is_called(self) -> bool:
+        """True if a timed step ran it."""
+        return any(line.hits for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(Stored):
+    """Time and memory of the source lines of functions."""
+
+    NOT_STORED = ("files",)
+
+    functions: tuple[FunctionLines, ...]
+    steps: int
+    """Number of timed steps, after a warm-up; memory is measured in a further step."""
+    memory_reason: str | None = None
+    """Why there is no memory per line."""
+    device: str = "cpu"
+    """The device whose memory is measured, e.g. ``cuda:0``; time is always that of the host."""
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """Files that are stored beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""
+    span: Span = "step"
+    """What was measured ``steps`` times: a step of a model, a call of a function, a run of a script. The memory of calls and of a
+    run is that of all of them together, that of a step that of one."""
+
+    @property
+    def has_usage(self) -> bool:
+        """True if the memory in use was read at the lines."""
+        return any(line.usage_bytes is not None for function in self.functions for line in function.lines)
+
+    @property
+    def listing(self) -> str:
+        """Every source line with hits, time, time per hit and share, then with its memory, as text."""
+        return listing_of(self)
+
+
+# Allocations: what a step allocates over time, and the tensors that are alive after it.
+
+
+Kind = Literal["parameter", "buffer", "gradient", "optimizer", "input", "other"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRow(Displayed):
+    """One storage: however many tensors share it, it is one row."""
+
+    names: tuple[str, ...]
+    """Of parameters and buffers, two where they are tied; ``NAME.grad`` and ``optimizer.NAME.KEY`` for what belongs to them;
+    empty for a tensor without a name."""
+    kind: Kind
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    """``meta`` for a tensor that takes no memory."""
+    bytes: int
+    """Of the storage, as the framework asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference(Displayed):
+    """The tensors that were added and removed between two tables; one whose size, type or names changed is in both."""
+
+    added: tuple[TensorRow, ...]
+    removed: tuple[TensorRow, ...]
+
+
+def tensor_difference(before: Iterable[TensorRow], after: Iterable[TensorRow]) -> TensorDifference:
+    """The differences of two tables of live tensors, each part with its largest rows first."""
+    was, now = Counter(before), Counter(after)
+    return TensorDifference(largest_first((now - was).elements()), largest_first((was - now).elements()))
+
+
+def largest_first(rows: Iterable[TensorRow]) -> Rows[TensorRow]:
+    """The rows by their size; those of one size by kind and name."""
+    return Rows(sorted(rows, key=lambda row: (-row.bytes, KINDS.index(row.kind), row.names, row.shape)))
+
+
+def bytes_by_kind(rows: Iterable[TensorRow]) -> dict[Kind, int]:
+    """Bytes in memory for every kind that there is, in the order of :data:`KINDS`; tensors without memory are left out."""
+    sizes = Counter[Kind]()
+    for row in rows:
+        if row.device != "meta":
+            sizes[row.kind] += row.bytes
+    return {kind: sizes[kind] for kind in KINDS if kind in sizes}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Bytes alive after an allocation or a release."""
+
+    s: float
+    """Seconds within the steps since the first began; the pauses between steps are left out."""
+    bytes: int
+    """Above what was alive when the first step began."""
+    path: str
+    """Of the module that ran, or whose backward did; ``__outside__`` for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMemory:
+    """The memory that one module used in all of its calls."""
+
+    path: str
+    peak_bytes: int
+    """Most that was alive, of whatever, while it, a module within it or the backward of one of them ran."""
+    allocated_bytes: int
+    """Everything that it allocated itself in the last step, its backward included, whether it was released or not."""
+    kept_bytes: int
+    """Of what it allocated itself, what is alive after the last step."""
+    at_peak_bytes: int = 0
+    """Of what it allocated itself, what was alive at the peak: over all modules and ``__outside__`` this is the peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations(Stored):
+    """Allocations of the first steps; the model and one batch were loaded before.
+
+    They are those that the framework asked its allocator for, scratch space of its kernels included; memory that a mathematics
+    library keeps for itself is not among them.
+    """
+
+    mode: Mode
+    steps: int
+    peak_bytes: int
+    """Largest number of bytes that were allocated at once, in addition to those at the start of the first step."""
+    peak_at: str
+    """Path of the module that ran when the peak was reached."""
+    timeline: tuple[Moment, ...]
+    """At most a few thousand moments, each peak among them."""
+    by_layer: tuple[LayerMemory, ...]
+    """In the order in which the modules first ran; ``__outside__`` stands for code outside any module, such as an optimizer."""
+    tensors: tuple[TensorRow, ...]
+    """Alive after the last step, largest first."""
+    device: Mapping[str, int] = field(default_factory=dict)
+    """Of an accelerator: ``allocated_pre_bytes``, ``allocated_peak_bytes``, ``allocated_post_bytes``, ``reserved_peak_bytes``,
+    ``process_peak_bytes`` and ``device_peak_bytes``, each where it can be had; empty on the host."""
+    step_peaks_bytes: tuple[int, ...] = ()
+    """The peak of each step; the first one begins without gradients and optimizer state."""
+    allocated_per_step_bytes: int | None = None
+    """Everything that was allocated in the last step, whether it was released or not."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensors", Rows(self.tensors))
+        object.__setattr__(self, "by_layer", Rows(self.by_layer))
+
+
+# Operators: what the framework ran in one step, by module and operator.
+
+
+Phase = Literal["forward", "backward", "update"]
+
+SortKey = Literal["self_s", "total_s", "average_s", "calls", "device_self_s", "device_total_s"]
+"""Columns by which totals are sorted."""
+
+FRAME_COLUMNS = (
+    "path operator phase calls self_s total_s device_self_s device_total_s flops allocated_bytes input_shapes"
+).split()
+_NUMBERS = "calls self_s total_s device_self_s device_total_s flops allocated_bytes".split()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow(Displayed):
+    """One operator in one module with one set of input shapes: of one step, means over the steps that were traced."""
+
+    path: str
+    """Of the module that ran it, or whose backward did; ``__outside__`` for none."""
+    operator: str
+    """The framework's name, e.g. ``aten::addmm``."""
+    phase: Phase
+    calls: float
+    self_s: float
+    """Seconds on the host, without the operators that it called."""
+    total_s: float
+    """Seconds on the host, with them."""
+    device_self_s: float | None
+    """Seconds on the accelerator; None where there is none."""
+    device_total_s: float | None
+    flops: int | None
+    """By the formulas of docs/counting.md, at the operator that has the formula; None where it is not known."""
+    allocated_bytes: int | None
+    """Bytes that it allocated itself, without the operators that it called, less those that it freed: rows add up. On an
+    accelerator those of the accelerator. None where it is not known."""
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the tensors that have dimensions, those in lists too, in the order of the arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTotal(Displayed):
+    """One operator in all of its rows: of one step."""
+
+    operator: str
+    calls: float
+    self_s: float
+    device_self_s: float | None
+    """None if it is not known of one of the rows."""
+    total_s: float = 0.0
+    """Seconds on the host with the operators that it called; an operator that calls itself has both calls in it."""
+    device_total_s: float | None = None
+    step_self_s: float = 0.0
+    """Own seconds on the host of all operators of the step together, of which this one has a share."""
+
+    @property
+    def average_s(self) -> float:
+        """Seconds of one call on the host, with the operators that it called."""
+        return self.total_s / self.calls
+
+    @property
+    def self_share(self) -> float | None:
+        """Own seconds as a share of those of all operators; None if these took no time."""
+        return self.self_s / self.step_self_s if self.step_self_s else None
+
+    @property
+    def total_share(self) -> float | None:
+        """Seconds with the operators that it called, as a share of the own seconds of all operators."""
+        return self.total_s / self.step_self_s if self.step_self_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class Operators(Stored):
+    """The operators of a step, by module and shapes."""
+
+    NOT_STORED = ("files", "host")
+
+    mode: Mode
+    rows: tuple[OperatorRow, ...]
+    steps: int
+    """Steps that were traced."""
+    step_s: float
+    """Seconds of one traced step, the tracer's own cost included."""
+    flops_reason: str | None = None
+    """Why no row has FLOPs, where the step could not be counted."""
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """Files that are stored beside the record, by name: ``trace.json.gz`` opens in Perfetto."""
+    host: Host = field(default_factory=dict, repr=False, compare=False)
+    """The host on which they were traced, by the columns of :meth:`to_frame`; empty if it is not known."""
+
+    def top(self, n: int = 10, column: str = "self_s") -> Rows[OperatorRow]:
+        """The ``n`` largest rows of a column."""
+        known = [row for row in self.rows if getattr(row, column) is not None]
+        return Rows(sorted(known, key=lambda row: getattr(row, column), reverse=True)[:n])
+
+    def totals(self, sort_by: SortKey = "self_s", top: int | None = None) -> Rows[OperatorTotal]:
+        """Return one row per operator, printed like ``key_averages().table()`` of torch.profiler.
+
+        Args:
+            sort_by: the largest comes first.
+            top: so many of the first rows; None: all.
+
+        Raises:
+            UserError: there is no such column.
+        """
+        if sort_by not in get_args(SortKey):
+            raise UserError([choice_problem("sort_by", sort_by, "column of operators", get_args(SortKey))])
+        rows: dict[str, list[OperatorRow]] = {}
+        for row in self.rows:
+            rows.setdefault(row.operator, []).append(row)
+        whole = sum(row.self_s for row in self.rows)
+        totals = [
+            OperatorTotal(
+                operator=name,
+                calls=sum(row.calls for row in same),
+                self_s=sum(row.self_s for row in same),
+                device_self_s=_known_sum([row.device_self_s for row in same]),
+                total_s=sum(row.total_s for row in same),
+                device_total_s=_known_sum([row.device_total_s for row in same]),
+                step_self_s=whole,
+            )
+            for name, same in rows.items()
+        ]
+        return Rows(sorted(totals, key=lambda total: getattr(total, sort_by) or 0.0, reverse=True)[:top])
+
+    def to_frame(self, host: bool = False) -> pandas.DataFrame:
+        """Return a line per row, in the columns of :data:`FRAME_COLUMNS`, and the ``reason`` why a value is missing.
+
+        Args:
+            host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
+        """
+        import pandas
+
+        lines = [
+            {**{name: getattr(row, name) for name in FRAME_COLUMNS}, "reason": self._missing(row)} for row in self.rows
+        ]
+        # What is missing stays None.
+        frame = pandas.DataFrame(lines, columns=[*FRAME_COLUMNS, "reason"], dtype=object)
+        known = [name for name in _NUMBERS if lines and all(line[name] is not None for line in lines)]
+        return with_host(frame.astype({name: type(lines[0][name]) for name in known}), self.host, host)
+
+    def _missing(self, row: OperatorRow) -> str | None:
+        """Return why figures of a row are missing; None if it has all."""
+        reasons = []
+        if row.flops is None:
+            reasons.append(f"FLOPs: {self.flops_reason or 'the operator that has the formula has them'}")
+        if row.device_self_s is None:
+            reasons.append("device: its time on an accelerator is not known, or there is none")
+        if row.allocated_bytes is None:
+            reasons.append("allocated: not traced")
+        return "; ".join(reasons) or None
+
+
+def _known_sum(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None if a value is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCounts(Stored):
+    """Counts of one forward of the whole batch, each in the unit and by the rules of whoever counted."""
+
+    counts: Mapping[str, int]
+    """By the name of the counter, e.g. ``{"tfprof": 845_862}``."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Of counters that gave nothing."""
