@@ -21,7 +21,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -45,8 +47,8 @@ THREADS = (
 """Environment variables that joblib, and some of which Ray, sets for its workers."""
 
 NO_WORKING_DIRECTORY = {"PYTHONSAFEPATH": "1"}
-"""Environment of a process that imports no code of the user's own: ``python -m`` would import files of the working directory
-first, which may be a folder of somebody else."""
+"""Environment of a process that imports no code of the user's own: Python would import files of the working directory first, which
+may be a folder of somebody else."""
 
 
 class Connection:
@@ -110,19 +112,47 @@ class ProcessLost(WorkerError):
 
 
 class Child:
-    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a separate session, so that Ctrl-C reaches only the driver; answers messages.
+    """A process of its own that runs a function with one end of a connection, whose other end is here.
+
+    It has a session of its own, so that Ctrl-C reaches only the driver, and looks for modules where this process does.
 
     Args:
-        log: the file with its output.
+        target: the function as ``module:function``, called with its :class:`Connection` and the arguments.
+        answers: the function is called with each message instead, and returns the answer to it.
+        log: the file with its output; None keeps it for error messages only.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        target: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path | None,
+        answers: bool = False,
+    ) -> None:
         ours, theirs = socket.socketpair()
+        command = [sys.executable]
+        # Python looks in the working directory first. A command that was started otherwise has it last, so that a ``random.py``
+        # or ``torch/`` there replaces no module of Python or of a package.
+        if sys.path[:1] != [str(Path.cwd())]:
+            command.append("-P")
+        entry = "run_answering_child" if answers else "run_child"
+        command += [
+            "-c",
+            f"from sweeprof.processes import {entry}; {entry}()",
+            str(theirs.fileno()),
+            target,
+            *arguments,
+        ]
+        self._unnamed_log: TemporaryDirectory[str] | None = None
+        if log is None:
+            self._unnamed_log = TemporaryDirectory(prefix="sweeprof-")
+            log = Path(self._unnamed_log.name, "log")
         # Without its parents: the folder of a sweep that was removed meanwhile stays removed.
         log.parent.mkdir(exist_ok=True)
         with open_regular(log, "ab") as output:
             self._process = subprocess.Popen(
-                [*module_command(module), str(theirs.fileno()), *arguments],
+                command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -131,7 +161,7 @@ class Child:
                 start_new_session=True,
             )
         theirs.close()
-        self._connection, self._module, self._log = Connection(ours), module, log
+        self._connection, self._module, self._log = Connection(ours), target.partition(":")[0], log
 
     @property
     def pid(self) -> int:
@@ -186,18 +216,23 @@ class Child:
         return message
 
     def _no_answer(self, timeout_s: float | None) -> NoAnswer:
-        return NoAnswer(f"{self._module} did not answer within {timeout_s:g} s (see {self._log})")
+        return NoAnswer(f"{self._module} did not answer within {timeout_s:g} s{self._where}")
 
     def _ending(self) -> WorkerError:
         """Return the error that says how the process ended."""
         try:
             code = self._process.wait(CLOSING_S)
         except subprocess.TimeoutExpired:
-            return WorkerError(f"{self._module} closed its socket (see {self._log})")
+            return WorkerError(f"{self._module} closed its socket{self._where}")
         if code < 0:
             return ProcessLost(f"its {self._name} process was killed by {signal_name(-code)} (signal {-code})")
         output = tail_lines(self._log, 1) or "no output"
-        return WorkerError(f"{self._module} ended with code {code}: {output} (see {self._log})")
+        return WorkerError(f"{self._module} ended with code {code}: {output}{self._where}")
+
+    @property
+    def _where(self) -> str:
+        """Where an error message refers to for more."""
+        return f" (see {self._log})" if self._unnamed_log is None else ""
 
     def kill(self) -> None:
         """Kill the process and all its descendants at once, also those that are stopped."""
@@ -217,6 +252,8 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._unnamed_log is not None:
+            self._unnamed_log.cleanup()
 
 
 def _kill_tree(pid: int) -> None:
@@ -275,16 +312,6 @@ def collect_again() -> None:
         gc.enable()
 
 
-def module_command(module: str) -> list[str]:
-    """Return ``python -m MODULE`` for a child process, which looks for modules where this process does.
-
-    ``python -m`` looks in the working directory first. A command that was started otherwise has it last (``-P``), so that a
-    ``random.py`` or ``torch/`` there replaces no module of Python or of a package.
-    """
-    is_first = sys.path[:1] == [str(Path.cwd())]
-    return [sys.executable, *([] if is_first else ["-P"]), "-m", module]
-
-
 def find_own_modules() -> None:
     """Let modules of the working directory be imported, as by ``python -m``; of two with one name, the installed one."""
     here = str(Path.cwd())
@@ -292,14 +319,50 @@ def find_own_modules() -> None:
         sys.path.append(here)
 
 
-def inherited_connection() -> Connection:
-    """On the child's side: return the connection whose descriptor is the first argument; modules of the user can be imported.
+def run_child() -> None:
+    """On the child's side: call the function that :class:`Child` names, and end this process.
 
-    A process with :data:`NO_WORKING_DIRECTORY` imports none of them.
+    A process with :data:`NO_WORKING_DIRECTORY` imports no modules of the user.
     """
+    connection, function = _inherited()
+    function(connection, *sys.argv[3:])
+    end_process()
+
+
+def run_answering_child() -> None:
+    """On the child's side: answer each message by the function that :class:`Child` names, until the other side is gone."""
+    die_with(os.getppid())
+    connection, function = _inherited()
+    for message in connection.messages():
+        connection.send(function(message))
+    end_process()
+
+
+def _inherited() -> tuple[Connection, Any]:
+    """Return this child's connection and its function."""
     if not os.environ.keys() >= NO_WORKING_DIRECTORY.keys():
         find_own_modules()
-    return Connection(socket.socket(fileno=int(sys.argv[1])))
+    module, _, name = sys.argv[2].partition(":")
+    return Connection(socket.socket(fileno=int(sys.argv[1]))), getattr(import_module(module), name)
+
+
+def call(
+    target: str, message: Mapping[str, Any], environment: Mapping[str, str], timeout_s: float | None = None
+) -> dict[str, Any]:
+    """Return what a function ``module:function`` returns for a message, called in a process of its own.
+
+    Raises:
+        NoAnswer: it did not return in time.
+        WorkerError: the process ended; the message has the last line of its output.
+    """
+    child = Child(target, [], environment, None, answers=True)
+    try:
+        return child.ask(message, timeout_s)
+    except BaseException:
+        child.kill()
+        raise
+    finally:
+        child.close()
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:

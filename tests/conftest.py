@@ -100,9 +100,9 @@ def forks() -> Iterator[Sources]:
 @pytest.fixture
 def converted_in_forks(forks: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has models converted by forks of a process that imports the frameworks once."""
-    from sweeprof.backends import model_files
+    from sweeprof import processes
 
-    monkeypatch.setattr(model_files, "subprocess", forks)
+    monkeypatch.setattr(processes, "subprocess", forks)
 
 
 @pytest.fixture

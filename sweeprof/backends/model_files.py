@@ -12,7 +12,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 import warnings
@@ -55,12 +54,21 @@ from sweeprof.backends.call_signature import (
 )
 from sweeprof.counting.file_graph import WeightRole
 from sweeprof.counting.formulas import Formulas
-from sweeprof.errors import Unsupported, UserError, formatted, located_at, location_of, message_of, original
+from sweeprof.errors import (
+    Unsupported,
+    UserError,
+    WorkerError,
+    formatted,
+    located_at,
+    location_of,
+    message_of,
+    original,
+)
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import Work
 from sweeprof.nested import named_leaves
 from sweeprof.paths import cache_folder, user_path
-from sweeprof.processes import end_process, module_command
+from sweeprof.processes import call
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Artifact
@@ -259,50 +267,42 @@ def described(build: Build) -> Mapping[str, object] | None:
     return None
 
 
-def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
-    """Let ``module`` carry out the request in a process of its own with these variables; what failed.
+def run_child(request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
+    """Let a process of its own carry out a request, with these environment variables; return what failed.
 
     Raises:
         RuntimeError: the process died.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        module_command(module),
-        input=json.dumps(request),
-        env={**os.environ, **variables, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        errors="replace",  # of libraries, which may print anything
-        check=False,
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
-        raise RuntimeError(f"the process that makes the model's file ended with code {done.returncode}: {last}")
-    error = json.loads(done.stdout.rpartition("\n")[2])["error"]
+    environment = {**os.environ, **variables, "PYTHONPATH": paths}
+    try:
+        error = call("sweeprof.backends.model_files:carried_out", request, environment)["error"]
+    except WorkerError as gone:
+        raise RuntimeError(f"the process that makes the model's file failed: {gone}") from None
     return None if error is None else ChildFailure(**error)
 
 
-def answer(kind: type[Converter[Any]]) -> NoReturn:
-    """The child's side: read the request, carry it out by a converter with the settings in it, tell how that went, and end."""
-    request, failure = json.load(sys.stdin), None
-    converter = kind(**request["settings"])
+def carried_out(request: ChildRequest) -> dict[str, Any]:
+    """On the side of the process that makes a file: carry out the request by its converter; return what failed, or nothing."""
+    module, _, name = request["converter"].partition(":")
+    converter: Converter[Any] = getattr(import_module(module), name)(**request["settings"])
+    folder, failure, model = Path(request["folder"]), None, None
     try:
-        model = converter.built(request["node"]) if "node" in request else None
+        if "node" in request:
+            model = converter.built(request["node"])
     except Exception as error:  # a builder may raise anything
-        failure = ChildFailure.of("build", error)
-    else:
-        folder, samples = Path(request["folder"]), stored_samples(request["samples"])
-        try:
-            if "node" in request:
-                signature = from_json(request["signature"])
-                file = converter.convert(model, signature, request["channel_axis"], samples, folder)
-            else:
-                file = converter.lower(converter.KIND(**request["file"]), samples, folder)
-            file.write_facts()
-        except Exception as error:  # and so may a converter
-            failure = converter.failed(error)
-    sys.stdout.write(f"\n{json.dumps({'error': None if failure is None else asdict(failure)})}")
-    end_process()
+        return {"error": asdict(ChildFailure.of("build", error))}
+    samples = stored_samples(request["samples"])
+    try:
+        if "node" in request:
+            signature = from_json(request["signature"])
+            file = converter.convert(model, signature, request["channel_axis"], samples, folder)
+        else:
+            file = converter.lower(converter.KIND(**request["file"]), samples, folder)
+        file.write_facts()
+    except Exception as error:  # and so may a converter
+        failure = asdict(converter.failed(error))
+    return {"error": failure}
 
 
 def is_keras(model: object) -> bool:
@@ -502,8 +502,14 @@ class Converter(Generic[File]):
             if samples:
                 np.savez(path, **{SAMPLE + name: array for name, array in samples.items()})  # type: ignore[arg-type]
             places = {"folder": str(folder), "samples": str(path) if samples else None}
-            request = {**request, "settings": self.settings(), **places}
-            failure = run_child(type(self).__module__, request, self.variables())
+            kind = type(self)
+            whole = {
+                **request,
+                "converter": f"{kind.__module__}:{kind.__name__}",
+                "settings": self.settings(),
+                **places,
+            }
+            failure = run_child(whole, self.variables())
             if failure is not None:
                 failure.raise_as(self.refusal())
             file = self.KIND.within(folder)

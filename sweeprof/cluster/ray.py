@@ -87,7 +87,10 @@ class Ray(Scheduler):
             if self._child is None or not self._child.alive:
                 log = self._jobs.logs / "ray.log"
                 self._child = Child(
-                    "sweeprof.cluster.ray_process", [self._address or ""], {**os.environ, **NO_WORKING_DIRECTORY}, log
+                    "sweeprof.cluster.ray_process:serve",
+                    [self._address or ""],
+                    {**os.environ, **NO_WORKING_DIRECTORY},
+                    log,
                 )
             answer = self._child.ask(message, ANSWER_S)
         except WorkerError as error:

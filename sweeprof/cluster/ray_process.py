@@ -8,14 +8,13 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError
 
-from sweeprof.processes import inherited_connection
+from sweeprof.processes import Connection
 from sweeprof.results.record import Json
 
 NAMESPACE = "sweeprof"
@@ -132,14 +131,13 @@ def why_it_waits(options: Json, nodes: list[Json]) -> str:
     return f"no node has {', '.join(named)}"
 
 
-def main() -> None:
+def serve(connection: Connection, address: str) -> None:
     """Answer messages until the other side is gone."""
-    connection = inherited_connection()
     connected: Connected | None = None
     for message in connection.messages():
         answer: Json = {}
         try:
-            connected = connected or Connected(sys.argv[2])
+            connected = connected or Connected(address)
             if "submit" in message:
                 connected.submit(message)
             elif "states" in message:
@@ -157,7 +155,3 @@ def main() -> None:
             answer["error"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         connection.send(answer)
     os.kill(os.getpid(), signal.SIGKILL)  # Ray's threads may wait for a cluster that is gone
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ from typing import Any
 
 from sweeprof.datasets.source import Source
 from sweeprof.errors import UserError, described, location_of, original
-from sweeprof.processes import inherited_connection
 from sweeprof.results.record import Json
 
 
@@ -26,13 +25,3 @@ def decode(question: Json) -> Json:
         answer["error"] = None if problems else described(error)
         answer["location"] = None if isinstance(cause, UserError) else location_of(error)
     return answer
-
-
-def _serve() -> None:
-    connection = inherited_connection()
-    for question in connection.messages():
-        connection.send(decode(question))
-
-
-if __name__ == "__main__":
-    _serve()

@@ -21,7 +21,6 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
@@ -34,7 +33,7 @@ from sweeprof.datasets.collate import NOT_COUNTED, Pad, Sample, is_ids, stack
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem, definition_of, located_at
 from sweeprof.nested import named_leaves
 from sweeprof.paths import user_path
-from sweeprof.processes import Child, child_environment
+from sweeprof.processes import call, child_environment
 from sweeprof.results.record import Warning
 from sweeprof.targets import target_problems
 
@@ -352,12 +351,7 @@ class Source(ABC):
         run_name()  # so that the process has it, too
         kind = type(self)
         question = {"target": f"{kind.__module__}.{kind.__qualname__}", "arguments": self._arguments, "split": name}
-        with TemporaryDirectory() as folder:
-            child = Child("sweeprof.datasets.decode_process", [], child_environment({}), Path(folder) / "decode.log")
-            try:
-                answer = child.ask(question)
-            finally:
-                child.close()
+        answer = call("sweeprof.datasets.decode_process:decode", question, child_environment({}))
         if answer["problems"]:
             raise DatasetError([Problem(**problem) for problem in answer["problems"]])
         if answer["error"] is not None:

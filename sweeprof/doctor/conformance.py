@@ -8,8 +8,6 @@ The doctor and ``tests/gpu`` run them.
 from __future__ import annotations
 
 import copy
-import json
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.backends import backend_named
 from sweeprof.errors import SweeprofError, Unsupported
 from sweeprof.numbers import rounded
-from sweeprof.processes import end_process
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.record import Protocol
 
@@ -205,21 +202,15 @@ def answers(device: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def main() -> None:
-    """Run the checks in this process and print the answers; none for what is a device on no host."""
+def answered(question: Mapping[str, str]) -> dict[str, Any]:
+    """Run the checks of a ``device`` in this process; return ``answers``, none for what is a device on no host, or ``trouble``."""
     import torch
 
     backend = backend_named("torch")
     try:
-        torch.device(sys.argv[1])
+        torch.device(question["device"])
     except RuntimeError:
-        print("{}")
-        return
-    if sys.argv[1] not in backend.devices():
-        raise SystemExit(f"torch has no device {sys.argv[1]!r} here. Known: {', '.join(backend.devices())}")
-    print(json.dumps(answers(sys.argv[1])))
-
-
-if __name__ == "__main__":
-    main()
-    end_process()
+        return {"answers": {}}
+    if question["device"] not in backend.devices():
+        return {"trouble": f"torch has no device {question['device']!r} here. Known: {', '.join(backend.devices())}"}
+    return {"answers": answers(question["device"])}

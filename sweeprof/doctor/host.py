@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import yaml
 from scipy import special
 
-from sweeprof.errors import UserError, choice_problem, nearest
+from sweeprof.errors import UserError, WorkerError, choice_problem, nearest
 from sweeprof.paths import conf_folder
-from sweeprof.processes import child_environment, module_command
+from sweeprof.processes import call, child_environment
 from sweeprof.results import environment
 from sweeprof.results.record import Protocol
 from sweeprof.results.statistics import CONFIDENCE, spread
@@ -211,12 +209,10 @@ def clock(root: Path = environment.ROOT) -> Iterator[Finding]:
 
 def measured(processes: int, seconds: float) -> Noise:
     """Return the noise of ``processes`` fresh processes one after the other, each of which works for ``seconds``."""
-    command = [*module_command("sweeprof.doctor.host"), str(seconds)]
-    variables = child_environment({})
-    results = []
-    for _ in range(processes):
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=CHILD_S)
-        results.append(json.loads(done.stdout))
+    question = {"seconds": seconds}
+    results = [
+        call("sweeprof.doctor.host:kernel_times", question, child_environment({}), CHILD_S) for _ in range(processes)
+    ]
     return Noise([result["median"] for result in results], [result["spread"] for result in results])
 
 
@@ -224,7 +220,7 @@ def noise(processes: int, seconds: float, protocols: Mapping[str, Protocol]) -> 
     """Measure the noise of this machine; yield it and what it means."""
     try:
         seen = measured(processes, seconds)
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, WorkerError) as error:
         yield known("Noise", "between processes", None, f"a process of the measurement failed: {error}")
         return
     yield from meaning(seen, protocols)
@@ -269,22 +265,18 @@ def protocols() -> dict[str, Protocol]:
     return dict(sorted(whole.items(), key=lambda item: (item[1].rounds, item[0])))
 
 
-def main() -> None:
-    """``python -m sweeprof.doctor.host SECONDS``: time the kernel in this process."""
+def kernel_times(question: Mapping[str, Any]) -> dict[str, float]:
+    """Time the kernel in this process for some ``seconds``; return the median and the spread."""
     matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE))
     for _ in range(20):
         matrix @ matrix
     samples = []
-    end = time.perf_counter() + float(sys.argv[1])
+    end = time.perf_counter() + question["seconds"]
     while time.perf_counter() < end:
         begin = time.perf_counter()
         matrix @ matrix
         samples.append(time.perf_counter() - begin)
-    print(json.dumps({"median": statistics.median(samples), "spread": spread(samples)}))
-
-
-if __name__ == "__main__":
-    main()
+    return {"median": statistics.median(samples), "spread": spread(samples)}
 
 
 # Whether an accelerator of this host measures as the CPU does: the checks of :mod:`.conformance`, in a process of their own.
@@ -302,19 +294,14 @@ def device(name: str) -> Iterator[Finding]:
         UserError: PyTorch has no such kind of device on any host.
     """
     section = f"Device {name}"
-    command = [*module_command("sweeprof.doctor.conformance"), name]
     try:
-        done = subprocess.run(
-            command, env=child_environment({}), capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        yield Finding(section, "torch", None, f"did not answer within {LIMIT_S:g} s", distorts=True)
+        answer = call("sweeprof.doctor.conformance:answered", {"device": name}, child_environment({}), LIMIT_S)
+    except WorkerError as error:
+        answer = {"trouble": str(error)}
+    if "trouble" in answer:
+        yield Finding(section, "torch", None, f"cannot be used: {answer['trouble']}", distorts=True)
         return
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1]
-        yield Finding(section, "torch", None, f"cannot be used: {last}", distorts=True)
-        return
-    answers: dict[str, tuple[str, str]] = json.loads(done.stdout.strip().splitlines()[-1])
+    answers: dict[str, tuple[str, str]] = answer["answers"]
     if not answers:
         problem = choice_problem("device", name, "kind of device", KINDS)
         raise UserError([dataclasses.replace(problem, nearest=nearest(name.partition(":")[0], KINDS))])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,16 +12,17 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import yaml
 
 from sweeprof.backends import missing_package
 from sweeprof.config.validation import FRAMEWORK_EXTRAS, Extra
 from sweeprof.doctor.host import Advice, Finding, known
+from sweeprof.errors import WorkerError
 from sweeprof.paths import conf_folder
 from sweeprof.plan.plan import environment
-from sweeprof.processes import child_environment, end_process, module_command
+from sweeprof.processes import NoAnswer, call, child_environment
 from sweeprof.targets import instantiate
 
 PROBE_S = 120.0
@@ -89,17 +88,13 @@ def missing(name: str, config: Mapping[str, object]) -> Finding | None:
 
 def probed(config: Mapping[str, object]) -> Answer:
     """Test a backend in a process of its own; returns ``devices`` and ``seconds`` to import, or ``trouble``."""
-    command = [*module_command("sweeprof.doctor.software"), json.dumps(dict(config))]
     variables = child_environment(environment({"backend": config}))
     try:
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PROBE_S, check=False)
-    except subprocess.TimeoutExpired:
+        return cast("Answer", call("sweeprof.doctor.software:offered", config, variables, PROBE_S))
+    except NoAnswer:
         return {"trouble": f"did not answer within {PROBE_S:g} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1]
-        return {"trouble": f"cannot be used: {last}"}
-    answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
+    except WorkerError as error:
+        return {"trouble": f"cannot be used: {error}"}
 
 
 def _extra(config: Mapping[str, object]) -> Extra:
@@ -171,13 +166,8 @@ def _sync_s(folder: Path) -> float:
     return statistics.median(times)
 
 
-def main() -> None:
-    """``python -m sweeprof.doctor.software CONFIG``: make the backend in this process and say what it offers."""
+def offered(config: Mapping[str, object]) -> Answer:
+    """Make the backend in this process; return its devices and how long its imports took."""
     began = time.monotonic()
-    devices = instantiate(json.loads(sys.argv[1])).devices()
-    print(json.dumps({"devices": devices, "seconds": time.monotonic() - began}))
-
-
-if __name__ == "__main__":
-    main()
-    end_process()
+    devices = instantiate(config).devices()
+    return {"devices": devices, "seconds": time.monotonic() - began}

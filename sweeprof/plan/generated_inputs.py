@@ -11,12 +11,10 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from sweeprof.errors import Problem, Unsupported, UserError, WorkerError, described, nearest, original
 from sweeprof.plan.plan import Combination, identity
-from sweeprof.processes import Child, child_environment, inherited_connection
+from sweeprof.processes import call, child_environment
 from sweeprof.results.record import Json
 from sweeprof.targets import instantiate, located
 
@@ -183,17 +181,12 @@ def is_pattern(value: object) -> bool:
 
 def asked(question: Json) -> Json:
     """Return the answer of a child process, which imports the models' source."""
-    with TemporaryDirectory() as folder:
-        child = Child("sweeprof.plan.generated_inputs", [], child_environment({}), Path(folder) / "inputs.log")
-        try:
-            answer: Json = child.ask(question, ANSWER_S)
-        except WorkerError as error:
-            nodes = question.get("inputs") or [question["names"]]
-            problem = Problem("model", ", ".join(map(_named, nodes)), f"cannot be described: {error}.")
-            return {"problems": [dataclasses.asdict(problem)]}
-        finally:
-            child.close()
-    return answer
+    try:
+        return call("sweeprof.plan.generated_inputs:answered", question, child_environment({}), ANSWER_S)
+    except WorkerError as error:
+        nodes = question.get("inputs") or [question["names"]]
+        problem = Problem("model", ", ".join(map(_named, nodes)), f"cannot be described: {error}.")
+        return {"problems": [dataclasses.asdict(problem)]}
 
 
 def _named(node: Json) -> str:
@@ -249,13 +242,3 @@ def answered(question: Json) -> Json:
             # A dataset that only takes a description does without one, as a model of several kinds of inputs may have none.
             answer["inputs"].append(_tried(problems if is_needed else [], node, partial(_description, node)))
     return {**answer, "problems": [dataclasses.asdict(problem) for problem in problems]}
-
-
-def _serve() -> None:
-    connection = inherited_connection()
-    for question in connection.messages():
-        connection.send(answered(question))
-
-
-if __name__ == "__main__":
-    _serve()

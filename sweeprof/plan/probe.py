@@ -9,8 +9,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from sweeprof.config.signatures import given_arguments
 from sweeprof.datasets.source import checked_split, run_name
@@ -18,7 +16,7 @@ from sweeprof.errors import DatasetError, Problem, Unsupported, UserError, Worke
 from sweeprof.metrics.quality import output_scores
 from sweeprof.model_sources import OWN_KEYS
 from sweeprof.plan.plan import Combination, environment
-from sweeprof.processes import Child, child_environment, inherited_connection
+from sweeprof.processes import Child, child_environment
 from sweeprof.results.record import Json
 from sweeprof.targets import chosen_builder, instantiate, target_problems
 
@@ -98,21 +96,20 @@ def quality_problems(question: Json) -> list[Problem]:
 
 def _asked(question: Json, variables: Mapping[str, str], then: Json | None = None) -> list[Problem]:
     """Return the problems that a child process finds; ``then`` is sent if there are none, and need not be answered."""
-    with TemporaryDirectory() as folder:
-        child = Child("sweeprof.plan.probe", [], child_environment(variables), Path(folder) / "probe.log")
-        try:
-            answered = child.ask(question, PROBE_S)
-            if then and not answered["problems"]:
-                with suppress(WorkerError):  # the rows will say what is wrong
-                    answered = child.ask(then, DATASETS_S)
-        except WorkerError as error:
-            names = [name for _, name, _ in question.get("targets", [])]
-            names += [str(node["_target_"]) for q in question.get("quality", []) for node in q["nodes"].values()]
-            subject = ", ".join(names) or question["backend"]["_target_"]
-            return [Problem("_target_", subject, f"cannot be imported: {error}.")]
-        finally:
-            child.close()
-    return [Problem(**problem) for problem in answered["problems"]]
+    child = Child("sweeprof.plan.probe:answered", [], child_environment(variables), None, answers=True)
+    try:
+        answer = child.ask(question, PROBE_S)
+        if then and not answer["problems"]:
+            with suppress(WorkerError):  # the rows will say what is wrong
+                answer = child.ask(then, DATASETS_S)
+    except WorkerError as error:
+        names = [name for _, name, _ in question.get("targets", [])]
+        names += [str(node["_target_"]) for q in question.get("quality", []) for node in q["nodes"].values()]
+        subject = ", ".join(names) or question["backend"]["_target_"]
+        return [Problem("_target_", subject, f"cannot be imported: {error}.")]
+    finally:
+        child.close()
+    return [Problem(**problem) for problem in answer["problems"]]
 
 
 def dataset_problems(node: Json) -> list[Problem]:
@@ -147,19 +144,18 @@ def device_problem(backend: Json, device: str) -> Problem | None:
     return None if device in offered else choice_problem("device.type", device, "device of this host", offered)
 
 
-def _serve() -> None:
-    connection = inherited_connection()
-    for question in connection.messages():
-        if "targets" in question:
-            found = [problem for target in question["targets"] for problem in target_problems(*target)]
-        elif "quality" in question:
-            found = [problem for one in question["quality"] for problem in quality_problems(one)]
-        elif "datasets" in question:
-            found = [problem for node in question["datasets"] for problem in dataset_problems(node)]
-        else:
-            found = list(filter(None, [device_problem(question["backend"], question["device"])]))
-        connection.send({"problems": [dataclasses.asdict(problem) for problem in found]})
-
-
-if __name__ == "__main__":
-    _serve()
+def answered(question: Json) -> Json:
+    """Return the answer of the child process to a question."""
+    found: list[Problem] = []
+    if "targets" in question:
+        for target in question["targets"]:
+            found += target_problems(*target)
+    elif "quality" in question:
+        for one in question["quality"]:
+            found += quality_problems(one)
+    elif "datasets" in question:
+        for node in question["datasets"]:
+            found += dataset_problems(node)
+    elif problem := device_problem(question["backend"], question["device"]):
+        found.append(problem)
+    return {"problems": [dataclasses.asdict(problem) for problem in found]}

@@ -46,7 +46,6 @@ from sweeprof.processes import (
     ProcessLost,
     child_environment,
     die_with,
-    inherited_connection,
     is_stopped,
 )
 from sweeprof.results.environment import look, usable_processors
@@ -67,7 +66,6 @@ EXITING_S = 10.0
 """How long what a trial has registered for the end of its process may take, after its record is written."""
 F_SETSIG = 10
 """fcntl(2): the signal that is sent when a descriptor becomes ready, instead of SIGIO; Python has no name for it."""
-MODULE = "sweeprof.run.fork_server"
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): processes that lose their parent become children of this one."""
 
@@ -85,7 +83,7 @@ class ForkServer:
     """
 
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._process = Child(MODULE, preload, child_environment(environment), log)
+        self._process = Child("sweeprof.run.fork_server:serve", preload, child_environment(environment), log)
         self._deadline = time.monotonic() + PRELOAD_S
         self._preload_s: float | None = None
 
@@ -182,8 +180,8 @@ class ForkServer:
         self._process.close()
 
 
-def serve(connection: Connection, preload: Sequence[str]) -> None:
-    """Run as the fork server: import, then fork a child for every request until the socket closes."""
+def serve(connection: Connection, *preload: str) -> None:
+    """Run as the fork server: import, then fork a child for every request until the socket closes; ends this process."""
     began = time.monotonic()
     gc.disable()  # imports set off full collections, which take a fifth of their time and free little
     # An import may take minutes, in which nothing reads the socket.
@@ -213,8 +211,10 @@ def serve(connection: Connection, preload: Sequence[str]) -> None:
         end = _wait(child, request, connection)
         _end_strays(own)
         if end is None:
-            return
+            break
         connection.send(asdict(end))
+    # The shard waits for its end, and what frameworks free when an interpreter ends takes half a second.
+    os._exit(0)
 
 
 def _warm_up() -> None:
@@ -330,12 +330,6 @@ def _kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
         os.kill(leader, signal.SIGKILL)  # not yet the leader of its own group
-
-
-if __name__ == "__main__":
-    serve(inherited_connection(), sys.argv[2:])
-    # The shard waits for its end, and what frameworks free when an interpreter ends takes half a second.
-    os._exit(0)
 
 
 # Isolation of trials: each in a child that is forked from a process with its imports (default), or in this process.

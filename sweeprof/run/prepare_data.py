@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweeprof.datasets.source import run_name
 from sweeprof.errors import WorkerError
-from sweeprof.processes import Child, child_environment, inherited_connection
+from sweeprof.processes import Child, child_environment
 from sweeprof.results.record import Json
 from sweeprof.targets import instantiate
 
@@ -36,7 +36,7 @@ def prepare_data(configs: Sequence[Json], logs: Path) -> None:
     try:
         for dataset, split in questions:
             if child is None:
-                child = Child("sweeprof.run.prepare_data", [], child_environment({}), output)
+                child = Child("sweeprof.run.prepare_data:prepared", [], child_environment({}), output, answers=True)
             try:
                 child.ask({"dataset": dataset, "split": split}, DECODING_S)
             except WorkerError as error:
@@ -60,13 +60,8 @@ def _splits(config: Json) -> tuple[str, ...]:
     return ("test", "train") if is_calibrated else ("test",)
 
 
-def _serve() -> None:
-    connection = inherited_connection()
-    for question in connection.messages():
-        with suppress(Exception):  # of the user's code, which the trials report
-            instantiate(question["dataset"]).prepare(question["split"])
-        connection.send({})
-
-
-if __name__ == "__main__":
-    _serve()
+def prepared(question: Json) -> Json:
+    """Decode a split in the child process."""
+    with suppress(Exception):  # of the user's code, which the trials report
+        instantiate(question["dataset"]).prepare(question["split"])
+    return {}

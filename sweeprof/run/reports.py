@@ -7,7 +7,6 @@ import logging
 import operator
 import os
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypedDict
 
-from sweeprof.errors import Damaged, Problem, UserError, nearest
+from sweeprof.errors import Damaged, Problem, UserError, WorkerError, nearest
 from sweeprof.paths import user_path
 from sweeprof.plan.comparing import KEY as BASELINE_KEY
 from sweeprof.plan.plan import Plan
-from sweeprof.processes import NO_WORKING_DIRECTORY, module_command
+from sweeprof.processes import NO_WORKING_DIRECTORY, NoAnswer, call
 from sweeprof.report.changes import pull_request
 from sweeprof.report.csv import (
     Tidy,
@@ -150,7 +149,7 @@ def set_tag(name: str, folder: Path, sweep_id: str, place: Place) -> str | None:
             ]
         )
     write_json(place.tags / name, {"folder": os.path.relpath(folder, place.output), "sweep_id": sweep_id})
-    return _asked(place, "tag", name, sweep_id) if place.address else None
+    return _asked(place, {"tag": name, "sweep": sweep_id}) if place.address else None
 
 
 def tagged(place: Place) -> dict[str, list[str]]:
@@ -225,26 +224,25 @@ def _downloaded(run: str, place: Place, problem: Problem) -> Path:
         message = f"is not in MLflow: {place.output / 'mlflow.db'} does not exist; give the address with --uri or tracking.uri."
         raise UserError([Problem(problem.key, problem.value, message)])
     target.parent.mkdir(parents=True, exist_ok=True)
-    trouble = _asked(place, "fetch", run, str(target))
+    trouble = _asked(place, {"run": run, "file": str(target)})
     if trouble is not None:
         raise UserError([Problem(problem.key, problem.value, problem.allowed or f"cannot be downloaded: {trouble}")])
     return target
 
 
-def _asked(place: Place, *words: str) -> str | None:
+def _asked(place: Place, question: Mapping[str, str]) -> str | None:
     """Query MLflow in a separate process, because its library is large; returns the error."""
     # An address may hold a password, which a command line would show to everyone.
     # Its requests may be repeated, unlike those of a tracker.
     own = {"MLFLOW_TRACKING_URI": str(place.address), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
     variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own, **NO_WORKING_DIRECTORY}
-    command = [*module_command("sweeprof.tracking.baselines"), *words]
     try:
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=FETCH_S, check=False)
-    except subprocess.TimeoutExpired:
+        error: str | None = call("sweeprof.tracking.baselines:answered", question, variables, FETCH_S)["error"]
+    except NoAnswer:
         return f"MLflow did not answer within {FETCH_S:g} s"
-    if done.returncode == 0:
-        return None
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    except WorkerError as lost:
+        return str(lost)
+    return error
 
 
 def _nearest(reference: str, place: Place) -> str | None:

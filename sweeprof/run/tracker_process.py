@@ -39,8 +39,6 @@ from sweeprof.processes import (
     NoAnswer,
     collect_again,
     die_with,
-    end_process,
-    inherited_connection,
 )
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.files import damaged, read_json, validated, write_json
@@ -394,7 +392,7 @@ class TrackerProcess:
         if not self._trust:  # which runs no code of the user's own
             variables |= NO_WORKING_DIRECTORY
         log = self._folder.logs / "tracker.log"
-        self._child = Child("sweeprof.run.tracker_process", [str(os.getpid())], variables, log)
+        self._child = Child("sweeprof.run.tracker_process:serve", [str(os.getpid())], variables, log)
 
     def _ask(self, message: Mapping[str, Any], left_s: float, limit_s: float | None = None) -> Links | None:
         """Send a request; the process is killed if it does not answer within ``left_s`` of ``limit_s``, or makes no progress."""
@@ -450,11 +448,12 @@ def trouble_of(error: Exception) -> str:
     return redacted_message(f"{type(error).__name__}: {error}{f' - {LOGIN}' if refused else ''}")
 
 
-def _serve() -> None:
-    die_with(int(sys.argv[2]))
+def serve(connection: Connection, parent: str) -> None:
+    """Send what a sweep's driver asks for; ends with its process ``parent``."""
+    log_as_a_program()
+    die_with(int(parent))
     sys.stdout, sys.stderr = cast("TextIO", _Discreet(sys.stdout)), cast("TextIO", _Discreet(sys.stderr))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    connection = inherited_connection()
     tracker: Tracker | None = None
     progress = _Progress(connection)
 
@@ -564,9 +563,3 @@ def _outcomes(folder: Folder, only: Collection[str] | None = None) -> Iterator[R
             yield dataclasses.replace(
                 record, config=combination.config, observations=None, environment={}, traceback=None
             )
-
-
-if __name__ == "__main__":
-    log_as_a_program()
-    _serve()
-    end_process()

@@ -1,13 +1,10 @@
-"""Sweeps of MLflow as baselines: their comparison is downloaded, their run is tagged. Run as a process of its own:
-
-``python -m sweeprof.tracking.baselines fetch RUN_ID|tag:NAME FILE`` and ``… tag NAME SWEEP_ID``; MLFLOW_TRACKING_URI says where.
-"""
+"""Sweeps of MLflow as baselines: their comparison is downloaded, their run is tagged, by a process that imports MLflow."""
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,23 +81,18 @@ def _search(client: MlflowClient, condition: str) -> list[Run]:
     return list(client.search_runs(experiments, condition, order_by=["attributes.start_time DESC"]))
 
 
-def main(words: list[str]) -> int:
-    """Do what the words say; 1 where it cannot be done, with the reason as the last line of stderr."""
+def answered(question: Mapping[str, str]) -> dict[str, str | None]:
+    """Download a comparison, or tag a run, of the server in MLFLOW_TRACKING_URI; return the error, or None."""
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
+    log_as_a_program()
     try:
         client = MlflowClient(tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
-        if words[0] == "fetch":
-            fetch(client, words[1], Path(words[2]))
+        if "run" in question:
+            fetch(client, question["run"], Path(question["file"]))
         else:
-            set_tag(client, words[1], words[2])
+            set_tag(client, question["tag"], question["sweep"])
     except (MlflowException, LookupError, OSError) as error:
-        print(redacted_message(" ".join(str(error).split())), file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    log_as_a_program()
-    sys.exit(main(sys.argv[1:]))
+        return {"error": redacted_message(" ".join(str(error).split()))}
+    return {"error": None}

@@ -1,7 +1,7 @@
-"""Processes ``python -m MODULE`` as forks of one that has imported what they import: frameworks take each of them seconds.
+"""Child processes of sweeprof as forks of one that has imported what they import: frameworks take each of them seconds.
 
 ``python -m support.forked SOCKET OWNER MODULE…`` is the process that forks, a source; it imports the modules first. It forks for
-every connection to its socket, and the fork does what ``python -m`` would do. Modules that a fork had to import are imported by the
+every connection to its socket, and the fork does what ``python -c`` would do. Modules that a fork had to import are imported by the
 source for the next ones. A source ends with the process OWNER.
 """
 
@@ -12,7 +12,6 @@ import hashlib
 import importlib
 import json
 import os
-import runpy
 import select
 import signal
 import socket
@@ -64,17 +63,6 @@ class Sources:
 
     # What sweeprof uses of the module subprocess
 
-    def run(self, command: Sequence[str], *, input: str, env: Mapping[str, str], **_: Any) -> Any:
-        """As ``subprocess.run`` with ``python -m MODULE``, whose outputs are captured as text."""
-        with contextlib.ExitStack() as files:
-            given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
-            given.write(input)
-            given.seek(0)
-            code = self.Popen(command, stdin=given, stdout=out, stderr=err, env=env).wait()
-            for file in (out, err):
-                file.seek(0)
-            return subprocess.CompletedProcess(command, code, out.read(), err.read())
-
     def Popen(  # noqa: N802
         self,
         command: Sequence[str],
@@ -86,17 +74,18 @@ class Sources:
         pass_fds: Sequence[int] = (),
         **_: Any,
     ) -> Forked | subprocess.Popen[bytes]:
-        """As ``subprocess.Popen`` with ``python -m MODULE``, in a session of its own; a tracker must be a child of its driver."""
-        place = command.index("-m") + 1
-        module, arguments = command[place], command[place + 1 :]
+        """Start what a ``Child`` starts, in a session of its own; a tracker must be a child of its driver."""
+        place = command.index("-c") + 1
+        arguments = command[place + 1 :]
+        module = arguments[1].partition(":")[0]
         if module == TRACKER:
             return subprocess.Popen(
                 command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, pass_fds=pass_fds, start_new_session=True
             )
-        modules = [name for name in arguments[1:] if name.startswith(("sweeprof.", "hydra.", "torch."))]
+        modules = [name for name in arguments[2:] if name.startswith(("sweeprof.", "hydra.", "torch."))]
         connection = self._connected(module, modules if module == FORK_SERVER else [], env)
         asked: dict[str, Any] = {
-            "module": module,
+            "program": command[place],
             "arguments": list(arguments),
             "env": dict(env),
             "cwd": str(Path.cwd()),
@@ -210,7 +199,7 @@ def _keep(connection: socket.socket, writing: int) -> None:
             stream.close()
             connection.close()
             code = _run(asked, descriptors)
-            imported = [name for name in _installed_modules() if name not in known | {asked["module"]}]
+            imported = [name for name in _installed_modules() if name not in known]
             if imported:
                 os.write(writing, f"{' '.join(imported)} ".encode())
         finally:
@@ -225,7 +214,7 @@ def _keep(connection: socket.socket, writing: int) -> None:
 
 
 def _run(asked: Mapping[str, Any], descriptors: Sequence[int]) -> int:
-    """Do what ``python -m`` does, with the descriptors of the one who asks, the environment and the search path."""
+    """Do what ``python -c`` does, with the descriptors of the one who asks, the environment and the search path."""
     os.setsid()
     os.chdir(asked["cwd"])
     for number, descriptor in zip((0, 1, 2, *asked["pass_fds"]), descriptors, strict=True):
@@ -236,10 +225,10 @@ def _run(asked: Mapping[str, Any], descriptors: Sequence[int]) -> int:
     paths = [path for path in asked["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
     first = [asked["cwd"]] if asked["is_first"] else []
     sys.path[:] = [*first, *paths, *(path for path in sys.path if path not in paths)]
-    sys.argv[:] = [asked["module"], *asked["arguments"]]
+    sys.argv[:] = ["-c", *asked["arguments"]]
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     try:
-        runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+        exec(asked["program"], {"__name__": "__main__"})
     except SystemExit as ending:
         if isinstance(ending.code, str):
             print(ending.code, file=sys.stderr)

@@ -22,7 +22,7 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
-from sweeprof.backends import AnyArray, Build, Gap, HostOutputs, LoadedModel, device_names, interface, outputs_on_host
+from sweeprof.backends import AnyArray, Build, Gap, HostOutputs, LoadedModel, device_names, outputs_on_host
 from sweeprof.backends.call_signature import array_of, channels_moved, is_tensor
 from sweeprof.backends.keras.calls import (
     NO_GENERATION,
@@ -34,20 +34,13 @@ from sweeprof.backends.keras.calls import (
     optimizer_of,
 )
 from sweeprof.backends.keras.counting import count_layers, count_training
+from sweeprof.backends.keras.private import is_jax_running
 from sweeprof.counting.formulas import Args, Formulas, Kwargs
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.nested import named_leaves
 from sweeprof.results.layers import LayerTable, Training
-
-
-def is_running() -> bool:
-    """Return True if the process already has a JAX client."""
-    return bool(interface("jax._src.xla_bridge:backends_are_initialized")())
-
-
-# Keras models on JAX, compiled by XLA or eager.
 
 
 def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None) -> Inputs:
@@ -318,9 +311,6 @@ def training(model: JaxModel, batch: Inputs, targets: object, config: TrainingCo
         )
 
 
-# Keras models on JAX, compiled by XLA or eager.
-
-
 @dataclass(frozen=True, slots=True)
 class JaxBackend(KerasBackend):
     """Keras models called with ``training=False``; ``KERAS_BACKEND=jax`` must be set before Keras is imported."""
@@ -447,7 +437,7 @@ def start(threads: int, async_dispatch: bool) -> None:
     wanted = (threads, async_dispatch)
     if _started == [wanted]:
         return
-    if _started or is_running():
+    if _started or is_jax_running():
         message = "is fixed once JAX has started; set it in a fresh process."
         raise UserError([Problem("backend.threads", threads, message)])
     jax.config.update("jax_cpu_enable_async_dispatch", async_dispatch)

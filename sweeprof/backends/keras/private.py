@@ -1,4 +1,4 @@
-"""The private interfaces of Keras that sweeprof uses.
+"""The private interfaces of Keras, and of frameworks below it, that several backends use.
 
 ``tests/unit/backends/test_private_interfaces.py`` looks up each of them.
 """
@@ -102,3 +102,16 @@ def seed_generator() -> Any:
 def set_seed_generator(generator: Any) -> None:
     """Put back what :func:`seed_generator` returned."""
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+
+
+def with_constants(function: Any) -> Any:
+    """Return a traced function of TensorFlow with constants for its variables, and its control flow as operators that TFLite knows.
+
+    The converter does the former itself, but then leaves recurrent layers as loops of another form.
+    """
+    return interface("tensorflow.python.framework.convert_to_constants:convert_variables_to_constants_v2")(function)
+
+
+def is_jax_running() -> bool:
+    """Return True if the process already has a JAX client."""
+    return bool(interface("jax._src.xla_bridge:backends_are_initialized")())

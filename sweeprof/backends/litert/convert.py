@@ -14,10 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, ClassVar, Literal
 
-from sweeprof.backends import interface
 from sweeprof.backends.call_signature import filled, signature_of, specs_in
 from sweeprof.backends.litert.model import TfliteFile
-from sweeprof.backends.model_files import Converter, Samples, answer, batches_of
+from sweeprof.backends.model_files import Converter, Samples, batches_of
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.nested import named_leaves
@@ -64,6 +63,8 @@ class LitertConverter(Converter[TfliteFile]):
     def convert(self, model: Any, signature: Inputs, axis: int | None, samples: Samples, folder: Path) -> TfliteFile:
         """Write the file of a Keras layer, or of any function of tensors; input ``i`` of the file is ``input_<i>``."""
         import tensorflow as tf
+
+        from sweeprof.backends.keras.private import with_constants
 
         leaves = specs_in((signature.args, dict(signature.kwargs)))
         specs = [tf.TensorSpec(leaf.shape, leaf.dtype, name=f"input_{i}") for i, leaf in enumerate(leaves)]
@@ -117,18 +118,3 @@ def _without_advice() -> Iterator[None]:
             for stream, copy in zip((1, 2), kept, strict=True):
                 os.dup2(copy, stream)
                 os.close(copy)
-
-
-if __name__ == "__main__":
-    answer(LitertConverter)
-
-
-# The private interface of TensorFlow that the conversion uses; ``tests/unit/backends/test_private_interfaces.py`` looks it up.
-
-
-def with_constants(function: Any) -> Any:
-    """Return a traced function with constants for its variables, and its control flow as operators that the converter knows.
-
-    The converter does the former itself, but then leaves recurrent layers as loops of another form.
-    """
-    return interface("tensorflow.python.framework.convert_to_constants:convert_variables_to_constants_v2")(function)

@@ -24,7 +24,6 @@ from sweeprof.backends.model_files import (
     ChildFailure,
     Converter,
     Samples,
-    answer,
     batches_of,
     is_keras,
     is_module,
@@ -247,7 +246,3 @@ def _paths(graph: onnx.GraphProto, known: Mapping[str, str]) -> dict[str, str]:
         else:
             found[node.name] = ROOT if reader is None else found.get(reader.name, ROOT)
     return found
-
-
-if __name__ == "__main__":
-    answer(Exporter)

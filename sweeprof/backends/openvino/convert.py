@@ -30,7 +30,6 @@ from sweeprof.backends.model_files import (
     GraphFile,
     ModelFile,
     Samples,
-    answer,
     batches_of,
     existing,
     is_keras,
@@ -300,7 +299,3 @@ def _name_constant(node: openvino.Node, place: str, roles: dict[str, Any]) -> No
 def _content(array: Any) -> bytes:
     """Return a hash of the values of an array, whatever their order."""
     return hashlib.sha256(np.sort(np.asarray(array, np.float64), axis=None).tobytes()).digest()
-
-
-if __name__ == "__main__":
-    answer(OpenvinoConverter)

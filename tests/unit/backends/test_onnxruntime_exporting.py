@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from support.forked import Sources
+from sweeprof import processes
 from sweeprof.backends import model_files
 from sweeprof.backends.call_signature import VARYING
 from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, key_of, run_child
@@ -55,13 +56,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory, forks: Sources) -> str:
     """A cache in which the perceptron is; it was exported once, whatever the batch, also to be counted."""
     folder, asked = str(tmp_path_factory.mktemp("cache")), []
 
-    def counting(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
+    def counting(request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure | None:
         asked.append(request)
-        return run_child(module, request, variables)
+        return run_child(request, variables)
 
     backend = OnnxruntimeBackend(cache=folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model_files, "subprocess", forks)
+        patch.setattr(processes, "subprocess", forks)
         patch.setattr(model_files, "run_child", counting)
         for batch in (4, 1):
             x = np.random.default_rng(0).standard_normal((batch, 1, 32, 32)).astype(np.float32)
@@ -138,13 +139,6 @@ def test_a_text_need_not_be_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     before = [key_of({"_target_": "dict", "text": text}, []) for text in texts]
     (tmp_path / "beside.txt").write_text("of the present folder, which the empty text does not name")
     assert [key_of({"_target_": "dict", "text": text}, []) for text in texts] == before
-
-
-def test_a_process_that_makes_a_file_may_print_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = "import os\nos.write(1, bytes([255, 10]) + b'{\"error\": null}')"
-    (tmp_path / "printing.py").write_text(program)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert run_child("printing", {}, {}) is None
 
 
 def test_where_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +228,7 @@ def test_what_fails_altogether_is_not_remembered(
 ) -> None:
     requests = []
 
-    def failing(module: str, request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure:
+    def failing(request: ChildRequest, variables: Mapping[str, str]) -> ChildFailure:
         requests.append(request)
         return ChildFailure(stage, "ValueError", "no luck")
 
@@ -249,7 +243,7 @@ def test_what_fails_altogether_is_not_remembered(
 def test_a_process_that_dies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exporter = Exporter(cache=str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    says = "the process that makes the model.s file ended with code 1: without a word"
+    says = "the process that makes the model.s file failed: sweeprof.backends.model_files ended with code 1: no output"
     with pytest.raises(RuntimeError, match=says), exporter.converted(builder(MLP), DIGITS, 1):
         pass
 

@@ -13,38 +13,51 @@ import psutil
 import pytest
 
 from sweeprof.errors import WorkerError
-from sweeprof.processes import Child, NoAnswer
+from sweeprof.processes import Child, NoAnswer, call
 
 ECHO = """
-import os, subprocess, sys, time
-from sweeprof.processes import inherited_connection
-connection = inherited_connection()
-for message in connection.messages():
+import os, subprocess, time
+
+def serve(connection, *arguments):
+    for message in connection.messages():
+        match message["do"]:
+            case "echo":
+                connection.send({"said": message["text"], "arguments": arguments, "variable": os.environ.get("VARIABLE")})
+            case "twice":
+                connection.socket.sendall(b'{"n": 1}\\n{"n": 2}\\n')
+            case "trickle":
+                for _ in range(100):
+                    connection.socket.sendall(b" ")
+                    time.sleep(0.1)
+            case "exit":
+                print("last words", flush=True)
+                os._exit(5)
+            case "sleep":
+                time.sleep(600)
+            case "start":
+                connection.send({"pid": subprocess.Popen(["sleep", "600"]).pid})
+
+def answered(message):
+    os.write(1, bytes([255, 10]))  # a library may print anything
     match message["do"]:
-        case "echo":
-            connection.send({"said": message["text"], "arguments": sys.argv[2:], "variable": os.environ.get("VARIABLE")})
-        case "twice":
-            connection.socket.sendall(b'{"n": 1}\\n{"n": 2}\\n')
-        case "trickle":
-            for _ in range(100):
-                connection.socket.sendall(b" ")
-                time.sleep(0.1)
-        case "exit":
-            print("last words", flush=True)
-            os._exit(5)
+        case "fail":
+            raise ValueError("no luck")
         case "sleep":
             time.sleep(600)
-        case "start":
-            connection.send({"pid": subprocess.Popen(["sleep", "600"]).pid})
+    return {"said": message["text"]}
 """
 
 
 @pytest.fixture
-def child(tmp_path: Path) -> Iterator[Child]:
+def environment(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "echoing_child.py").write_text(ECHO)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "VARIABLE": "value"}
-    made = Child("echoing_child", ["one", "two"], environment, tmp_path / "logs" / "child.log")
+    return {**os.environ, "PYTHONPATH": path, "VARIABLE": "value"}
+
+
+@pytest.fixture
+def child(tmp_path: Path, environment: dict[str, str]) -> Iterator[Child]:
+    made = Child("echoing_child:serve", ["one", "two"], environment, tmp_path / "logs" / "child.log")
     yield made
     if psutil.pid_exists(made.pid):
         os.kill(made.pid, signal.SIGKILL)
@@ -119,3 +132,12 @@ def test_closing_ends_one_that_does_not_listen(child: Child, monkeypatch: pytest
         child.ask({"do": "sleep"}, 0.2)
     child.close()
     assert not psutil.pid_exists(child.pid)
+
+
+def test_a_function_called_in_a_process_of_its_own(environment: dict[str, str]) -> None:
+    assert call("echoing_child:answered", {"do": "echo", "text": "ü"}, environment) == {"said": "ü"}
+    with pytest.raises(WorkerError, match=r"^echoing_child ended with code 1: ValueError: no luck$"):
+        call("echoing_child:answered", {"do": "fail"}, environment)
+    with pytest.raises(NoAnswer, match=r"^echoing_child did not answer within 0\.5 s$"):
+        call("echoing_child:answered", {"do": "sleep"}, environment, 0.5)
+    assert not psutil.Process().children()
