@@ -124,7 +124,7 @@ def test_a_measured_process_has_the_interpreter_and_as_many_threads_as_it_should
 def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def made(module: str, request: Any, variables: Any) -> None:
+    def made(request: Any, variables: Any) -> None:
         asked.append(request)
         file = TfliteFile(str(Path(request["folder"]) / TfliteFile.NAME))
         Path(file.path).write_bytes(b"content")
