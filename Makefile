@@ -8,7 +8,7 @@ STAMP := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 # A sweep and its tests start many processes: their modules are compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test check lint types docs screenshots unit coverage slow thorough versions dist test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks ray published chaos structure format clean
+.PHONY: quickstart test check lint types docs screenshots unit coverage slow thorough versions dist test-cluster hydra-versions system browser compiler database latex slurm cron zsh benchmarks ray published chaos mutants structure format clean
 
 quickstart: $(VENV)/.quickstart-$(STAMP)
 	$(BIN)/python -m sweeprof +sweep=quickstart
@@ -106,6 +106,10 @@ benchmarks: $(VENV)/.test-$(STAMP)
 # Every model of timm and torchvision against the tables that their authors publish: minutes.
 published: $(VENV)/.test-$(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m published.count_published
+
+# Bugs that are planted one at a time, and whether the tests catch them: half an hour.
+mutants: $(VENV)/.test-$(STAMP)
+	$(BIN)/python tests/mutants.py
 
 # Figures of the code's structure; `make structure CHECKOUTS="../first ."` compares checkouts.
 CHECKOUTS := .

@@ -99,7 +99,7 @@ BUGS = (
         "warming up ends after the steps, however short they are",
         "(steps >= protocol.warmup_steps and elapsed >= protocol.warmup_s)",
         "(steps >= protocol.warmup_steps or elapsed >= protocol.warmup_s)",
-        "unit/measuring",
+        "unit/profiling/test_timing.py",
     ),
     Bug(
         "rounds that were run again later form pairs",
