@@ -23,13 +23,15 @@ import gzip
 import json
 import os
 import re
+import statistics
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -323,10 +325,10 @@ def _has_gradient(tensor: tf.Tensor) -> bool:
 
 UNORDERED = {"Placeholder", "Const", "VarHandleOp"}
 """Operators that do nothing when they run."""
-EAGER_COST = Cost(inside=7.6e-6, outside=8.6e-6)
-EAGER_TRAINING_COST = Cost(inside=1.9e-5, outside=6.1e-5, backward=6.6e-5)
-GRAPH_COST = Cost(outside=8e-7, backward=5e-7)
-"""What the probes of a call cost, measured with empty layers on a processor of 2023; the steps of a model correct it."""
+CALLS = 40
+"""Empty layers in one step that calibrates the probes."""
+PAIRS = 25
+"""Such steps with probes, and as many without, in alternating order; medians count."""
 
 
 class Timestamps(Marks):
@@ -497,9 +499,6 @@ def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> Layer
     if model.device != "cpu":
         raise Unsupported("timestamps are the host's, which is ahead of an accelerator: layers are timed on the CPU")
     task, is_eager = step_phases_of(model, work), model.mode == "eager"
-    cost = GRAPH_COST
-    if is_eager:
-        cost = EAGER_TRAINING_COST if task.trains else EAGER_COST
     with tf.device(model.device), without_collection():
         steps = timed_steps_of(task, is_eager)
         reader = Reader(steps.probes.described, _seconds)
@@ -515,11 +514,61 @@ def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> Layer
                 reader.backward(step, timeline, timed.backward, timed.turned, timed.end)
             return Turn(_seconds(timed.begin, timed.turned), _seconds(timed.turned, timed.end), step)
 
-        return timed_in_turns(in_turns(plain, probed), lambda: cost, model.clock().now, protocol, task.trains)
+        calibrate = partial(calibrated, is_eager, task.trains)
+        return timed_in_turns(in_turns(plain, probed), calibrate, model.clock().now, protocol, task.trains)
 
 
 def _seconds(begin: int, end: int) -> float:
     return (end - begin) / 1e9
+
+
+class _EmptyLayer(keras.Layer):  # type: ignore[misc]
+    """A layer that returns its input."""
+
+
+class _EmptyLayers(keras.Layer):  # type: ignore[misc]
+    """Empty calls."""
+
+    def __init__(self) -> None:
+        super().__init__(name="many")
+        self.built = True  # it has no weights
+        self.inner = [_EmptyLayer(name=f"empty_{number}") for number in range(CALLS)]
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        for layer in self.inner:
+            x = layer(x)
+        return x
+
+
+def calibrated(is_eager: bool, with_backward: bool) -> Cost:
+    """The cost of the probes of a call, and with ``with_backward`` of a mark in the backward; seconds."""
+    weight, root = tf.Variable(1.0), _EmptyLayers()
+    task = StepPhases(root, lambda: root(weight * tf.ones((4, 4))), ((), {}, None))
+    if with_backward:
+        task = replace(task, loss=lambda outputs, _: tf.reduce_mean(outputs), variables=(weight,))
+    call = keras.Layer.__call__
+
+    def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
+        # Without what Keras does around a call, which would be taken for the probes' cost.
+        return args[0] if isinstance(layer, _EmptyLayer) else call(layer, *args, **kwargs)
+
+    with replaced(keras.Layer, "__call__", called):
+        steps = timed_steps_of(task, is_eager)
+        pair = in_turns(partial(steps.run_step, False), partial(steps.run_step, True))
+        pairs = [pair(number) for number in range(PAIRS)]
+    windows, forward, backward = [], [], []
+    for plain, probed in pairs:
+        empty = []
+        for (what, _, begin), (following, _, end) in pairwise(probed.forward):
+            if what != LEFT and following == LEFT:
+                empty.append(_seconds(begin, end))
+        windows.append(statistics.median(empty))  # an interrupted one does not count
+        forward.append(_seconds(probed.begin, probed.turned) - _seconds(plain.begin, plain.turned))
+        backward.append(_seconds(probed.turned, probed.end) - _seconds(plain.turned, plain.end))
+    inside = statistics.median(windows)
+    whole = statistics.median(forward) / (CALLS + 1)
+    events = max(1, len(pairs[-1][1].backward))
+    return Cost(inside, max(0.0, whole - inside), max(0.0, statistics.median(backward) / events))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -16,17 +16,19 @@ from keras import layers
 from sweeprof.backends.tensorflow import operators as pass_module
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
 from sweeprof.backends.tensorflow.model import ExecutionMode, TensorflowModel, step_phases_of
-from sweeprof.backends.tensorflow.operators import GraphSteps, timed_steps_of
+from sweeprof.backends.tensorflow.operators import GraphSteps, calibrated, timed_steps_of
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import layer_timing
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.layer_timing import NOT_DIFFERENTIATED
+from sweeprof.measuring.layer_timing import NOT_DIFFERENTIATED, Cost
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, Seconds
 from sweeprof.results.record import Protocol
 
 QUICK = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
+COST = Cost(inside=4e-7, outside=5e-7, backward=7e-7)
+"""About what is calibrated for a graph; naps do not depend on it."""
 NAP = 0.02
 CLOSE = 0.008
 """How near to a nap a figure must be."""
@@ -36,7 +38,8 @@ TOKENS = np.array([[1, 2, 0], [3, 0, 0]], np.int32)
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def uncalibrated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(pass_module, "calibrated", lambda *_: COST)
     monkeypatch.setattr(layer_timing, "MOST_ATTEMPTS", 1)  # so that a busy machine takes no more steps than an idle one
     yield
     assert keras.Layer.__call__.__module__.startswith("keras.")
@@ -151,7 +154,7 @@ def test_a_layer_that_sleeps_takes_as_long_as_it_slept_forward_and_backward(mode
     if mode == "function":  # operator by operator probes cost more than what is taken off here
         assert times.forward_covered == pytest.approx(1, abs=0.25)
         assert times.backward_covered == pytest.approx(1, abs=0.25)
-    assert times.probe_s.keys() == {"inside", "outside", "backward"}
+    assert times.probe_s.keys() == dataclasses.asdict(COST).keys()
 
 
 def test_what_depends_on_no_other_layer_waits_until_its_own_is_called() -> None:
@@ -345,3 +348,14 @@ def test_keras_is_as_it_was_after_an_error(mode: ExecutionMode) -> None:
     with pytest.raises(ValueError, match="mine"):
         timed(keras.Sequential([Failing()]), mode, trains=False)
     assert keras.Layer.__call__ is before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_probes_cost_more_than_nothing_and_less_than_their_calibration(mode: ExecutionMode) -> None:
+    began = time.perf_counter()
+    cost = calibrated(mode == "eager", with_backward=True)
+    calibration_s = time.perf_counter() - began
+    assert 0 <= cost.inside < calibration_s
+    assert 0 <= cost.outside < calibration_s
+    assert cost.inside + cost.outside > 0
+    assert 0 <= cost.backward < calibration_s

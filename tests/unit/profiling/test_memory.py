@@ -339,7 +339,7 @@ def test_the_name_of_a_mapped_file_may_be_any_bytes(tmp_path: Path, monkeypatch:
 
 RESTORED = f"""
 import ctypes, json, mmap, tempfile, psutil
-from sweeprof.measuring import interference
+from sweeprof.measuring import timing
 
 rss = lambda: psutil.Process().memory_info().rss
 file = tempfile.TemporaryFile()
@@ -347,15 +347,15 @@ file.write(bytes({SIZE}))
 file.flush()
 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 assert not any(mapped[::mmap.PAGESIZE])
-interference.remember()
+timing.remember()
 seen = [rss()]
 mapped.madvise(mmap.MADV_DONTNEED)
 seen.append(rss())
-interference.restore()
+timing.restore()
 seen.append(rss())
 mapped.close()
 seen.append(rss())
-interference.restore()
+timing.restore()
 seen.append(rss())
 print(json.dumps(seen))
 """
