@@ -140,29 +140,27 @@ class Reader:
         """Add the backward of a step that lasted from ``begin`` to ``end``; it includes what was recomputed."""
         spans, between = step.spans, self._between
         recomputed = _Recomputed(spans, self._modules)
-        owner, inner, last = 0, list[int](), begin
+        stack, last = [0], begin
+        """The call that owns the present node, and within it the calls that are recomputed, the innermost last."""
         for what, number, mark in events:
             if what == FOLLOWED:
                 last = mark
                 continue
-            current = inner[-1] if inner else owner
-            spans[current].backward += between(last, mark)
+            spans[stack[-1]].backward += between(last, mark)
             last = mark
             if what is None:
-                owner = timeline[bisect_right(timeline, number, key=lambda entry: entry[0]) - 1][1]
-                spans[owner].nodes += 1
-                spans[inner[-1] if inner else owner].backward_probes.backward += 1
+                stack[0] = timeline[bisect_right(timeline, number, key=lambda entry: entry[0]) - 1][1]
+                spans[stack[0]].nodes += 1
+                spans[stack[-1]].backward_probes.backward += 1
                 continue
             if what == LEFT:
-                inner.pop()
-                current = inner[-1] if inner else owner
-                spans[current].backward_probes.outside += 1
+                stack.pop()
+                spans[stack[-1]].backward_probes.outside += 1
             else:
-                current = recomputed.call(what, inner[-1] if inner else None)
-                inner.append(current)
-                spans[current].backward_probes.inside += 1
-            timeline.append((number, current))
-        spans[inner[-1] if inner else owner].backward += between(last, end)
+                stack.append(recomputed.call(what, stack[-1] if len(stack) > 1 else None))
+                spans[stack[-1]].backward_probes.inside += 1
+            timeline.append((number, stack[-1]))
+        spans[stack[-1]].backward += between(last, end)
 
 
 def without_probes(step: Step, cost: Cost) -> Step:

@@ -41,7 +41,7 @@ def functions_named(names: Sequence[str], classes: Iterable[type] = ()) -> list[
             to name one of a class that was made within a function.
 
     Raises:
-        UserError: with one problem for each name that is none of a function.
+        UserError: with one problem for each name that does not name a function.
         Unsupported: it is one, but not Python's.
     """
     known = list(dict.fromkeys(classes))
@@ -52,7 +52,7 @@ def functions_named(names: Sequence[str], classes: Iterable[type] = ()) -> list[
         named = [c for c in known if owner in (c.__name__, c.__qualname__, f"{c.__module__}.{c.__qualname__}")]
         values = [_attribute(c, owner, attribute, name) for c in named]
         for value in values or [_imported(name, known)]:
-            function = value if isinstance(value, Problem) else _checked(name, value)
+            function = _checked(name, value)
             if isinstance(function, Problem):
                 problems.append(function)
             else:
@@ -71,7 +71,7 @@ def chosen_functions(
         title: of that function, for the message of an error.
 
     Raises:
-        UserError: with one problem for each name that is none of a function.
+        UserError: with one problem for each name that does not name a function.
         Unsupported: a function is not Python's.
     """
     if names:
@@ -152,6 +152,9 @@ def _attribute(owner: object, path: str, attribute: str, name: str) -> object:
 
 
 def _checked(name: str, value: object) -> FunctionType | Problem:
+    """Return the function behind a value; the problem, if there is none or the value is one already."""
+    if isinstance(value, Problem):
+        return value
     function = python_function(value)
     if function is not None:
         return function

@@ -113,7 +113,7 @@ class InterleavedRun:
     turns: tuple[int, ...] = ()
     """The turn that each sample was taken in; what pairs are formed by."""
     processors: tuple[int, ...] = ()
-    """Where it was kept, the same for all with as many threads: processors of one machine may differ in what else they bear."""
+    """Where it was kept, the same for all with as many threads: processors of one machine may differ in what else runs on them."""
 
 
 class Participant(TypingProtocol):
@@ -369,10 +369,11 @@ def measure_training(
 
     timing = measure(whole_step, protocol, clock, participant)
     samples = _of_samples(seconds, timing)
-    phases = {}
-    for index, name in enumerate(PHASES):
-        phases[name] = tuple(statistics.fmean(phase[index] for phase in sample) for sample in samples)
-    return replace(timing, phases=phases)
+    phases: dict[str, list[float]] = {name: [] for name in PHASES}
+    for sample in samples:
+        for name, values in zip(PHASES, zip(*sample, strict=True), strict=True):
+            phases[name].append(statistics.fmean(values))
+    return replace(timing, phases={name: tuple(means) for name, means in phases.items()})
 
 
 def _of_samples(seconds: Sequence[tuple[float, ...]], timing: Timing) -> list[Sequence[tuple[float, ...]]]:
@@ -411,7 +412,7 @@ def measure_generation(
     """Time whole generations, and within the same ones their tokens; arguments as of :func:`measure`.
 
     Raises:
-        Unsupported: a generation ended before its last token, or told of no token.
+        Unsupported: a generation ended before its last token, or reported no token.
     """
     seconds: list[tuple[float, ...]] = []
     """Of every generation: to its first token, then from each token to the next."""

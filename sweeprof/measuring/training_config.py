@@ -15,7 +15,7 @@ from sweeprof.results.layer_times import Mode
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """The number of new tokens, and what is passed to ``generate`` or to a function of the user's.
+    """The number of new tokens, and what is passed to ``generate`` or to a user-defined function.
 
     Raises:
         UserError: a number is not a whole number above 0, or an argument is one that a measurement sets itself.
@@ -97,7 +97,7 @@ class TrainingConfig:
 
     @property
     def optimizer_states(self) -> int | None:
-        """States of a parameter's size that the optimizer keeps for each parameter; None: it is one of the user's own."""
+        """States of a parameter's size that the optimizer keeps for each parameter; None if it is user-defined."""
         return OPTIMIZER_STATES[self.optimizer] if isinstance(self.optimizer, str) else None
 
     @classmethod

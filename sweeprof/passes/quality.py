@@ -58,7 +58,7 @@ class ClassScores:
 
 @dataclass(frozen=True, slots=True)
 class UnknownClass:
-    """A target that is no class of the outputs."""
+    """A target that is not a class of the outputs."""
 
     sample: int
     label: int
@@ -286,7 +286,7 @@ class _Answers:
     nan_samples: int = 0
     """Number of samples of which the evaluated output has a NaN."""
     unknown_class: str | None = None
-    """The first target that is no class of the outputs, in words."""
+    """A sentence about the first target that is not a class of the outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -510,7 +510,7 @@ class _Tally:
 
 
 def compared_outputs(outputs: Mapping[str, Array]) -> Mapping[str, HostArray]:
-    """Return the outputs of floating-point types; where there is none, the first output."""
+    """Return the floating-point outputs; if there are none, the first output."""
     found = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
     if not found:
         name, array = next(iter(outputs.items()))
@@ -591,7 +591,10 @@ def run(session: Session, _: Backend) -> Quality:
             scoring += clock.now() - answered
         # Files that a model is converted to for texts of other lengths are made here, and no part of evaluating.
         seconds = clock.now() - begin - scoring - getattr(model, "converting_s", 0.0)
-    computed = {name: Score(**result) for score in scores for name, result in score.results().items()}
+    computed: dict[str, Score] = {}
+    for score in scores:
+        for name, result in score.results().items():
+            computed[name] = Score(**result)
     return replace(tally.result(), seconds=seconds, scores=computed)
 
 

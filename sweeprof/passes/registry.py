@@ -437,7 +437,7 @@ class Session(ABC):
 
 
 def _label_problem(model: LoadedModel, work: Work) -> str | None:
-    """Return the sentence about the first label of a batch that is none of the classes of its outputs; None if there is none.
+    """Return a sentence about the first label of a batch that the outputs have no class for; None if there is none.
 
     Outputs are one row of class scores per sample, and targets one whole number per sample; the model is run once.
     """

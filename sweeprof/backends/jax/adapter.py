@@ -65,7 +65,7 @@ def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Arguments without their arrays. Two are equal where one compiled function does for both."""
+    """Arguments without their arrays. Two are equal if the same compiled function can run both."""
 
     tree: jax.tree_util.PyTreeDef
     keys: tuple[object, ...]
@@ -82,7 +82,7 @@ class Form:
 
 
 def parted(batch: Inputs) -> tuple[Form, list[jax.Array]]:
-    """The form of the arguments, and their arrays. A truth value, a text or a number is none: the model's Python may ask for it."""
+    """The form of the arguments, and their arrays. Booleans, texts and numbers are constants: Python may read them."""
     leaves, tree = jax.tree.flatten((batch.args, dict(batch.kwargs)))
     arrays: list[jax.Array] = []
     keys: list[object] = []
@@ -298,7 +298,7 @@ def training(model: JaxModel, batch: Inputs, targets: object, config: TrainingCo
 
     Raises:
         Unsupported: nothing can be trained, or the loss needs targets that there are not.
-        Exception: whatever the constructor of the caller's own optimizer raised.
+        Exception: whatever the constructor of a user-defined optimizer raised.
     """
     with jax.default_device(model.device):
         if not isinstance(model.native, keras.Layer):

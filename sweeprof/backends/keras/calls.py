@@ -568,7 +568,7 @@ def _own_loss(outputs: object, tensors: list[Any]) -> Any:
 def optimizer_of(given: str | Callable[..., Any], variables: list[keras.Variable]) -> Any:
     """Return the optimizer that is given, built for the variables; None for the name ``none``.
 
-    Keras's optimizers are made without the variables, a function of the caller's own is given them.
+    Keras's optimizers are made without the variables; a user-defined function is called with them.
     """
     if given == "none":
         return None

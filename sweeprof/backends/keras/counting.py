@@ -22,15 +22,9 @@ import keras
 from keras import KerasTensor, Layer, layers, ops
 
 from sweeprof.backends import attribute
-from sweeprof.backends.keras import private
+from sweeprof.backends.keras import calls, private
 from sweeprof.backends.keras.calls import (
-    ATTENTION,
-    COSTS,
-    FREE,
-    OF_A_CALL,
-    VIEWS,
     as_called,
-    call_of,
     described,
     dtype_of,
     elements,
@@ -389,7 +383,7 @@ class SymbolicTrace:
         self.ran: list[OperationRun] = []
         """Every operation in its order."""
         self.variables: list[Any] = []
-        """Variables that a model reads which is no Keras layer."""
+        """Variables that the forward reads, of a model that is not a Keras layer."""
         self.paths = Paths()
         self.fallen_back: dict[str, str] = {}
         """Paths of layers that were counted otherwise, with the reason."""
@@ -453,7 +447,7 @@ class SymbolicTrace:
         """
         call = LayerCall(layer, self.paths.below(self.current.path, layer), self.current, self.times)
         self.current.children += 1
-        given = (*args, *(value for name, value in kwargs.items() if name not in OF_A_CALL and value is not None))
+        given = (*args, *(value for name, value in kwargs.items() if name not in calls.OF_A_CALL and value is not None))
         outputs = self._called(call, given, lambda: self._computed(call, args, kwargs))
         formula = self.formulas.of_module(layer)
         if formula is not None:
@@ -496,7 +490,7 @@ class SymbolicTrace:
             return outputs
 
     def function(self, model: object, compute: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
-        """A model that is no layer, counted as a whole in the framework's graph; ``compute`` calls it."""
+        """Count a model that is not a layer as a whole, in the framework's graph; ``compute`` calls it."""
         call = LayerCall(model, self.paths.below(OUTSIDE, None), self.outside)
         return self._called(
             call, (args, kwargs), lambda: self._fallen_back(call, "it is no Keras layer", compute, args, kwargs)
@@ -551,9 +545,9 @@ class SymbolicTrace:
             outputs = _output_of(name, operation, args, kwargs)
         if written is not None:
             self.count(title, operator_cost(written, args, kwargs, outputs), used, outputs)
-        elif is_own and name in COSTS:
-            self.count(title, COSTS[name](call_of(name, operation, args, kwargs, outputs)), used, outputs)
-        elif name in FREE:
+        elif is_own and name in calls.COSTS:
+            self.count(title, calls.COSTS[name](calls.call_of(name, operation, args, kwargs, outputs)), used, outputs)
+        elif name in calls.FREE:
             self.free(name, used, outputs)
         else:
             self.miss(title, used, outputs)
@@ -571,12 +565,12 @@ class SymbolicTrace:
             self._product = written[0]
 
     def free(self, name: str, used: object, made: object) -> None:
-        """Note an operation that does no arithmetic; to take a tensor for a tensor is none."""
+        """Note an operation that does no arithmetic; converting a tensor to a tensor does not count as an operation."""
         if name != "convert_to_tensor":
             self.current.operator_calls += self.times
         read, written = tensors_in(used), tensors_in(made)
         inputs = symbolic_in(read)
-        is_view = bool(inputs) and (name in VIEWS or (name == "cast" and inputs[0].dtype == written[0].dtype))
+        is_view = bool(inputs) and (name in calls.VIEWS or (name == "cast" and inputs[0].dtype == written[0].dtype))
         self._ran(read, written, inputs[0] if is_view else None)
 
     def miss(self, name: str, used: object, made: object) -> None:
@@ -610,7 +604,7 @@ def _output_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs
         if given != channels and channels % given == 0:
             kernel = KerasTensor((*space, channels, made), kernel.dtype)
         return operation.compute_output_spec(inputs, kernel)
-    if name == ATTENTION:
+    if name == calls.ATTENTION:
         return _attended(operation, *args, **kwargs)
     if name in ("adaptive_average_pool", "adaptive_max_pool"):
         # Keras keeps one of the sizes that it pools where the channels are last.
@@ -843,7 +837,9 @@ def inventory(root: object, below: LayersBelow, trace: SymbolicTrace) -> tuple[d
     """
     sizes = {id(call.layer): call.counted.param_size for call in trace.calls if call.counted is not None}
     reached = _reached(root, below)
-    held = {id(layer): _variables(layer, sizes.get(id(layer), {}), trace.variables) for layer in reached.values()}
+    held: dict[int, list[Variable]] = {}
+    for identity, layer in reached.items():
+        held[identity] = _variables(layer, sizes.get(identity, {}), trace.variables)
     before: set[Hashable] = set()
     own, subtree = {}, {}
     for identity, layer in reached.items():
@@ -874,7 +870,7 @@ def _variables(layer: Any, sizes: ParamSize, read: Sequence[Any]) -> list[Variab
 
     Keras keeps what an optimizer may change in ``_trainable_variables`` whether or not the layer is frozen; its public lists move
     frozen parameters in with moving statistics. The weights of a quantised layer, which no optimizer can change, are parameters
-    too. The state of a random generator is none of the model's. A model that is no Keras layer has the variables that it lists, as
+    too. The state of a random generator does not count. A model that is not a Keras layer has the variables that it lists, as
     a signature of a SavedModel does, or those that its forward reads.
     """
     found = []

@@ -143,7 +143,7 @@ class TensorflowModel(LoadedModel):
         return partial(program.trace, *batch.args, **batch.kwargs) if isinstance(program, Program) else None
 
     def called(self, forward: Callable[..., object] | None = None, training: bool = False) -> Callable[..., object]:
-        """Return the function that a step calls with its arguments: the model, or the caller's own ``forward`` function.
+        """Return the function that a step calls with its arguments: the model, or the caller's ``forward`` function.
 
         It runs operator by operator, or becomes part of a graph that is being traced.
         """
@@ -424,7 +424,7 @@ def training(
 
     Raises:
         Unsupported: nothing can be trained, or the loss needs targets that there are not.
-        Exception: whatever the constructor of the caller's own optimizer raised.
+        Exception: whatever the constructor of a user-defined optimizer raised.
     """
     with tf.device(model.device):
         made = training_phases(model, batch, targets, config)

@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -270,15 +270,13 @@ class LayerProbes:
             entered: the number of the event at which it began.
             left: that at which it ended.
         """
-        inner, outer = [pair[1] for pair in sources], [pair[0] for pair in sources]
-        for variable in tape.watched_variables():
-            if variable.ref() in self._parameters:
-                inner.append(variable)
-                outer.append(variable.handle)
-                self._tape.watch(variable)
+        variables = [variable for variable in tape.watched_variables() if variable.ref() in self._parameters]
+        inner = [*(after for _, after in sources), *variables]
+        outer = [*(before for before, _ in sources), *(variable.handle for variable in variables)]
         pairs = [pair for pair in results if _has_gradient(pair[0])]
         if not outer or not pairs:
             return
+        self._tape.watch(variables)
 
         def gradient(*given: tf.Tensor) -> list[tf.Tensor]:
             begun = self._turned(list(given), entered)
@@ -679,7 +677,7 @@ def traced(step: Callable[[], object], count: int) -> TensorflowTrace:
                 end, name = begin + event.duration_ps / 1000, plane.event_metadata[event.metadata_id].name
                 events.append(_ProfilerEvent(line.name, name, begin, end, statistics_of(plane, event)))
             threads.append(events)
-    everything = [event for events in threads for event in events]
+    everything = list(chain.from_iterable(threads))
     steps = [event for event in everything if event.name == STEP]
     # The profiler counts from when it started, which it does not tell.
     started = min(at - round(event.begin) for at, event in zip(entered, steps, strict=True))
