@@ -1,4 +1,4 @@
-"""The arguments of a model, independent of any framework."""
+"""The arguments of a model, and the work of a step on them, independent of any framework."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class Inputs:
     def __repr__(self) -> str:
         arguments = [described(value) for value in self.args]
         arguments += [f"{name}={described(value)}" for name, value in self.kwargs.items()]
-        forward = "" if self.forward is None else f", forward={getattr(self.forward, '__qualname__', self.forward)}"
-        return f"<Inputs({', '.join(arguments)}){forward}>"
+        text = f"Inputs({', '.join(arguments)})"
+        if self.forward is not None:
+            text += f", forward={getattr(self.forward, '__qualname__', self.forward)}"
+        return f"<{text}>"
 
     def call(self, model: Any) -> Any:
         """One step of ``model``."""
@@ -62,16 +64,24 @@ class Inputs:
         """
         if isinstance(arguments, cls):
             return arguments
+
+        def specified(value: object) -> object:
+            if not _is_shape(value):
+                return value
+            if min(value) < 0:
+                raise UserError([Problem("inputs", value, "is not a shape: a size is negative.")])
+            return TensorSpec(tuple(map(int, value)), dtype)
+
         if isinstance(arguments, Mapping):
             named = dict(arguments)
             if all(isinstance(value, list) and _is_shape(tuple(value)) for value in named.values()):
                 named = {key: tuple(value) for key, value in named.items()}
-            return cls(kwargs={key: _specified(value, dtype) for key, value in named.items()})
+            return cls(kwargs={key: specified(value) for key, value in named.items()})
         if isinstance(arguments, list) and _is_shape(tuple(arguments)):
             arguments = tuple(arguments)
         if isinstance(arguments, tuple) and not _is_shape(arguments) and not hasattr(arguments, "_fields"):
-            return cls(tuple(_specified(value, dtype) for value in arguments))
-        return cls((_specified(arguments, dtype),))
+            return cls(tuple(map(specified, arguments)))
+        return cls((specified(arguments),))
 
     @classmethod
     def from_batch(cls, batch: Any, pass_as: str = "auto") -> Inputs:
@@ -80,18 +90,20 @@ class Inputs:
         Raises:
             UserError: the batch is not of a kind that can be passed so.
         """
-        if pass_as not in ("auto", "positional", "keywords", "single"):
-            known = ("auto", "positional", "keywords", "single")
+        known = ("auto", "positional", "keywords", "single")
+        if pass_as not in known:
             raise UserError([choice_problem("pass_as", pass_as, "way to pass a batch", known)])
-        if pass_as == "positional" and not isinstance(batch, tuple):
-            batch = tuple(batch.values()) if isinstance(batch, Mapping) else (batch,)
         if pass_as == "keywords" and not isinstance(batch, Mapping):
             kind = "tuple" if isinstance(batch, tuple) else "single array"
             allowed = f"needs inputs that are a mapping of names to arrays; the dataset's are a {kind}."
             raise UserError([Problem("pass_as", pass_as, allowed)])
-        if pass_as != "single" and isinstance(batch, Mapping):
+        if isinstance(batch, tuple) and pass_as != "single":
+            return cls(batch)
+        if isinstance(batch, Mapping) and pass_as == "positional":
+            return cls(tuple(batch.values()))
+        if isinstance(batch, Mapping) and pass_as != "single":
             return cls(kwargs=dict(batch))
-        return cls(batch) if pass_as != "single" and isinstance(batch, tuple) else cls((batch,))
+        return cls((batch,))
 
     def map(self, change: Callable[[Any], object]) -> Inputs:
         """Return the same with every leaf of lists, tuples and dicts changed."""
@@ -125,8 +137,11 @@ def pattern_of(*pattern: int | str) -> Callable[[Sequence[object]], Inputs]:
             raise ValueError(
                 f"the input pattern {pattern!r} is for {len(pattern)} elements, the batch has {len(batch)}"
             )
-        chosen = {entry: value for entry, value in zip(pattern, batch, strict=True) if entry != "_"}
-        return Inputs(tuple(chosen[position] for position in range(len(chosen))))
+        chosen: list[object] = [None] * len(positions)
+        for entry, value in zip(pattern, batch, strict=True):
+            if isinstance(entry, int):
+                chosen[entry] = value
+        return Inputs(tuple(chosen))
 
     return pick
 
@@ -144,23 +159,24 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
 
 def described(value: object) -> str:
     """Return a value without its elements, e.g. ``float32[8, 3, 224, 224]``, ``(int64[8, 16], True)``."""
-    is_nested = getattr(value, "is_nested", False)
-    shape, dtype = shape_of(value) if is_nested else getattr(value, "shape", None), getattr(value, "dtype", None)
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if getattr(value, "is_nested", False):
+        shape = shape_of(value)
     if isinstance(shape, Sequence) and dtype is not None:
         name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
         return f"{name}[{', '.join(map(str, shape))}]"
     if isinstance(value, Mapping):
         parts = [f"{key}: {described(one)}" for key, one in list(value.items())[:_MOST_DESCRIBED]]
-        return f"{{{_with_rest(parts, len(value))}}}"
-    if isinstance(value, list | tuple):
-        text = _with_rest([described(one) for one in value[:_MOST_DESCRIBED]], len(value))
-        return f"[{text}]" if isinstance(value, list) else f"({text})"
-    return limited(" ".join(printable(repr(value)).split()), _LONGEST)
-
-
-def _with_rest(parts: Sequence[str], count: int) -> str:
-    rest = [f"and {count - len(parts)} more"] if count > len(parts) else []
-    return ", ".join([*parts, *rest])
+    elif isinstance(value, list | tuple):
+        parts = [described(one) for one in value[:_MOST_DESCRIBED]]
+    else:
+        return limited(" ".join(printable(repr(value)).split()), _LONGEST)
+    if len(value) > len(parts):
+        parts.append(f"and {len(value) - len(parts)} more")
+    text = ", ".join(parts)
+    if isinstance(value, Mapping):
+        return f"{{{text}}}"
+    return f"[{text}]" if isinstance(value, list) else f"({text})"
 
 
 def _is_shape(value: object) -> TypeGuard[tuple[int, ...]]:
@@ -169,16 +185,9 @@ def _is_shape(value: object) -> TypeGuard[tuple[int, ...]]:
     return all(isinstance(size, Integral) and not isinstance(size, bool) for size in value)
 
 
-def _specified(value: object, dtype: str) -> object:
-    if not _is_shape(value):
-        return value
-    if min(value) < 0:
-        raise UserError([Problem("inputs", value, "is not a shape: a size is negative.")])
-    return TensorSpec(tuple(map(int, value)), dtype)
-
-
-# The work of one step in the workload's own unit: samples, tokens, images, seconds of audio.
-
+# ---------------------------------------------------------------------------------------------------------------------
+# The work of one step, in the workload's own unit: samples, tokens, images, seconds of audio
+# ---------------------------------------------------------------------------------------------------------------------
 
 SAMPLES = "samples"
 _LONGEST_UNIT = 40
@@ -229,7 +238,12 @@ def workload_of(dataset: object, inputs: Inputs, batch_size: int, name: str | No
         raise DatasetError(f"{name}: units_in {count!r} is not a method units_in(inputs)")
     if count is not None:
         return Workload(unit, _checked(count(arguments), f"{name}: units_in(inputs) returned"))
-    masks = _attention_masks(arguments) if unit == "tokens" else []
+    masks = []
+    for path, leaf in named_leaves(arguments).items():
+        if unit == "tokens" and path.endswith("attention_mask"):  # also decoder_attention_mask
+            mask = array_of(leaf)
+            if mask.ndim == 2:  # (batch, tokens)
+                masks.append(mask)
     real = sum(int(np.count_nonzero(mask)) for mask in masks)
     if per_sample is not None:
         padding = sum(mask.size for mask in masks) - real
@@ -240,13 +254,6 @@ def workload_of(dataset: object, inputs: Inputs, batch_size: int, name: str | No
         ways += ", or for tokens an attention_mask among its inputs"
         raise DatasetError(f"{name}: unit {unit!r} needs a number of units in a batch: {ways}")
     return Workload(unit, _checked(real, f"{name}: the number of tokens by the attention_mask is"))
-
-
-def _attention_masks(inputs: object) -> list[np.ndarray[Any, Any]]:
-    """Return the masks of the form ``(batch, tokens)``, such as ``attention_mask`` and ``decoder_attention_mask``."""
-    named = {path: leaf for path, leaf in named_leaves(inputs).items() if path.endswith("attention_mask")}
-    masks = [array_of(mask) for mask in named.values()]
-    return [mask for mask in masks if mask.ndim == 2]
 
 
 def _checked(units: Any, subject: str) -> float:

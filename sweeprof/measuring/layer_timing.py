@@ -1,4 +1,8 @@
-"""Steps with probes and steps without, in turns: what is the same for every framework that can mark time at its layers."""
+"""The times of layers, computed in the same way for every framework.
+
+A framework that can mark time at its layers gives the events of steps with probes, which alternate with steps without; the probes'
+cost is subtracted. A run-time that records the nodes of its graph gives these instead, each with the path of its layer.
+"""
 
 from __future__ import annotations
 
@@ -136,26 +140,27 @@ class Reader:
         """Add the backward of a step that lasted from ``begin`` to ``end``; it includes what was recomputed."""
         spans, between = step.spans, self._between
         recomputed = _Recomputed(spans, self._modules)
-        owner, inner, last = 0, list[int](), begin
+        stack, last = [0], begin
+        """The call that owns the present node, and within it the calls that are recomputed, the innermost last."""
         for what, number, mark in events:
             if what == FOLLOWED:
                 last = mark
                 continue
-            spans[inner[-1] if inner else owner].backward += between(last, mark)
+            spans[stack[-1]].backward += between(last, mark)
             last = mark
             if what is None:
-                owner = timeline[bisect_right(timeline, number, key=lambda entry: entry[0]) - 1][1]
-                spans[owner].nodes += 1
-                spans[inner[-1] if inner else owner].backward_probes.backward += 1
+                stack[0] = timeline[bisect_right(timeline, number, key=lambda entry: entry[0]) - 1][1]
+                spans[stack[0]].nodes += 1
+                spans[stack[-1]].backward_probes.backward += 1
                 continue
             if what == LEFT:
-                inner.pop()
-                spans[inner[-1] if inner else owner].backward_probes.outside += 1
+                stack.pop()
+                spans[stack[-1]].backward_probes.outside += 1
             else:
-                inner.append(recomputed.call(what, inner[-1] if inner else None))
-                spans[inner[-1]].backward_probes.inside += 1
-            timeline.append((number, inner[-1] if inner else owner))
-        spans[inner[-1] if inner else owner].backward += between(last, end)
+                stack.append(recomputed.call(what, stack[-1] if len(stack) > 1 else None))
+                spans[stack[-1]].backward_probes.inside += 1
+            timeline.append((number, stack[-1]))
+        spans[stack[-1]].backward += between(last, end)
 
 
 def without_probes(step: Step, cost: Cost) -> Step:
@@ -164,37 +169,33 @@ def without_probes(step: Step, cost: Cost) -> Step:
     The cost is lowered if it exceeds the windows by more than :data:`MOST_EXCESS`, and a call keeps at least :data:`LEAST_KEPT` of
     its window: a call that took time is never shown with none.
     """
-    forward = bounded([span.forward for span in step.spans], [span.forward_probes.seconds(cost) for span in step.spans])
-    backward = bounded(
-        [span.backward for span in step.spans], [span.backward_probes.seconds(cost) for span in step.spans]
-    )
-    spans = [
-        dataclasses.replace(span, forward=forward_s, backward=backward_s)
-        for span, forward_s, backward_s in zip(step.spans, forward, backward, strict=True)
-    ]
+    forward = [(span.forward, span.forward_probes.seconds(cost)) for span in step.spans]
+    backward = [(span.backward, span.backward_probes.seconds(cost)) for span in step.spans]
+    spans = []
+    for span, forward_s, backward_s in zip(step.spans, bounded(forward), bounded(backward), strict=True):
+        spans.append(dataclasses.replace(span, forward=forward_s, backward=backward_s))
     return Step(spans)
 
 
-def bounded(windows: Sequence[float], costs: Sequence[float]) -> list[float]:
-    """Return the windows less the costs, bounded as in :func:`without_probes`."""
-    scale = _consistent_share(windows, costs)
-    return [max(window - scale * cost, LEAST_KEPT * window) for window, cost in zip(windows, costs, strict=True)]
+def bounded(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    """Return each window less its cost, given in pairs, bounded as in :func:`without_probes`."""
+    share = _consistent_share(pairs)
+    return [max(window - share * cost, LEAST_KEPT * window) for window, cost in pairs]
 
 
-def _consistent_share(windows: Sequence[float], costs: Sequence[float]) -> float:
+def _consistent_share(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the largest share of the costs, at most 1, of which no more than :data:`MOST_EXCESS` exceeds the windows."""
-    allowed = MOST_EXCESS * sum(costs)
-    if sum(max(0.0, cost - window) for window, cost in zip(windows, costs, strict=True)) <= allowed:
+    allowed = MOST_EXCESS * sum(cost for _, cost in pairs)
+    if sum(max(0.0, cost - window) for window, cost in pairs) <= allowed:
         return 1.0
     # In the order in which growing costs exceed their windows; `share * (cost - allowed) = window` is where too much does.
-    pairs = [(window, cost) for window, cost in zip(windows, costs, strict=True) if cost > 0]
-    pairs.sort(key=lambda pair: pair[0] / pair[1])
-    shares = [window / cost for window, cost in pairs]
-    window = cost = 0.0
-    for pair, following in zip(pairs, [*shares[1:], math.inf], strict=False):
-        window, cost = window + pair[0], cost + pair[1]
-        if cost > allowed and window / (cost - allowed) <= following:
-            return min(1.0, window / (cost - allowed))
+    ordered = sorted((window / cost, window, cost) for window, cost in pairs if cost > 0)
+    windows = costs = 0.0
+    for index, (_, window, cost) in enumerate(ordered):
+        windows, costs = windows + window, costs + cost
+        following = ordered[index + 1][0] if index + 1 < len(ordered) else math.inf
+        if costs > allowed and windows / (costs - allowed) <= following:
+            return min(1.0, windows / (costs - allowed))
     return 1.0
 
 
@@ -211,7 +212,8 @@ def joined(calls: Sequence[tuple[Step, Timeline]]) -> tuple[Step, Timeline]:
             parent = None if span.parent is None else span.parent + offset
             spans.append(dataclasses.replace(span, call=times[span.path], parent=parent))
             times[span.path] += 1
-        timeline += [(number, index + offset if index else 0) for number, index in entries[1:]]  # without its (0, 0)
+        for number, index in entries[1:]:  # without its (0, 0)
+            timeline.append((number, index + offset if index else 0))
     return Step(spans), timeline
 
 
@@ -220,7 +222,9 @@ class _Recomputed:
 
     def __init__(self, spans: list[Span], modules: Sequence[tuple[list[str], str]]) -> None:
         self._spans = spans
-        module_of = {name: module for module, (names, _) in enumerate(modules) for name in names}
+        module_of: dict[str, int] = {}
+        for module, (names, _) in enumerate(modules):
+            module_of.update(dict.fromkeys(names, module))
         self._waiting: dict[int, list[int]] = {}
         for index in range(len(spans) - 1, 0, -1):
             self._waiting.setdefault(module_of[spans[index].path], []).append(index)
@@ -230,8 +234,11 @@ class _Recomputed:
         waiting = self._waiting.get(module)
         if not waiting:
             return within or 0
-        inner = [index for index in waiting if within is not None and self._spans[index].parent == within]
-        index = inner[-1] if inner else waiting[0]
+        index = waiting[0]
+        if within is not None:
+            for inner in waiting:
+                if self._spans[inner].parent == within:
+                    index = inner
         if len(waiting) > 1:
             waiting.remove(index)
         self._spans[index].is_recomputed = True
@@ -242,9 +249,15 @@ def path_below(names: list[str], parent: str) -> str:
     """Return the name by which its caller holds a module that has several: the nearest one below the caller, if there is one."""
     if len(names) == 1:
         return names[0]
-    inner = names if parent == ROOT else [name for name in names if name.startswith(f"{parent}.")]
+    inner = names
+    if parent != ROOT:
+        inner = [name for name in names if name.startswith(f"{parent}.")]
     return min(inner, key=lambda name: name.count("."), default=names[0])
 
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Steps with probes and without, in turns
+# ---------------------------------------------------------------------------------------------------------------------
 
 MOST_ATTEMPTS = 3
 """Calibrations and groups of repeats, should the calls not add up to the step."""
@@ -316,8 +329,11 @@ def timed_in_turns(
         ):
             kept.append(pair(len(kept) - first))
         spent += now() - begin
-        # The median of several calibrations.
-        cost = Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))
+        cost = Cost(
+            statistics.median(cost.inside for cost in costs),
+            statistics.median(cost.outside for cost in costs),
+            statistics.median(cost.backward for cost in costs),
+        )
         times = _times(warmup, kept, cost, protocol, is_training)
         if not times.warnings or len(costs) == MOST_ATTEMPTS or spent >= protocol.max_s:
             return times
@@ -329,14 +345,16 @@ def _times(warmup: Pairs, kept: Pairs, cost: Cost, protocol: Protocol, is_traini
     cost = fitted(cost, [*warmup[protocol.warmup_steps :], *kept])
     shown = warmup[: protocol.warmup_steps]
     plain, probed = zip(*shown, *kept, strict=True)
-    backward = PhaseTimes(tuple(turn.backward for turn in plain), tuple(turn.backward for turn in probed))
     steps = [without_probes(turn.step, cost) for turn in probed if turn.step is not None]
+    backward = None
+    if is_training:
+        backward = PhaseTimes(tuple(turn.backward for turn in plain), tuple(turn.backward for turn in probed))
     return LayerTimes(
         mode="training" if is_training else "inference",
         calls=calls_of(steps, is_training, len(shown)),
         warmup=len(shown),
         forward=PhaseTimes(tuple(turn.forward for turn in plain), tuple(turn.forward for turn in probed)),
-        backward=backward if is_training else None,
+        backward=backward,
         unmet=(f"min_samples={protocol.min_samples}",) if len(kept) < protocol.min_samples else (),
         probe_s=dataclasses.asdict(cost),
     )
@@ -348,18 +366,16 @@ def fitted(cost: Cost, pairs: Pairs) -> Cost:
     In a small model the probes are much of a step, and what they add is measured well; in a large one it is lost in the noise, and
     the calibration stands. It is never more than what they added, so that the calls add up to no less than the step without probes.
     """
-    steps = [probed.step for _, probed in pairs if probed.step is not None]
-    if not steps:
+    last = None
+    added_forward, added_backward = [], []
+    for plain, probed in pairs:
+        last = probed.step or last
+        added_forward.append(probed.forward - plain.forward)
+        added_backward.append(probed.backward - plain.backward)
+    if last is None:
         return cost
-    spans = steps[-1].spans
-    forward = _factor(
-        sum(span.forward_probes.seconds(cost) for span in spans),
-        [probed.forward - plain.forward for plain, probed in pairs],
-    )
-    backward = _factor(
-        sum(span.backward_probes.seconds(cost) for span in spans),
-        [probed.backward - plain.backward for plain, probed in pairs],
-    )
+    forward = _factor(sum(span.forward_probes.seconds(cost) for span in last.spans), added_forward)
+    backward = _factor(sum(span.backward_probes.seconds(cost) for span in last.spans), added_backward)
     return Cost(cost.inside * forward, cost.outside * forward, cost.backward * backward)
 
 
@@ -394,7 +410,6 @@ def calls_of(steps: Sequence[Step], is_training: bool, warmup: int = 0) -> tuple
 
     A step that did not make it, as where layers are dropped at random, has 0 for it.
     """
-    by_step = [{(span.path, span.call): span for span in step.spans} for step in steps]
     first: dict[tuple[str, int], Span] = {}
     parents: dict[tuple[str, int], int | None] = {}
     positions: dict[tuple[str, int], int] = {}
@@ -403,30 +418,33 @@ def calls_of(steps: Sequence[Step], is_training: bool, warmup: int = 0) -> tuple
         for span, has_backward in zip(step.spans, step.has_backward(), strict=True):
             key = (span.path, span.call)
             if key not in first:
-                above = None if span.parent is None else step.spans[span.parent]
-                first[key], positions[key] = span, len(positions)
-                parents[key] = None if above is None else positions[above.path, above.call]
+                first[key], positions[key], parents[key] = span, len(positions), None
+                if span.parent is not None:
+                    above = step.spans[span.parent]
+                    parents[key] = positions[above.path, above.call]
             if has_backward:
                 differentiated.add(key)
+    forward: dict[tuple[str, int], list[float]] = {key: [0.0] * len(steps) for key in first}
+    backward: dict[tuple[str, int], list[float]] = {key: [0.0] * len(steps) for key in first}
+    for number, step in enumerate(steps):
+        for span in step.spans:
+            key = (span.path, span.call)
+            if key in first:
+                forward[key][number], backward[key][number] = span.forward, span.backward
     calls = []
     for key, span in first.items():
-        same = [spans.get(key) or Span(span.path, span.type, span.call, None) for spans in by_step]
-        is_differentiated = key in differentiated
-        calls.append(
-            CallTime(
-                path=span.path,
-                type=span.type,
-                call=span.call,
-                parent=parents[key],
-                forward=tuple(call.forward for call in same),
-                backward=tuple(call.backward for call in same) if is_training and is_differentiated else (),
-                reason=NOT_DIFFERENTIATED if is_training and not is_differentiated else None,
-            )
-        )
+        call = CallTime(span.path, span.type, span.call, parents[key], tuple(forward[key]))
+        if is_training and key in differentiated:
+            call = dataclasses.replace(call, backward=tuple(backward[key]))
+        elif is_training:
+            call = dataclasses.replace(call, reason=NOT_DIFFERENTIATED)
+        calls.append(call)
     return tuple(calls)
 
 
-# Times of modules and operators from a run-time's own record of the nodes of a graph that ran.
+# ---------------------------------------------------------------------------------------------------------------------
+# Times from a run-time's record of the nodes of a graph
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,10 +467,17 @@ class NodeRun:
 
 def origin_of(nodes: Sequence[Operator], cost_of: Callable[[Operator], OperatorCost | None]) -> tuple[str, int | None]:
     """Return the module of the most expensive of some nodes, and the FLOPs of all; None if they are not known or 0."""
-    costs = [cost_of(node) for node in nodes]
-    heaviest = max(range(len(nodes)), key=lambda index: costs[index] or NOTHING)
-    known = [cost[1] for cost in costs if cost is not None]
-    return nodes[heaviest].path, (sum(known) or None) if len(known) == len(costs) else None
+    heaviest, flops = NOTHING, 0
+    path, are_known = nodes[0].path, True
+    for node in nodes:
+        cost = cost_of(node)
+        if cost is None:
+            are_known = False
+            continue
+        flops += cost[1]
+        if cost > heaviest:
+            heaviest, path = cost, node.path
+    return path, flops if flops and are_known else None
 
 
 StepPair = tuple[float, float]
@@ -507,8 +532,10 @@ def module_times(
         inside: what the record of a node adds to its time.
         outside: what it adds to the step beside that.
     """
-    paths = modules_of(ran.path for step in steps for ran in step)
-    own: dict[str, list[float]] = {path: [] for path in paths if types.get(path) not in NEVER_CALLED}
+    own: dict[str, list[float]] = {}
+    for path in modules_of(ran.path for step in steps for ran in step):
+        if types.get(path) not in NEVER_CALLED:
+            own[path] = []
     for step, lasted in zip(steps, seconds, strict=True):
         windows, costs = dict.fromkeys(own, 0.0), dict.fromkeys(own, 0.0)
         for ran in step:
@@ -516,19 +543,16 @@ def module_times(
             costs[ran.path] += inside
         windows[ROOT] += max(0.0, lasted - sum(ran.seconds for ran in step))
         costs[ROOT] += outside * len(step)
-        for path, value in zip(own, bounded(list(windows.values()), list(costs.values())), strict=True):
+        values = bounded(list(zip(windows.values(), costs.values(), strict=True)))
+        for path, value in zip(own, values, strict=True):
             own[path].append(value)
     position = {path: index for index, path in enumerate(own)}
-    return tuple(
-        CallTime(
-            path=path,
-            type=types.get("" if path == ROOT else path, ""),
-            call=0,
-            parent=next((position[one] for one in reversed(around(path)[:-1]) if one in position), None),
-            forward=tuple(values),
-        )
-        for path, values in own.items()
-    )
+    times = []
+    for path, found in own.items():
+        parents = [position[one] for one in around(path)[:-1] if one in position]
+        kind = types.get("" if path == ROOT else path, "")
+        times.append(CallTime(path, kind, 0, parents[-1] if parents else None, tuple(found)))
+    return tuple(times)
 
 
 @dataclass(slots=True)
@@ -562,19 +586,21 @@ def operator_rows(nodes: Iterable[NodeRun], steps: int, *, on_device: bool = Fal
         row.within += ran.within
         row.allocated = _sum(row.allocated, ran.allocated)
         row.flops = _sum(row.flops, ran.flops)
-    return tuple(
-        OperatorRow(
+    rows = []
+    for (path, op, phase, shapes), row in sums.items():
+        self_s = row.seconds / steps
+        operator = OperatorRow(
             path=path,
             operator=op,
             phase=phase,
             calls=row.calls / steps,
-            self_s=row.seconds / steps,
+            self_s=self_s,
             total_s=(row.seconds + row.within) / steps,
-            device_self_s=row.seconds / steps if on_device else None,
-            device_total_s=row.seconds / steps if on_device else None,
+            device_self_s=self_s if on_device else None,
+            device_total_s=self_s if on_device else None,
             flops=None if row.flops is None else row.flops // steps,
             allocated_bytes=None if row.allocated is None else round(row.allocated / steps),
             input_shapes=shapes,
         )
-        for (path, op, phase, shapes), row in sums.items()
-    )
+        rows.append(operator)
+    return tuple(rows)

@@ -41,7 +41,7 @@ def functions_named(names: Sequence[str], classes: Iterable[type] = ()) -> list[
             to name one of a class that was made within a function.
 
     Raises:
-        UserError: with one problem for each name that is none of a function.
+        UserError: with one problem for each name that does not name a function.
         Unsupported: it is one, but not Python's.
     """
     known = list(dict.fromkeys(classes))
@@ -50,8 +50,9 @@ def functions_named(names: Sequence[str], classes: Iterable[type] = ()) -> list[
     for name in names:
         owner, _, attribute = name.rpartition(".")
         named = [c for c in known if owner in (c.__name__, c.__qualname__, f"{c.__module__}.{c.__qualname__}")]
-        for value in [_attribute(c, owner, attribute, name) for c in named] or [_imported(name, known)]:
-            function = value if isinstance(value, Problem) else _checked(name, value)
+        values = [_attribute(c, owner, attribute, name) for c in named]
+        for value in values or [_imported(name, known)]:
+            function = _checked(name, value)
             if isinstance(function, Problem):
                 problems.append(function)
             else:
@@ -70,7 +71,7 @@ def chosen_functions(
         title: of that function, for the message of an error.
 
     Raises:
-        UserError: with one problem for each name that is none of a function.
+        UserError: with one problem for each name that does not name a function.
         Unsupported: a function is not Python's.
     """
     if names:
@@ -151,16 +152,22 @@ def _attribute(owner: object, path: str, attribute: str, name: str) -> object:
 
 
 def _checked(name: str, value: object) -> FunctionType | Problem:
+    """Return the function behind a value; the problem, if there is none or the value is one already."""
+    if isinstance(value, Problem):
+        return value
     function = python_function(value)
     if function is not None:
         return function
     if isinstance(value, type) or not callable(value):
         kind = "class" if isinstance(value, type) else type(value).__name__
-        return Problem(
-            KEY, name, f"is a {kind}, not a function.", f"{name}.forward" if hasattr(value, "forward") else None
-        )
+        guess = f"{name}.forward" if hasattr(value, "forward") else None
+        return Problem(KEY, name, f"is a {kind}, not a function.", guess)
     raise Unsupported(f"{name} has no source lines to watch: it is a {type(value).__name__}, not a Python function")
 
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory by line
+# ---------------------------------------------------------------------------------------------------------------------
 
 StepFunction = Callable[[], object]
 ByLine = Mapping[CodeType, Mapping[int, int]]
@@ -218,7 +225,8 @@ class _Frames:
 
     def __init__(self, functions: Sequence[FunctionType]) -> None:
         self._by_name: dict[tuple[str, str], list[tuple[CodeType, set[int]]]] = defaultdict(list)
-        for code in (function.__code__ for function in functions):
+        for function in functions:
+            code = function.__code__
             for name in {code.co_name, code.co_qualname}:  # memray gives one or the other, by the version of Python
                 self._by_name[name, code.co_filename].append((code, executable_lines(code)))
 
@@ -229,12 +237,11 @@ class _Frames:
         for record in records:
             by_stack[record.stack_id] += record.size
             if record.stack_id not in lines_of:
-                lines_of[record.stack_id] = {
-                    (code, number)
-                    for name, file, number in record.stack_trace()
-                    for code, numbers in self._by_name.get((name, file), ())
-                    if number in numbers
-                }
+                lines = lines_of[record.stack_id] = set()
+                for name, file, number in record.stack_trace():
+                    for code, numbers in self._by_name.get((name, file), ()):
+                        if number in numbers:
+                            lines.add((code, number))
         sums: dict[CodeType, Counter[int]] = defaultdict(Counter)
         for stack, size in by_stack.items():
             for code, number in lines_of[stack]:
@@ -383,6 +390,10 @@ class _MeteredLines:
         self._meter.reset_peak()
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Time by line
+# ---------------------------------------------------------------------------------------------------------------------
+
 WARMUP = 3
 """Steps that are not timed: the first ones allocate, choose kernels and fill caches."""
 STEPS = 20
@@ -403,9 +414,7 @@ def watched(functions: Sequence[FunctionType], step: StepFunction, memory: Measu
     """
     times, steps = line_times(functions, step)
     allocations = memory(functions, step)
-    measured = [
-        function_lines(function, times[function.__code__], allocations, function.__code__) for function in functions
-    ]
+    measured = [function_lines(each, times[each.__code__], allocations, each.__code__) for each in functions]
     result = Lines(tuple(measured), steps, allocations.reason, device)
     return replace(result, files=reports(result))
 
@@ -423,17 +432,17 @@ def function_lines(
     """
     allocated, peak = memory.allocated.get(code, {}), memory.peak.get(code, {})
     usage, increment = memory.usage.get(code, {}), memory.increment.get(code, {})
+    missing = 0 if memory.reason is None else None
     lines = []
     for number, text in source_lines(function).items():
         hits, seconds = times.get(number, (0, 0.0))
-        is_known = memory.reason is None
         line = Line(
             number,
             text,
             hits,
             seconds,
-            allocated_bytes=allocated.get(number, 0) if is_known else None,
-            peak_bytes=peak.get(number, 0) if is_known else None,
+            allocated_bytes=allocated.get(number, missing),
+            peak_bytes=peak.get(number, missing),
             usage_bytes=usage.get(number),
             increment_bytes=increment.get(number),
         )
@@ -455,7 +464,7 @@ def line_times(functions: Sequence[FunctionType], step: StepFunction) -> tuple[T
     for _ in range(WARMUP):
         step()
     profiler = LineProfiler()
-    codes = [(function, function.__code__) for function in functions]
+    codes = [function.__code__ for function in functions]
     try:
         for function in functions:
             profiler.add_function(function)  # which exchanges its code, to tell it from others of the same instructions
@@ -468,12 +477,12 @@ def line_times(functions: Sequence[FunctionType], step: StepFunction) -> tuple[T
         finally:
             profiler.disable_by_count()
     finally:
-        for function, code in codes:
+        for function, code in zip(functions, codes, strict=True):
             function.__code__ = code
     stats = profiler.get_stats()
     timings = {(file, first): lines for (file, first, _), lines in stats.timings.items()}
     times = {}
-    for _, code in codes:
+    for code in codes:
         lines = timings.get((code.co_filename, code.co_firstlineno), ())
         times[code] = {number: (hits, ticks * stats.unit) for number, hits, ticks in lines}
     return times, steps

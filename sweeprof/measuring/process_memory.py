@@ -1,4 +1,4 @@
-"""Peak memory of this process as the operating system sees it.
+"""Memory of this process as the operating system sees it, and the course of allocations within a framework.
 
 ``VmHWM`` is the high-water mark of the resident set; writing 5 to ``clear_refs`` resets it to the present value, so that the
 peak belongs to what follows. ``RssFile`` is the part of the resident set that is pages of files: programs, libraries and mapped
@@ -129,7 +129,9 @@ def _mapped_files() -> dict[str, int]:
     return {path: size for path, size in sizes.items() if path not in programs}
 
 
-# From single allocations and releases to what a step takes: levels, peaks, and what each module did.
+# ---------------------------------------------------------------------------------------------------------------------
+# From single allocations and releases to what a step takes: levels, peaks, and what each module did
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 MOMENTS = 2000
@@ -175,35 +177,12 @@ def course(  # what was observed, and what it was observed of
         tensors: that were alive after the steps.
         device: the figures of the device's own allocator.
     """
-    counted, owners = _counted(sorted(changes, key=lambda change: change.ns), begins[0])
-    levels = list(accumulate(change.bytes for change in counted))
-    peak = max(range(len(levels)), key=levels.__getitem__, default=None)
-    steps = [bisect_right(begins, change.ns) - 1 for change in counted]
-    last = [change for change, step in zip(counted, steps, strict=True) if step == len(begins) - 1]
-    step_peaks, before = [0] * len(begins), 0
-    for level, step in zip(levels, steps, strict=True):
-        step_peaks[step] = max(step_peaks[step], level, before)
-        before = level
-    return Allocations(
-        mode=mode,
-        steps=len(begins),
-        peak_bytes=0 if peak is None else max(levels[peak], 0),
-        peak_at=OUTSIDE if peak is None else counted[peak].path,
-        timeline=_timeline(counted, levels, begins, ends),
-        by_layer=_by_layer(counted, owners, levels, last, 0 if peak is None else peak + 1),
-        tensors=tensors,
-        device=device or {},
-        step_peaks_bytes=tuple(step_peaks),
-        allocated_per_step_bytes=sum(change.bytes for change in last if change.bytes > 0),
-    )
-
-
-def _counted(changes: Iterable[Change], begin: int) -> tuple[list[Change], list[str]]:
-    """Return the changes that count, and the path of the module that had allocated what each allocates or releases."""
     alive: dict[int, str] = {}
-    counted, owners = [], []
-    for change in changes:
-        if change.ns < begin or (change.bytes < 0 and change.address not in alive):
+    counted: list[Change] = []
+    owners: list[str] = []
+    """Of each change that counts, the module that had allocated what it allocates or releases."""
+    for change in sorted(changes, key=lambda change: change.ns):
+        if change.ns < begins[0] or (change.bytes < 0 and change.address not in alive):
             continue
         owner = change.path
         if change.bytes > 0:
@@ -212,7 +191,31 @@ def _counted(changes: Iterable[Change], begin: int) -> tuple[list[Change], list[
             owner = alive.pop(change.address)
         counted.append(change)
         owners.append(owner)
-    return counted, owners
+    levels = list(accumulate(change.bytes for change in counted))
+    peak_bytes, peak_at, until_peak = 0, OUTSIDE, 0
+    if levels:
+        highest = max(range(len(levels)), key=levels.__getitem__)
+        peak_bytes, peak_at, until_peak = max(levels[highest], 0), counted[highest].path, highest + 1
+    last: list[Change] = []
+    step_peaks, before = [0] * len(begins), 0
+    for change, level in zip(counted, levels, strict=True):
+        step = bisect_right(begins, change.ns) - 1
+        step_peaks[step] = max(step_peaks[step], level, before)
+        before = level
+        if step == len(begins) - 1:
+            last.append(change)
+    return Allocations(
+        mode=mode,
+        steps=len(begins),
+        peak_bytes=peak_bytes,
+        peak_at=peak_at,
+        timeline=_timeline(counted, levels, begins, ends),
+        by_layer=_by_layer(counted, owners, levels, last, until_peak),
+        tensors=tensors,
+        device=device or {},
+        step_peaks_bytes=tuple(step_peaks),
+        allocated_per_step_bytes=sum(change.bytes for change in last if change.bytes > 0),
+    )
 
 
 def _by_layer(

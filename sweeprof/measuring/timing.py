@@ -1,6 +1,7 @@
 """Timing of a step: the first step apart, warm-up, calibrated loops, a stop rule that names what was not met.
 
-Pure but for the clock it is given, so that a scripted clock tests every branch exactly.
+It depends only on the clock that it is given, so that a scripted clock tests every branch exactly. The last part keeps a process
+from disturbing the measurements of others: it waits until its threads are idle, and prefaults its memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ MIN_TICKS = 1000
 """Clock ticks a sample must last: a tick is then at most 0.1 % of it."""
 
 
-def doubts(
+def timing_warnings(
     samples: Sequence[float], loops: int, unmet: Sequence[str], max_s: float, resolution: float
 ) -> Iterator[Warning]:
     """Return warnings about the samples of one round.
@@ -83,7 +84,7 @@ def doubts(
     if half >= 5 and median > 0:
         drift = statistics.median(samples[-half:]) / statistics.median(samples[:half]) - 1
         if abs(drift) > DRIFT_WARNING:
-            slower = f"{drift:.0%} slower" if drift > 0 else f"{-drift:.0%} faster"
+            slower = f"{abs(drift):.0%} {'slower' if drift > 0 else 'faster'}"
             yield Warning(
                 "drift",
                 f"samples drifted: the second half is {slower} than the first",
@@ -112,7 +113,7 @@ class InterleavedRun:
     turns: tuple[int, ...] = ()
     """The turn that each sample was taken in; what pairs are formed by."""
     processors: tuple[int, ...] = ()
-    """Where it was kept, the same for all with as many threads: processors of one machine may differ in what else they bear."""
+    """Where it was kept, the same for all with as many threads: processors of one machine may differ in what else runs on them."""
 
 
 class Participant(TypingProtocol):
@@ -123,7 +124,7 @@ class Participant(TypingProtocol):
         """With whom; None for a process that is alone."""
 
     def ready(self, sample_s: float) -> float:
-        """Everything before the samples is done, and one of them lasts ``sample_s``; returns how long one had better last."""
+        """Everything before the samples is done, and one of them lasts ``sample_s``; returns the sample duration to use."""
 
     def take(self) -> int | None:
         """Wait for the next turn; its number, or None when no more samples are wanted."""
@@ -320,16 +321,15 @@ def measure(
                 unmet = _unmet(samples, spreads, elapsed, protocol)
             state: State = "going" if unmet else "met"
             participant.leave("spent" if elapsed >= protocol.max_s else state)
+    run = participant.interleaved_run
     return Timing(
         first_step,
         warmup_steps,
         loops,
         tuple(samples),
         unmet,
-        tuple(doubts(samples, loops, unmet, protocol.max_s, clock.resolution)),
-        interleaved_run=replace(participant.interleaved_run, turns=tuple(turns))
-        if participant.interleaved_run
-        else None,
+        tuple(timing_warnings(samples, loops, unmet, protocol.max_s, clock.resolution)),
+        interleaved_run=None if run is None else replace(run, turns=tuple(turns)),
         trace_s=trace_s,
     )
 
@@ -369,10 +369,11 @@ def measure_training(
 
     timing = measure(whole_step, protocol, clock, participant)
     samples = _of_samples(seconds, timing)
-    phases = {}
-    for index, name in enumerate(PHASES):
-        phases[name] = tuple(statistics.fmean(phase[index] for phase in sample) for sample in samples)
-    return replace(timing, phases=phases)
+    phases: dict[str, list[float]] = {name: [] for name in PHASES}
+    for sample in samples:
+        for name, values in zip(PHASES, zip(*sample, strict=True), strict=True):
+            phases[name].append(statistics.fmean(values))
+    return replace(timing, phases={name: tuple(means) for name, means in phases.items()})
 
 
 def _of_samples(seconds: Sequence[tuple[float, ...]], timing: Timing) -> list[Sequence[tuple[float, ...]]]:
@@ -411,7 +412,7 @@ def measure_generation(
     """Time whole generations, and within the same ones their tokens; arguments as of :func:`measure`.
 
     Raises:
-        Unsupported: a generation ended before its last token, or told of no token.
+        Unsupported: a generation ended before its last token, or reported no token.
     """
     seconds: list[tuple[float, ...]] = []
     """Of every generation: to its first token, then from each token to the next."""
@@ -422,7 +423,9 @@ def measure_generation(
         seconds.append(tuple(map(sub, stamps[1:], stamps[:-1])))
 
     timing = measure(generate, protocol, clock, participant)
-    tokens = [generation[: step.new_tokens] for sample in _of_samples(seconds, timing) for generation in sample]
+    tokens: list[tuple[float, ...]] = []
+    for sample in _of_samples(seconds, timing):
+        tokens += [generation[: step.new_tokens] for generation in sample]
     if not all(tokens):
         raise Unsupported("the generation did not say when a token was complete: it never called on_token()")
     cache_bytes: int | None = None
@@ -558,7 +561,9 @@ def measure_fused(
     return replace(timing, phases=phases)
 
 
-# Keeps this process from disturbing the measurements of others: it waits until its threads are idle, and prefaults its memory.
+# ---------------------------------------------------------------------------------------------------------------------
+# A process that disturbs no other: idle threads, prefaulted memory
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 TASKS = Path("/proc/self/task")

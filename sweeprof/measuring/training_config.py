@@ -1,4 +1,4 @@
-"""Optimizer, loss and batch of a training step."""
+"""The settings of training steps and of generations, and the step that is repeated."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.model_sources import NEW_TOKENS, OWN_KEYS, argument_problems
 from sweeprof.results.layer_times import Mode
 
-# The settings of a generation: how many tokens, and the arguments of the function that generates them.
-
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """The number of new tokens, and what is passed to ``generate`` or to a function of the user's.
+    """The number of new tokens, and what is passed to ``generate`` or to a user-defined function.
 
     Raises:
         UserError: a number is not a whole number above 0, or an argument is one that a measurement sets itself.
@@ -57,9 +55,6 @@ class GenerationConfig:
         return cls(node.get("new_tokens", NEW_TOKENS), arguments, function)
 
 
-# Optimizer, loss and batch of a training step.
-
-
 OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "none": 0}
 """States of a parameter's size that an optimizer keeps for each parameter."""
 OPTIMIZERS = tuple(OPTIMIZER_STATES)
@@ -89,7 +84,8 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         loss = self.loss
-        if isinstance(loss.func if isinstance(loss, partial) else loss, type):  # a class, with keywords or without
+        kind = loss.func if isinstance(loss, partial) else loss  # a class may have keywords
+        if isinstance(kind, type):
             object.__setattr__(self, "loss", cast("Callable[[], Callable[..., Any]]", loss)())
         problems = []
         for key, known in (("optimizer", OPTIMIZERS), ("loss", LOSSES)):
@@ -101,7 +97,7 @@ class TrainingConfig:
 
     @property
     def optimizer_states(self) -> int | None:
-        """States of a parameter's size that the optimizer keeps for each parameter; None: it is one of the user's own."""
+        """States of a parameter's size that the optimizer keeps for each parameter; None if it is user-defined."""
         return OPTIMIZER_STATES[self.optimizer] if isinstance(self.optimizer, str) else None
 
     @classmethod

@@ -29,29 +29,24 @@ class Loading(Stored):
 
 def run(session: Session, _: Backend) -> Loading:
     """Return what the session's loader delivers in as many passes as take the protocol's minimum duration, at least one."""
-    with session.described():  # a loader draws random numbers, which a caller's process shall not notice
-        return _loaded(session)
-
-
-def _loaded(session: Session) -> Loading:
-    protocol = session.protocol
-    began = time.perf_counter()
-    if next(iter(session.batch_sizes()), None) is None:
-        raise Unsupported("there are no data to load")
-    warm_up_s = time.perf_counter() - began
-    samples, batches = 0, 0
+    protocol, samples, batches = session.protocol, 0, 0
     first_batch_s: list[float] = []
-    with session.timed("measure"):
-        began = now = time.perf_counter()
-        while not batches or now - began < protocol.min_s:
-            begin = time.perf_counter()
-            loader = iter(session.batch_sizes())
-            first = next(loader)
-            first_batch_s.append(time.perf_counter() - begin)
-            for size in chain([first], loader):
-                samples, batches, now = samples + size, batches + 1, time.perf_counter()
-                if now - began >= protocol.max_s:
-                    break
+    with session.described():  # a loader draws random numbers, which a caller's process shall not notice
+        began = time.perf_counter()
+        if next(iter(session.batch_sizes()), None) is None:
+            raise Unsupported("there are no data to load")
+        warm_up_s = time.perf_counter() - began
+        with session.timed("measure"):
+            began = now = time.perf_counter()
+            while not batches or now - began < protocol.min_s:
+                begin = time.perf_counter()
+                loader = iter(session.batch_sizes())
+                first = next(loader)
+                first_batch_s.append(time.perf_counter() - begin)
+                for size in chain([first], loader):
+                    samples, batches, now = samples + size, batches + 1, time.perf_counter()
+                    if now - began >= protocol.max_s:
+                        break
     return Loading(samples, batches, now - began, tuple(first_batch_s), warm_up_s)
 
 

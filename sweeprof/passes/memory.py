@@ -25,7 +25,9 @@ from sweeprof.passes.registry import Pass, Session
 from sweeprof.processes import die_with, signal_name
 from sweeprof.results.record import Stored
 
-# A number that is measured in a child of this process, which ends with it.
+# ---------------------------------------------------------------------------------------------------------------------
+# A number that is measured in a child of this process, which ends with it
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
@@ -35,10 +37,8 @@ def in_child(measure: Callable[[], int]) -> tuple[int | None, str | None]:
     """
     # A child has only one of several threads, and would wait for the others' locks for ever.
     if psutil.Process().num_threads() > 1:
-        return (
-            None,
-            "this process has several threads already, and cannot have a child that measures; a trial with isolation=fork can",
-        )
+        reason = "this process has several threads already, and cannot have a child that measures"
+        return None, f"{reason}; a trial with isolation=fork can"
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -71,7 +71,9 @@ def _measure_and_exit(measure: Callable[[], int], writing: int, parent: int) -> 
     os._exit(0)
 
 
-# Resident memory of a process that does nothing but load the model and step it.
+# ---------------------------------------------------------------------------------------------------------------------
+# Resident memory
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 MEMORY_STEPS = 5

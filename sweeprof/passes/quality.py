@@ -1,4 +1,8 @@
-"""The outputs of a model for the test split, and its predictions."""
+"""The outputs of a model for the test split: predictions, sums for metrics of quality, and the first outputs themselves.
+
+Batches are added one by one, and memory is bounded: of class scores and of numbers only sums are kept, of the outputs as many
+samples as :data:`KEPT_BYTES` allows, to be compared with a baseline's.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,9 @@ from sweeprof.results.files import damaged, validated
 from sweeprof.results.measurement import Better
 from sweeprof.results.record import Json, Warning, plain_data
 
-# Sums over the outputs of a model and their targets, from which quality metrics are computed: batch by batch, in bounded memory.
+# ---------------------------------------------------------------------------------------------------------------------
+# Sums over outputs and their targets
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 IGNORED_CLASS = -100
@@ -52,7 +58,7 @@ class ClassScores:
 
 @dataclass(frozen=True, slots=True)
 class UnknownClass:
-    """A target that is no class of the outputs."""
+    """A target that is not a class of the outputs."""
 
     sample: int
     label: int
@@ -205,7 +211,8 @@ class NumberSums:
             return None
         if len(outputs) != len(targets) or outputs.size != targets.size:
             return None
-        answers, wanted = (side.reshape(len(side), -1).astype(np.float64) for side in (outputs, targets))
+        answers = outputs.reshape(len(outputs), -1).astype(np.float64)
+        wanted = targets.reshape(len(targets), -1).astype(np.float64)
         if answers.shape[1] > MOST_COLUMNS:
             answers, wanted = answers.reshape(-1, 1), wanted.reshape(-1, 1)
         errors = answers - wanted
@@ -214,12 +221,15 @@ class NumberSums:
 
     def __add__(self, other: NumberSums) -> NumberSums:
         """Return the sums of the samples of both, which have the same columns."""
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        samples, *sums = (np.add(own, more).tolist() for own, more in pairs)
-        return NumberSums(samples, *map(tuple, sums))
+        samples, *own = dataclasses.astuple(self)
+        more_samples, *more = dataclasses.astuple(other)
+        sums = [tuple(np.add(one, another).tolist()) for one, another in zip(own, more, strict=True)]
+        return NumberSums(samples + more_samples, *sums)
 
 
-# The outputs of a model for the test split, and its predictions.
+# ---------------------------------------------------------------------------------------------------------------------
+# The result of the pass
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 MOST_OUTPUT_BYTES = 2**31
@@ -276,7 +286,7 @@ class _Answers:
     nan_samples: int = 0
     """Number of samples of which the evaluated output has a NaN."""
     unknown_class: str | None = None
-    """The first target that is no class of the outputs, in words."""
+    """A sentence about the first target that is not a class of the outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,10 +312,8 @@ class Quality(_Answers, Displayed):
             message = f"the outputs of {self.nan_samples:,} samples have NaN, and count as wrong"
             found.append(Warning("outputs_nan", message, "check the model and its precision"))
         if self.left_out:
-            names = ", ".join(map(repr, self.left_out))
-            message = (
-                f"outputs {names} are not compared: one sample of all outputs is larger than {KEPT_BYTES >> 20} MiB"
-            )
+            names, most = ", ".join(map(repr, self.left_out)), KEPT_BYTES >> 20
+            message = f"outputs {names} are not compared: one sample of all outputs is larger than {most} MiB"
             found.append(Warning("outputs_left_out", message, "let the model return fewer outputs"))
         return tuple(found)
 
@@ -390,7 +398,8 @@ class _Tally:
         self._unknown_class: str | None = None
         self._numbers: NumberSums | None = None
         self._are_numbers = True
-        self._is_labelled = False
+        self._is_labelled: bool | None = None
+        """None: no batch has been added."""
         self._nan_samples = 0
 
     def add(self, outputs: HostOutputs, targets: Array | None) -> None:
@@ -404,34 +413,37 @@ class _Tally:
         if not main.ndim:
             raise Unsupported("the model returned a single number for a batch, and not an output per sample")
         self._keep(main, {name: array for name, array in batch.items() if array.ndim and len(array) == len(main)})
-        rows = with_two_classes(main) if main.ndim == 2 else None
-        self._predictions = _extended(self._predictions, None if rows is None else most_likely(rows))
+        predictions = most_likely(with_two_classes(main)) if main.ndim == 2 else None
+        self._predictions = _extended(self._predictions, predictions)
         self._nan_samples += int(has_nan(main).sum())
-        if targets is None:
-            if self._is_labelled:
-                raise Unsupported("some batches have targets, and others have none")
-            self._targets = self._ranks = None
-            return
-        if self._targets is None and not self._is_labelled:
+        is_labelled = targets is not None
+        if self._is_labelled not in (None, is_labelled):
             raise Unsupported("some batches have targets, and others have none")
-        self._is_labelled = True
-        self._add_targets(main, targets)
+        self._is_labelled = is_labelled
+        if targets is None:
+            self._targets = self._ranks = None
+        else:
+            self._add_targets(main, targets)
 
     def _add_targets(self, main: HostArray, targets: Array) -> None:
-        is_one_each = targets.size == len(main) and targets.dtype.kind in "iub"
+        classes: Array | None = None
+        ranks: Array | None = None
+        if targets.size == len(main) and targets.dtype.kind in "iub":
+            classes = targets.reshape(-1)
         found = class_scores(main, targets)
-        known = targets.reshape(-1) if is_one_each else None
-        ranks = None
         if isinstance(found, ClassScores):
-            ranks_of_rows = ranks_of(found)
-            (self._per_sample if found.is_per_sample else self._per_element).add(found, ranks_of_rows)
+            ranks = ranks_of(found)
             if found.is_per_sample:
-                known, ranks = found.classes, ranks_of_rows
+                self._per_sample.add(found, ranks)
+                classes = found.classes
+            else:
+                self._per_element.add(found, ranks)
+                ranks = None
         else:
             self._are_classes = False
-        if isinstance(found, UnknownClass) and self._unknown_class is None:
-            self._unknown_class = found.reason(self._samples - len(main))
-        self._targets = _extended(self._targets, known)
+            if isinstance(found, UnknownClass) and self._unknown_class is None:
+                self._unknown_class = found.reason(self._samples - len(main))
+        self._targets = _extended(self._targets, classes)
         self._ranks = _extended(self._ranks, ranks)
         # Also where this batch has classes: of counts that are compared with one number each, a batch may have 0 and 1 only.
         sums = NumberSums.of(main, targets) if self._are_numbers else None
@@ -442,41 +454,42 @@ class _Tally:
 
     def _keep(self, main: HostArray, batch: Mapping[str, HostArray]) -> None:
         if not self._kept:
-            left = KEPT_BYTES - main[:1].nbytes
+            used = main[:1].nbytes
             for name, array in batch.items():
-                if array is not main and array[:1].nbytes > left:
-                    self._left_out.append(name)
-                    continue
+                if array is not main:
+                    if used + array[:1].nbytes > KEPT_BYTES:
+                        self._left_out.append(name)
+                        continue
+                    used += array[:1].nbytes
                 self._kept[name] = []
-                left -= 0 if array is main else array[:1].nbytes
-            self._room = max(1, KEPT_BYTES // max(1, KEPT_BYTES - left))
-        elif any(
-            batch.get(name) is None or batch[name].shape[1:] != kept[0].shape[1:] for name, kept in self._kept.items()
-        ):
-            self._is_varying, self._room = True, 0
-        room = self._room - self._samples
+            self._room = max(1, KEPT_BYTES // max(1, used))
         for name, kept in self._kept.items():
-            if room > 0:
+            same = batch.get(name)
+            if kept and (same is None or same.shape[1:] != kept[0].shape[1:]):
+                self._is_varying, self._room = True, 0
+        room = self._room - self._samples
+        if room > 0:
+            for name, kept in self._kept.items():
                 kept.append(batch[name][:room].copy())
-        self._samples += len(main_output(batch))
+        self._samples += len(main)
 
     def result(self) -> Quality:
         """Return the quality of all batches; raises :class:`Unsupported` if there was none."""
         if not self._kept:
             raise Unsupported("there are no data to evaluate on")
-        if self._is_varying:
-            outputs = {name: kept[0] for name, kept in self._kept.items()}
-        else:
-            outputs = {name: np.concatenate(kept) for name, kept in self._kept.items()}
+        outputs = {}
+        for name, kept in self._kept.items():
+            outputs[name] = kept[0] if self._is_varying else np.concatenate(kept)
         main = main_output(outputs)
-        per_element = self._per_element if self._are_classes and self._per_element.rank_counts else None
-        is_per_sample = self._ranks is not None
-        loss_sum = self._per_sample.loss_sum if is_per_sample else per_element.loss_sum if per_element else None
-        rank_counts = confusion = None
-        if per_element is not None:
-            rank_counts = {str(rank): number for rank, number in sorted(per_element.rank_counts.items())}
-            if per_element.confusion is not None:
-                correct, predicted, true = per_element.confusion.tolist()
+        loss_sum = rank_counts = confusion = None
+        if self._ranks is not None:
+            loss_sum = self._per_sample.loss_sum
+        if self._are_classes and self._per_element.rank_counts:
+            rank_counts = {str(rank): number for rank, number in sorted(self._per_element.rank_counts.items())}
+            if self._ranks is None:
+                loss_sum = self._per_element.loss_sum
+            if self._per_element.confusion is not None:
+                correct, predicted, true = self._per_element.confusion.tolist()
                 confusion = tuple(correct), tuple(predicted), tuple(true)
         return Quality(
             predictions=_tuple(self._predictions),
@@ -486,7 +499,7 @@ class _Tally:
             loss_sum=loss_sum,
             further_outputs={name: array for name, array in outputs.items() if array is not main},
             is_varying=self._is_varying,
-            is_labelled=self._is_labelled,
+            is_labelled=bool(self._is_labelled),
             rank_counts=rank_counts,
             confusion=confusion,
             numbers=None if self._are_classes else self._numbers,
@@ -497,7 +510,7 @@ class _Tally:
 
 
 def compared_outputs(outputs: Mapping[str, Array]) -> Mapping[str, HostArray]:
-    """Return the outputs of floating-point types; where there is none, the first output."""
+    """Return the floating-point outputs; if there are none, the first output."""
     found = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
     if not found:
         name, array = next(iter(outputs.items()))
@@ -555,6 +568,11 @@ def _tuple(values: list[int] | None) -> tuple[int, ...] | None:
     return None if values is None else tuple(values)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# The pass
+# ---------------------------------------------------------------------------------------------------------------------
+
+
 def run(session: Session, _: Backend) -> Quality:
     """Return the model's answers to every batch of the test split."""
     tally, scoring = _Tally(), 0.0
@@ -573,7 +591,10 @@ def run(session: Session, _: Backend) -> Quality:
             scoring += clock.now() - answered
         # Files that a model is converted to for texts of other lengths are made here, and no part of evaluating.
         seconds = clock.now() - begin - scoring - getattr(model, "converting_s", 0.0)
-    computed = {name: Score(**result) for score in scores for name, result in score.results().items()}
+    computed: dict[str, Score] = {}
+    for score in scores:
+        for name, result in score.results().items():
+            computed[name] = Score(**result)
     return replace(tally.result(), seconds=seconds, scores=computed)
 
 

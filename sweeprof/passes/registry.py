@@ -1,4 +1,4 @@
-"""The registry of passes: every :class:`Pass` in a module of this package.
+"""The registry of passes, every :class:`Pass` in a module of this package, and the sessions that they run in.
 
 A new pass is one new module here. The plan, the runner, the metrics and the readers of records take everything that they need to
 know of it from its :class:`Pass`. A package of somebody else adds passes by an entry point in the group ``sweeprof.passes`` that
@@ -114,12 +114,12 @@ def passes() -> Mapping[str, Pass[PassResult]]:
         ValueError: two passes have the same name, or provide the same parameter.
     """
     modules = [
-        import_module(f"{ENTRY_POINTS}.{module.name}") for module in pkgutil.iter_modules(sweeprof.passes.__path__)
+        import_module(f"{ENTRY_POINTS}.{found.name}") for found in pkgutil.iter_modules(sweeprof.passes.__path__)
     ]
     modules += [entry_point.load() for entry_point in entry_points(group=ENTRY_POINTS)]
-    declared: list[Pass[PassResult]] = [
-        value for module in modules for value in vars(module).values() if isinstance(value, Pass)
-    ]
+    declared: list[Pass[PassResult]] = []
+    for module in modules:
+        declared += [value for value in vars(module).values() if isinstance(value, Pass)]
     providers: dict[str, str] = {}
     by_name: dict[str, Pass[PassResult]] = {}
     for new in sorted(declared, key=lambda declared_pass: (declared_pass.order, declared_pass.name)):
@@ -150,7 +150,11 @@ def baseline_passes() -> frozenset[str]:
 @cache
 def parameters() -> Mapping[str, tuple[Pass[PassResult], Parameter]]:
     """Return the parameters that passes provide to metric functions, each with its pass, by name."""
-    return MappingProxyType({parameter.name: (p, parameter) for p in passes().values() for parameter in p.provides})
+    provided = {}
+    for known in passes().values():
+        for parameter in known.provides:
+            provided[parameter.name] = (known, parameter)
+    return MappingProxyType(provided)
 
 
 def pass_named(name: str) -> Pass[PassResult]:
@@ -177,7 +181,9 @@ def checked_record(path: Path) -> Record:
     return record
 
 
-# Sessions: what a pass needs to run on a model, whether a sweep's worker builds it or a caller has it.
+# ---------------------------------------------------------------------------------------------------------------------
+# Sessions: what a pass needs to run on a model, whether a sweep's worker builds it or a caller has it
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 Strict = Literal["error", "warn", "ignore"]
@@ -407,7 +413,8 @@ class Session(ABC):
         except Exception as error:
             problem = None
             with suppress(Exception):  # after one error a device may raise others
-                problem = None if self.backend.is_out_of_memory(error) else _label_problem(model, work)
+                if not self.backend.is_out_of_memory(error):
+                    problem = _label_problem(model, work)
             if problem is None:
                 raise
             raise DatasetError(problem) from error
@@ -430,7 +437,7 @@ class Session(ABC):
 
 
 def _label_problem(model: LoadedModel, work: Work) -> str | None:
-    """Return the sentence about the first label of a batch that is none of the classes of its outputs; None if there is none.
+    """Return a sentence about the first label of a batch that the outputs have no class for; None if there is none.
 
     Outputs are one row of class scores per sample, and targets one whole number per sample; the model is run once.
     """

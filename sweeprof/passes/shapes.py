@@ -1,4 +1,6 @@
-"""Passes that describe the model without running it: counts from shapes, the framework's own counts, the model file."""
+"""Passes that describe the model without timing it: counts from shapes, the framework's own counts, the model file, and metrics
+that are functions of the model itself or of its data.
+"""
 
 from __future__ import annotations
 
@@ -117,9 +119,6 @@ OWN_COUNTS = Pass(
 ARTIFACT = Pass(
     name="artifact", order=40, run=run_artifact, read=Artifact.from_dict, kind="exact", capability="artifact"
 )
-
-
-# Metrics that are computed by functions of the model itself or of its data, while these exist.
 
 
 @dataclass(frozen=True, slots=True)

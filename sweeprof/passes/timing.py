@@ -64,11 +64,12 @@ def paired(rounds: tuple[Timing, ...], read_baseline: Callable[[], tuple[Timing,
     """Return the rounds, each with the baseline's timing of the same interleaved run."""
     if not any(timing.interleaved_run for timing in rounds):
         return rounds
-    baseline = {timing.interleaved_run.id: timing for timing in read_baseline() if timing.interleaved_run}
-    return tuple(
-        replace(timing, baseline=baseline.get(timing.interleaved_run.id)) if timing.interleaved_run else timing
-        for timing in rounds
-    )
+    baselines = {timing.interleaved_run.id: timing for timing in read_baseline() if timing.interleaved_run}
+    found = []
+    for timing in rounds:
+        run = timing.interleaved_run
+        found.append(timing if run is None else replace(timing, baseline=baselines.get(run.id)))
+    return tuple(found)
 
 
 PASS = Pass(

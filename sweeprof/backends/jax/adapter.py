@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal
-from unittest.mock import patch
 
 import jax
 import keras
@@ -42,6 +41,12 @@ from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.nested import named_leaves
 from sweeprof.results.layers import LayerTable, Training
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments
+# ---------------------------------------------------------------------------------------------------------------------
+
+ARRAYS = (jax.Array, np.ndarray)
+
 
 def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None) -> Inputs:
     """Generated where a specification is given, floating-point arrays in ``dtype``, and with the channels moved from
@@ -49,51 +54,52 @@ def arranged(inputs: Inputs, channel_axis: int | None, dtype: str | None = None)
     """
 
     def change(leaf: object) -> object:
-        array = array_of(leaf) if is_tensor(leaf) and not isinstance(leaf, jax.Array) else leaf
-        if dtype is not None and isinstance(array, ARRAYS) and jnp.issubdtype(array.dtype, jnp.floating):
-            array = array.astype(dtype)
-        return channels_moved(array, channel_axis) if isinstance(array, np.ndarray) else array
+        if is_tensor(leaf) and not isinstance(leaf, jax.Array):
+            leaf = array_of(leaf)
+        if dtype is not None and isinstance(leaf, ARRAYS) and jnp.issubdtype(leaf.dtype, jnp.floating):
+            leaf = leaf.astype(dtype)
+        return channels_moved(leaf, channel_axis) if isinstance(leaf, np.ndarray) else leaf
 
     return inputs.map(change)
 
 
-ARRAYS = (jax.Array, np.ndarray)
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Arguments without their arrays. Two are equal where one compiled function does for both."""
+    """Arguments without their arrays. Two are equal if the same compiled function can run both."""
 
     tree: jax.tree_util.PyTreeDef
-    told: tuple[object, ...]
-    """The description of each leaf that identifies it; ``None`` for an array."""
+    keys: tuple[object, ...]
+    """The key of each leaf that is a constant; ``None`` for an array."""
     leaves: tuple[object, ...] = field(compare=False, repr=False)
     """The constants, and ``None`` for each array."""
 
     def filled(self, arrays: list[jax.Array]) -> tuple[Args, Kwargs]:
         """Positional and keyword arguments with these arrays."""
         waiting = iter(arrays)
-        leaves = [next(waiting) if text is None else leaf for text, leaf in zip(self.told, self.leaves, strict=True)]
+        leaves = [next(waiting) if key is None else leaf for key, leaf in zip(self.keys, self.leaves, strict=True)]
         args, kwargs = jax.tree.unflatten(self.tree, leaves)
         return args, kwargs
 
 
 def parted(batch: Inputs) -> tuple[Form, list[jax.Array]]:
-    """The form of the arguments, and their arrays. A truth value, a text or a number is none: the model's Python may ask for it."""
+    """The form of the arguments, and their arrays. Booleans, texts and numbers are constants: Python may read them."""
     leaves, tree = jax.tree.flatten((batch.args, dict(batch.kwargs)))
-    arrays = [leaf for leaf in leaves if isinstance(leaf, ARRAYS)]
-    constants = tuple(None if isinstance(leaf, ARRAYS) else leaf for leaf in leaves)
-    text = tuple(None if isinstance(leaf, ARRAYS) else _told(leaf) for leaf in leaves)
-    return Form(tree, text, constants), arrays
-
-
-def _told(constant: object) -> tuple[object, ...]:
-    """Return a key of a leaf: its type and value, since True equals 1; an unhashable value, such as a set, by its id."""
-    try:
-        hash(constant)
-    except TypeError:
-        return type(constant), "object", id(constant)
-    return type(constant), constant
+    arrays: list[jax.Array] = []
+    keys: list[object] = []
+    constants: list[object] = []
+    for leaf in leaves:
+        if isinstance(leaf, ARRAYS):
+            arrays.append(leaf)
+            keys.append(None)
+            constants.append(None)
+            continue
+        constants.append(leaf)
+        try:
+            hash(leaf)
+            keys.append((type(leaf), leaf))  # with the type, as True equals 1
+        except TypeError:  # such as a set
+            keys.append((type(leaf), "object", id(leaf)))
+    return Form(tree, tuple(keys), tuple(constants)), arrays
 
 
 def named_arrays(outputs: object) -> dict[str, jax.Array]:
@@ -112,6 +118,11 @@ def named_arrays(outputs: object) -> dict[str, jax.Array]:
 def arrays_in(outputs: object) -> list[jax.Array]:
     """The arrays in what a model returned, in the order in which the model has them."""
     return list(named_arrays(outputs).values())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 class JaxModel(LoadedModel):
@@ -145,18 +156,14 @@ class JaxModel(LoadedModel):
     def stepping(self, batch: Inputs) -> Iterator[Callable[[], object]]:
         with jax.default_device(self.device):
             weights, (form, arrays) = weights_of(self.native, batch), parted(batch)
-            forward = self._forward(form)
+            if form not in self._forwards:  # a new function would be compiled again
+                self._forwards[form] = self.compiled(partial(_inference, self.native, form))
+            forward = self._forwards[form]
 
             def step() -> object:
                 return jax.block_until_ready(forward(weights, arrays))
 
             yield step
-
-    def _forward(self, form: Form) -> Callable[..., object]:
-        """One for all batches of a form: a new function would be compiled again."""
-        if form not in self._forwards:
-            self._forwards[form] = self.compiled(partial(forward_of(self.native), form))
-        return self._forwards[form]
 
     def compiled(self, function: Callable[..., object]) -> Callable[..., object]:
         """The function as this model's variant runs it."""
@@ -171,12 +178,11 @@ class JaxModel(LoadedModel):
         }
 
     def host_outputs(self, outputs: object) -> HostOutputs:
-        found = named_arrays(outputs)
-        return outputs_on_host(outputs, found, _on_host)
+        def on_host(array: jax.Array) -> AnyArray:
+            copied = np.asarray(array)
+            return copied.astype(np.float32) if "float" in str(array.dtype) else copied
 
-
-def _on_host(array: jax.Array) -> AnyArray:
-    return np.asarray(array).astype(np.float32) if "float" in str(array.dtype) else np.asarray(array)
+        return outputs_on_host(outputs, named_arrays(outputs), on_host)
 
 
 JaxWeights = tuple[list[jax.Array], list[jax.Array]]
@@ -192,21 +198,17 @@ def weights_of(model: object, batch: Inputs) -> JaxWeights:
     return [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
 
 
-def forward_of(model: Any) -> Callable[[Form, JaxWeights, list[jax.Array]], object]:
-    """A function of the arguments' form, weights and arrays; it runs in inference mode, and leaves the model as it is.
+def _inference(model: Any, form: Form, weights: JaxWeights, arrays: list[jax.Array]) -> object:
+    """The outputs in inference mode; the model is left as it is.
 
-    It returns the arrays among the outputs by name, in their order: of a dict that leaves a compiled function the keys are sorted.
+    These are the arrays among the outputs by name, in their order: of a dict that leaves a compiled function the keys are sorted.
     """
-
-    def forward(form: Form, weights: JaxWeights, arrays: list[jax.Array]) -> object:
-        args, kwargs = form.filled(arrays)
-        if isinstance(model, keras.Layer):
-            outputs, _ = called(model, weights, args, {"training": False, **kwargs})
-        else:
-            outputs = model(*args, **kwargs)
-        return OrderedDict(named_arrays(outputs)) or outputs
-
-    return forward
+    args, kwargs = form.filled(arrays)
+    if isinstance(model, keras.Layer):
+        outputs, _ = called(model, weights, args, {"training": False, **kwargs})
+    else:
+        outputs = model(*args, **kwargs)
+    return OrderedDict(named_arrays(outputs)) or outputs
 
 
 def called(model: keras.Layer, weights: JaxWeights, args: Args, kwargs: Kwargs) -> tuple[object, list[jax.Array]]:
@@ -218,11 +220,16 @@ def called(model: keras.Layer, weights: JaxWeights, args: Args, kwargs: Kwargs) 
     values = zip([*model.trainable_variables, *remembered], [*weights[0], *weights[1]], strict=True)
     with keras.StatelessScope(state_mapping=list(values)) as scope:
         outputs = model(*args, **kwargs)
-    current = [(variable, scope.get_current_value(variable)) for variable in remembered]
-    return outputs, [variable.value if value is None else value for variable, value in current]
+    after = []
+    for variable in remembered:
+        value = scope.get_current_value(variable)
+        after.append(variable.value if value is None else value)
+    return outputs, after
 
 
+# ---------------------------------------------------------------------------------------------------------------------
 # Training
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 class JaxTraining:
@@ -245,7 +252,7 @@ class JaxTraining:
         self._trained, self._state = weights_of(model.native, batch)
         self._slots = [] if optimizer is None else [variable.value for variable in optimizer.variables]
         self._forward = model.compiled(partial(_forward, model.native, loss, form))
-        self._backward = model.compiled(_backward)
+        self._backward = model.compiled(lambda back, loss: back(jnp.ones_like(loss))[0])
         self._update = None if optimizer is None else model.compiled(optimizer.stateless_apply)
         self._back: Any = None
         self._gradients: list[jax.Array] = []
@@ -285,17 +292,13 @@ def _forward(
     return value, back, after
 
 
-def _backward(back: Any, loss: jax.Array) -> Any:
-    return back(jnp.ones_like(loss))[0]
-
-
 @contextmanager
 def training(model: JaxModel, batch: Inputs, targets: object, config: TrainingConfig) -> Iterator[JaxTraining]:
     """The model trains on one batch again and again; what it learns is forgotten afterwards.
 
     Raises:
         Unsupported: nothing can be trained, or the loss needs targets that there are not.
-        Exception: whatever the constructor of the caller's own optimizer raised.
+        Exception: whatever the constructor of a user-defined optimizer raised.
     """
     with jax.default_device(model.device):
         if not isinstance(model.native, keras.Layer):
@@ -306,9 +309,13 @@ def training(model: JaxModel, batch: Inputs, targets: object, config: TrainingCo
             raise Unsupported("no parameter requires a gradient")
         wanted = None if targets is None else jnp.asarray(targets)
         loss = loss_of(config.loss, wanted is not None, arrays_in)
-        yield JaxTraining(
-            model, batch, lambda outputs: loss(outputs, wanted), optimizer_of(config.optimizer, variables)
-        )
+        optimizer = optimizer_of(config.optimizer, variables)
+        yield JaxTraining(model, batch, lambda outputs: loss(outputs, wanted), optimizer)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The backend
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,15 +350,17 @@ class JaxBackend(KerasBackend):
 
     def settings_in_effect(self, model: JaxModel | None = None) -> Mapping[str, Any]:
         # Threads are fixed when JAX starts, and it does not tell their number.
-        return {
+        settings = {
             "64 bits": bool(jax.config.jax_enable_x64),
             "default matmul precision": jax.config.jax_default_matmul_precision,
             "jit disabled": bool(jax.config.jax_disable_jit),
             "default device": None if jax.config.jax_default_device is None else str(jax.config.jax_default_device),
             "dtype policy": keras.config.dtype_policy().name,
             "floatx": keras.config.floatx(),
-            **({} if model is None or self.precision is None else {"precision method": self.method()}),
         }
+        if model is not None and self.precision is not None:
+            settings["precision method"] = self.method()
+        return settings
 
     def devices(self) -> list[str]:
         return device_names(len(_gpus()))
@@ -376,7 +385,10 @@ class JaxBackend(KerasBackend):
     def device_of(self, model: object) -> str:
         weights = model.weights if isinstance(model, keras.Layer) else ()
         device = min(weights[0].value.devices(), key=lambda device: device.id) if weights else jax.local_devices()[0]
-        return {"cpu": "cpu", "gpu": f"cuda:{device.id}"}.get(device.platform, f"{device.platform}:{device.id}")
+        if device.platform == "cpu":
+            return "cpu"
+        kind = "cuda" if device.platform == "gpu" else device.platform
+        return f"{kind}:{device.id}"
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
@@ -415,7 +427,9 @@ def _quickly_built(is_compiled: bool) -> Iterator[None]:
         jax.config.update("jax_disable_most_optimizations", before)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
 # JAX itself
+# ---------------------------------------------------------------------------------------------------------------------
 
 VARIABLE = "NPROC"
 """Where XLA looks first for the number of processors (``DefaultThreadPoolSize``); it has no other switch."""
@@ -441,8 +455,14 @@ def start(threads: int, async_dispatch: bool) -> None:
         message = "is fixed once JAX has started; set it in a fresh process."
         raise UserError([Problem("backend.threads", threads, message)])
     jax.config.update("jax_cpu_enable_async_dispatch", async_dispatch)
-    with patch.dict(os.environ, {VARIABLE: str(threads)}):
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(threads)
+    try:
         jax.local_devices(backend="cpu")
+    finally:
+        del os.environ[VARIABLE]
+        if before is not None:
+            os.environ[VARIABLE] = before
     _started.append(wanted)
 
 

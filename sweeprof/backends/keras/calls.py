@@ -1,4 +1,8 @@
-"""How a Keras model is built and called by the backends that run it: its tensors, arguments, precision, loss and optimizer."""
+"""How a Keras model is built, called and trained by the backends that run it, and what its operations cost.
+
+The first part maps the operations of ``keras.ops`` to the definitions of :mod:`sweeprof.counting.operators`. The others describe
+tensors and arguments, and build models, losses and optimizers for any framework that Keras runs on.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,11 @@ from sweeprof.counting.mapping import CallTensor, OperatorCall, itemsize
 from sweeprof.counting.operators import INTEGER, NOTHING, Numbers
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.training_config import EPSILON, LOSSES, OPTIMIZERS, RATE
+from sweeprof.measuring.training_config import EPSILON, RATE
 
-# Maps the operations of ``keras.ops`` to the definitions of :mod:`sweeprof.counting.operators` and their gradients.
+# ---------------------------------------------------------------------------------------------------------------------
+# Costs of the operations of keras.ops
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
@@ -62,13 +68,14 @@ def call_of(name: str, operation: keras.Operation, args: Args, kwargs: Kwargs, o
     return OperatorCall(name, "", inputs, (sized(output),), {**vars(operation), **kwargs})
 
 
+KerasCall = OperatorCall[CallTensor]
+KerasRule = Callable[[KerasCall], OperatorCost]
+
+
 def _has(call: KerasCall, position: int, name: str) -> bool:
     """Return True if an argument is given, by position or by name."""
     return call.input(position) is not None or call.attributes.get(name) is not None
 
-
-KerasCall = OperatorCall[CallTensor]
-KerasRule = Callable[[KerasCall], OperatorCost]
 
 _ELEMENTWISE = """
 arithmetic: add subtract floor_divide mod fmod power square negative absolute abs fabs sign maximum minimum fmax fmin clip heaviside
@@ -114,18 +121,6 @@ def _rectified(call: KerasCall) -> OperatorCost:
     return mapping.elementwise(name, call)
 
 
-def _resize(call: KerasCall) -> OperatorCost:
-    return mapping.elementwise(call.attributes["interpolation"], call)
-
-
-ELEMENTWISE_RULES: dict[str, KerasRule] = {
-    **mapping.elementwise_rules(_ELEMENTWISE),
-    "gelu": partial(mapping.gelu, "approximate"),
-    "relu": _rectified,
-    "resize": _resize,
-}
-
-
 def _matmul(call: KerasCall) -> OperatorCost:
     left, right, made = call.operand(0).sizes, call.operand(1).sizes, call.result
     return operators.matmul(made.elements, left[-1] if left and right else 1, made.numbers)
@@ -139,20 +134,11 @@ def _contracted(call: KerasCall) -> OperatorCost:
     return operators.matmul(made.elements, inner, made.numbers)
 
 
-def _outer(call: KerasCall) -> OperatorCost:
-    """``outer`` and ``kron``."""
-    return operators.outer(call.result.elements, call.result.numbers)
-
-
 def _attention(call: KerasCall) -> OperatorCost:
     """``(query (B, T, N, E), key (B, S, heads, E), value, bias, mask)``."""
     query, key, value = (call.operand(position).sizes for position in range(3))
     masks = _has(call, 3, "bias") + _has(call, 4, "mask")
     return operators.attention(prod(query[:-1]), key[1], query[-1], value[-1], call.result.numbers, masks=masks)
-
-
-def _distances(call: KerasCall) -> OperatorCost:
-    return operators.distances(call.result.elements, call.operand(0).sizes[-1])
 
 
 def _batch_norm(call: KerasCall) -> OperatorCost:
@@ -181,16 +167,15 @@ def _rms_norm(call: KerasCall) -> OperatorCost:
     return operators.rms_norm(call.operand(0).elements, _rows(call), weight=_has(call, 1, "scale"))
 
 
-def _normalize(call: KerasCall) -> OperatorCost:
-    return operators.unit_norm(call.operand(0).elements, _rows(call))
-
-
 def _average_pool(call: KerasCall) -> OperatorCost:
-    size, spatial = call.attributes["pool_size"], len(call.operand(0).sizes) - 2
-    window = size**spatial if isinstance(size, int) else prod(size) if len(size) == spatial else size[0] ** spatial
-    made = call.result
-    is_counted = made.numbers is not INTEGER
-    return operators.average_pool(call.operand(0).elements, made.elements, window) if is_counted else NOTHING
+    given, made = call.operand(0), call.result
+    if made.numbers is INTEGER:
+        return NOTHING
+    size, spatial = call.attributes["pool_size"], len(given.sizes) - 2
+    sizes = [size] if isinstance(size, int) else list(size)
+    if len(sizes) != spatial:
+        sizes = sizes[:1] * spatial
+    return operators.average_pool(given.elements, made.elements, prod(sizes))
 
 
 def _average(call: KerasCall) -> OperatorCost:
@@ -199,8 +184,9 @@ def _average(call: KerasCall) -> OperatorCost:
 
 
 def _trace(call: KerasCall) -> OperatorCost:
-    made = call.result
-    return NOTHING if made.numbers is INTEGER else operators.trace(min(call.operand(0).sizes[-2:]), made.elements)
+    if call.result.numbers is INTEGER:
+        return NOTHING
+    return operators.trace(min(call.operand(0).sizes[-2:]), call.result.elements)
 
 
 def _short_fourier(call: KerasCall) -> OperatorCost:
@@ -211,9 +197,12 @@ def _short_fourier(call: KerasCall) -> OperatorCost:
 
 COSTS: dict[str, KerasRule] = mapping.by_name(
     {
-        **ELEMENTWISE_RULES,
+        **mapping.elementwise_rules(_ELEMENTWISE),
+        "gelu": partial(mapping.gelu, "approximate"),
+        "relu": _rectified,
+        "resize": lambda call: mapping.elementwise(call.attributes["interpolation"], call),
         "matmul dot inner vdot": _matmul,
-        "outer kron": _outer,
+        "outer kron": lambda call: operators.outer(call.result.elements, call.result.numbers),
         "tensordot": _contracted,
         "einsum": partial(mapping.einsum, attribute="subscripts"),
         # Kernels (*space, in/groups, out), (*space, in, multiplier) and (*space, out, in).
@@ -221,11 +210,11 @@ COSTS: dict[str, KerasRule] = mapping.by_name(
         "depthwise_conv": partial(mapping.convolution, first=0, end=-2),
         "conv_transpose": partial(mapping.transposed_convolution, first=0, end=-1, bias=None),
         "dot_product_attention": _attention,
-        "c_dist": _distances,
+        "c_dist": lambda call: operators.distances(call.result.elements, call.operand(0).sizes[-1]),
         "batch_norm": _batch_norm,
         "layer_norm": _layer_norm,
         "rms_norm": _rms_norm,
-        "normalize": _normalize,
+        "normalize": lambda call: operators.unit_norm(call.operand(0).elements, _rows(call)),
         "softmax": mapping.softmax,
         "log_softmax": mapping.log_softmax,
         "average_pool": _average_pool,
@@ -270,7 +259,9 @@ FREE = VIEWS | frozenset(
 ATTENTION = "dot_product_attention"
 
 
-# How a Keras model is built and called by the backends that run it: its tensors, arguments, precision, loss and optimizer.
+# ---------------------------------------------------------------------------------------------------------------------
+# Tensors
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def tensors_in(tree: object) -> list[keras.KerasTensor]:
@@ -301,9 +292,7 @@ def dtype_of(tensor: keras.KerasTensor) -> str:
 
 def symbolic(value: Any) -> Any:
     """A symbolic tensor for a tensor, an array or a :class:`~sweeprof.measuring.inputs.TensorSpec`; anything else as it is."""
-    if isinstance(value, keras.KerasTensor) or not is_tensor(value):
-        return value
-    return like(value)
+    return like(value) if is_tensor(value) and not isinstance(value, keras.KerasTensor) else value
 
 
 def like(tensor: Any) -> keras.KerasTensor:
@@ -316,7 +305,9 @@ def symbolic_in(tensors: Iterable[Any]) -> list[keras.KerasTensor]:
     return [tensor for tensor in tensors if isinstance(tensor, keras.KerasTensor)]
 
 
-# Arguments
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments of a model
+# ---------------------------------------------------------------------------------------------------------------------
 
 OF_A_CALL = ("training", "mask")
 """Keywords of every layer's call, which are no tensors of the model's own."""
@@ -328,12 +319,17 @@ def as_called(model: object, inputs: Inputs) -> Inputs:
         return inputs
     if len(inputs.args) > 1 and not inputs.kwargs:
         return Inputs((list(inputs.args),))
-    own = {name: value for name, value in inputs.kwargs.items() if name not in OF_A_CALL}
-    if not inputs.args and own:
-        is_one = len(own) == 1 and not private.takes_mapping(model)
-        given = next(iter(own.values())) if is_one else own
-        return Inputs((given,), {name: value for name, value in inputs.kwargs.items() if name in OF_A_CALL})
-    return inputs
+    own, of_the_call = {}, {}
+    for name, value in inputs.kwargs.items():
+        if name in OF_A_CALL:
+            of_the_call[name] = value
+        else:
+            own[name] = value
+    if inputs.args or not own:
+        return inputs
+    if len(own) == 1 and not private.takes_mapping(model):
+        return Inputs(tuple(own.values()), of_the_call)
+    return Inputs((own,), of_the_call)
 
 
 def as_described(inputs: Inputs, channel_axis: int | None, dtype: str | None) -> Inputs:
@@ -348,15 +344,19 @@ def as_described(inputs: Inputs, channel_axis: int | None, dtype: str | None) ->
     def change(value: Any) -> Any:
         if not is_tensor(value):
             return value
-        shape = with_channels_last(shape_of(value), channel_axis)
-        kind = dtype if dtype is not None and _is_floating(value) else dtype_of(value)
-        is_same = (shape, kind) == (shape_of(value), dtype_of(value))
-        return value if is_same else TensorSpec(shape, kind)
+        shape, kind = with_channels_last(shape_of(value), channel_axis), dtype_of(value)
+        if dtype is not None and _is_floating(value):
+            kind = dtype
+        if (shape, kind) == (shape_of(value), dtype_of(value)):
+            return value
+        return TensorSpec(shape, kind)
 
     return inputs.map(change)
 
 
-# Precision and layout
+# ---------------------------------------------------------------------------------------------------------------------
+# Models in a precision and a layout
+# ---------------------------------------------------------------------------------------------------------------------
 
 PRECISIONS: dict[str, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
 """Data type of weights, computation and floating-point inputs; with ``autocast`` of the computation alone."""
@@ -419,19 +419,23 @@ class KerasBackend(Backend):
             TypeError: that cannot be called.
             Unsupported: the builder sets other data types itself, or the model has no layer that Keras quantizes.
         """
-        before, dtype = keras.config.dtype_policy(), self.computation_dtype
-        if dtype is not None:
-            is_mixed = self.method() == "autocast" and dtype != "float32"
-            keras.config.set_dtype_policy(f"mixed_{dtype}" if is_mixed else dtype)
+        before, policy = keras.config.dtype_policy(), self.computation_dtype
+        if policy is not None:
+            if self.method() == "autocast" and policy != "float32":
+                policy = f"mixed_{policy}"
+            keras.config.set_dtype_policy(policy)
         try:
             model = build()
         finally:
             keras.config.set_dtype_policy(before)
         if not callable(model):
             raise TypeError(f"the model's builder returned a {type(model).__name__}, which cannot be called")
-        other = _other_dtype(model, self.dtype)
-        if other is not None:
-            raise Unsupported(f"the model's builder makes weights of {other}, and backend.precision={self.precision}")
+        if self.dtype is not None and isinstance(model, keras.Layer):
+            for weight in model.weights:  # of numbers that are no floats any type is right
+                if "float" in weight.dtype and weight.dtype != self.dtype:
+                    raise Unsupported(
+                        f"the model's builder makes weights of {weight.dtype}, and backend.precision={self.precision}"
+                    )
         if self.precision == "int8":
             if described_builder(build) is None:
                 raise Unsupported(
@@ -443,12 +447,6 @@ class KerasBackend(Backend):
     def described(self, build: Build, inputs: Inputs, channel_axis: int | None) -> tuple[object, Inputs]:
         """Return the model, and the shapes and data types that it is called with."""
         return self.built(build), as_described(inputs, self.moved(channel_axis), self.dtype)
-
-
-def _other_dtype(model: object, wanted: str | None) -> str | None:
-    """A data type among the model's weights that is not the wanted one; of numbers that are no floats any is right."""
-    weights = model.weights if wanted is not None and isinstance(model, keras.Layer) else ()
-    return next((v.dtype for v in weights if "float" in v.dtype and v.dtype != wanted), None)
 
 
 def _quantize(model: object) -> None:
@@ -468,7 +466,9 @@ def _quantize(model: object) -> None:
         raise Unsupported("the model has no layer that Keras quantizes, such as Dense, EinsumDense or Embedding")
 
 
+# ---------------------------------------------------------------------------------------------------------------------
 # Loss and optimizer of a training step
+# ---------------------------------------------------------------------------------------------------------------------
 
 Loss = Callable[[object, Any], Any]
 """From what the model returned, and the targets, to a scalar."""
@@ -503,7 +503,7 @@ def loss_of(given: str | Callable[..., Any], has_targets: bool, tensors: Callabl
         return lambda outputs, _: _sum_of_means([first(outputs), *tensors(outputs)[1:]])
     if not has_targets:
         raise Unsupported(f"training.loss={given} needs targets, and the data have none")
-    compare = _TARGETED[given]
+    compare = {"cross_entropy": _cross_entropy, "mse": _mse}[given]
     return lambda outputs, targets: compare(first(outputs), targets)
 
 
@@ -554,27 +554,31 @@ def _sum_of_means(outputs: list[Any]) -> Any:
 
 def _own_loss(outputs: object, tensors: list[Any]) -> Any:
     """The loss that a model returns which is given labels: by its name, or first of a tuple."""
-    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
-    if found is None and not isinstance(outputs, Mapping) and tensors and len(tensors[0].shape) == 0:
-        found = tensors[0]
+    if isinstance(outputs, Mapping):
+        found = outputs.get("loss")
+    else:
+        found = getattr(outputs, "loss", None)
+        if found is None and tensors and len(tensors[0].shape) == 0:
+            found = tensors[0]
     if found is None or not is_tensor(found):
         raise Unsupported("training.loss=own: the model returned no loss; give it labels among its inputs")
     return found
 
 
-_TARGETED: dict[str, Callable[[Any, Any], Any]] = {"cross_entropy": _cross_entropy, "mse": _mse}
-assert {*_TARGETED, "mean", "own"} == set(LOSSES)
-
-
 def optimizer_of(given: str | Callable[..., Any], variables: list[keras.Variable]) -> Any:
     """Return the optimizer that is given, built for the variables; None for the name ``none``.
 
-    Keras's optimizers are made without the variables, a function of the caller's own is given them.
+    Keras's optimizers are made without the variables; a user-defined function is called with them.
     """
     if given == "none":
         return None
     if isinstance(given, str):
-        optimizer = _OPTIMIZERS[given]()
+        optimizer = {
+            "sgd": partial(keras.optimizers.SGD, RATE),
+            "momentum": partial(keras.optimizers.SGD, RATE, momentum=0.9),
+            "adam": partial(keras.optimizers.Adam, RATE, epsilon=EPSILON),
+            "adamw": partial(keras.optimizers.AdamW, RATE, epsilon=EPSILON),
+        }[given]()
     else:
         kind = given.func if isinstance(given, partial) else given
         is_keras = isinstance(kind, type) and issubclass(kind, keras.optimizers.Optimizer)
@@ -582,12 +586,3 @@ def optimizer_of(given: str | Callable[..., Any], variables: list[keras.Variable
     if not optimizer.built:
         optimizer.build(variables)
     return optimizer
-
-
-_OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
-    "sgd": partial(keras.optimizers.SGD, RATE),
-    "momentum": partial(keras.optimizers.SGD, RATE, momentum=0.9),
-    "adam": partial(keras.optimizers.Adam, RATE, epsilon=EPSILON),
-    "adamw": partial(keras.optimizers.AdamW, RATE, epsilon=EPSILON),
-}
-assert {*_OPTIMIZERS, "none"} == set(OPTIMIZERS)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -19,13 +20,25 @@ BaseConv = interface("keras.src.layers.convolutional.base_conv:BaseConv")
 DropoutRNNCell = interface("keras.src.layers.rnn.dropout_rnn_cell:DropoutRNNCell")
 GLOBAL_SEED_GENERATOR = interface("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR")
 Mish = interface("keras.src.activations.activations:Mish")
-smart_resize = interface("keras.src.utils.image_utils:smart_resize")
 GRAPH_CALLS = (keras.Sequential.call, interface("keras.src.models:Functional.call"))
 """The ``call`` of models that are made of a graph of layers."""
 OWN_MODULES = "keras.src."
 """Where Keras defines its classes."""
-RANDOM_LAYERS = "keras.src.layers.preprocessing.image_preprocessing.random_"
-"""Where it defines the image transformations for training."""
+
+
+@contextmanager
+def replaced(owner: object, name: str, instead: object) -> Iterator[None]:
+    """Within the context, an attribute of a class or module has another value."""
+    before = vars(owner).get(name)  # not getattr, which would change a static method to a function
+    is_own = name in vars(owner)
+    setattr(owner, name, instead)
+    try:
+        yield
+    finally:
+        if is_own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
 
 
 def takes_training(layer: keras.Layer) -> bool:

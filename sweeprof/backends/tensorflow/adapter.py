@@ -36,6 +36,9 @@ from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.observations import Allocations, Lines, Operators, OwnCounts
 from sweeprof.results.record import Protocol
 
+INTER_OP_THREADS = 1
+"""Operators run one after the other; ``threads`` work within one."""
+
 
 class _MemoryMeter(ProcessMemory):
     """On processors with AVX-512 VNNI and later ones, TensorFlow computes with oneDNN, whose allocator keeps what is freed."""
@@ -82,12 +85,18 @@ class TensorflowBackend(KerasBackend):
                 if not tf.config.experimental.get_memory_growth(gpu):
                     tf.config.experimental.set_memory_growth(gpu, True)  # memory is taken as it is needed
         except RuntimeError as error:
-            raise UserError([Problem("backend.threads", self.threads, _too_late(str(error)))]) from error
+            now = f"{threading.get_intra_op_parallelism_threads()} and {threading.get_inter_op_parallelism_threads()}"
+            allowed = (
+                "cannot be set: TensorFlow already runs in this process, and takes its threads (within an operator and "
+                f"between operators, now {now}; 0: one per processor) and the way it takes memory of GPUs only before it "
+                f"starts ({error}). Set them before its first operation, or use isolation=fork."
+            )
+            raise UserError([Problem("backend.threads", self.threads, allowed)]) from error
         keras.utils.set_random_seed(seed)
 
     def settings_in_effect(self, model: TensorflowModel | None = None) -> Mapping[str, Any]:
         threading, optimizer, method = tf.config.threading, tf.config.optimizer, self.method()
-        return {
+        settings = {
             "threads": threading.get_intra_op_parallelism_threads(),
             "inter-op threads": threading.get_inter_op_parallelism_threads(),
             "dtype policy": keras.config.dtype_policy().name,
@@ -96,8 +105,10 @@ class TensorflowBackend(KerasBackend):
             "TF32": tf.config.experimental.tensor_float_32_execution_enabled(),
             "functions run eagerly": tf.config.functions_run_eagerly(),
             "graph optimizer": {name: str(value) for name, value in optimizer.get_experimental_options().items()},
-            **({} if model is None or method is None else {"precision method": method}),
         }
+        if model is not None and method is not None:
+            settings["precision method"] = method
+        return settings
 
     def devices(self) -> list[str]:
         return device_names(len(tf.config.list_physical_devices("GPU")))
@@ -155,22 +166,6 @@ class TensorflowBackend(KerasBackend):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError)
-
-
-# TensorFlow itself
-
-INTER_OP_THREADS = 1
-"""Operators run one after the other; ``threads`` work within one."""
-
-
-def _too_late(error: str) -> str:
-    threading = tf.config.threading
-    set_now = f"{threading.get_intra_op_parallelism_threads()} and {threading.get_inter_op_parallelism_threads()}"
-    return (
-        "cannot be set: TensorFlow already runs in this process, and takes its threads (within an operator and between "
-        f"operators, now {set_now}; 0: one per processor) and the way it takes memory of GPUs only before it starts "
-        f"({error}). Set them before its first operation, or use isolation=fork."
-    )
 
 
 def tensorflow_name(device: str) -> str:

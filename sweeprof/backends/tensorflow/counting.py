@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import keras
 import tensorflow as tf
@@ -21,18 +20,19 @@ import tensorflow as tf
 from sweeprof.backends.keras import counting
 from sweeprof.backends.keras.calls import as_called, symbolic
 from sweeprof.backends.keras.counting import OperationRun, SymbolicTrace
-from sweeprof.backends.keras.private import takes_training
+from sweeprof.backends.keras.private import replaced, takes_training
 from sweeprof.backends.tensorflow import private
 from sweeprof.counting import mapping
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, operator_cost
 from sweeprof.counting.mapping import CallTensor, OperatorCall
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.results.layers import LayerTable
+from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.observations import OwnCounts
 
+# ---------------------------------------------------------------------------------------------------------------------
 # Costs of operators
-
+# ---------------------------------------------------------------------------------------------------------------------
 
 _ELEMENTWISE = """
 arithmetic: Add AddV2 BiasAdd Sub DivNoNan FloorDiv FloorMod Mod Xdivy Xlogy Maximum Minimum ClipByValue
@@ -109,9 +109,32 @@ FREE = frozenset(
 """Operators that move, choose, compare or make data."""
 
 
-# The graph
+# ---------------------------------------------------------------------------------------------------------------------
+# Layers
+# ---------------------------------------------------------------------------------------------------------------------
 
 PREFIX = "tensorflow::"
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+"""Operators that call a function, such as a grouped convolution, or the function of a file."""
+
+
+_A_FUNCTION = tf.function(lambda: None)
+
+
+def count_layers(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
+    """Return the layers of a Keras model, or of any callable of tensors, for inputs in the layout that the model expects.
+
+    A ``tf.function`` is counted as the function that it was made of: layers that are called in a graph within the graph hide what
+    was done before them.
+    """
+    if type(model) is type(_A_FUNCTION):
+        model = getattr(model, "python_function")  # noqa: B009  # of a type that TensorFlow does not name
+    return counting.count_layers(model, inputs, formulas, fallback=count_graph)
+
+
+def count_training(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> Training:
+    """Return one training step of a Keras model."""
+    return counting.count_training(model, inputs, formulas, fallback=count_graph)
 
 
 def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
@@ -142,59 +165,34 @@ def count_graph(trace: SymbolicTrace, compute: Callable[..., object], args: Args
     for tensor in entering:
         if tensor.graph is not graph and tensor.op.type != "Placeholder":
             trace.current.miss(f"{PREFIX}{tensor.op.type} within a function", trace.times)
-    outputs = _sized(trace, keras.tree.map_structure(_tensor, traced.structured_outputs), args, kwargs)
+    outputs = _sized(trace, traced.structured_outputs, args, kwargs)
     trace.ran.append(OperationRun(trace.current.path, given, keras.tree.flatten(outputs)))
     return outputs
 
 
-def count_layers(model: object, inputs: Inputs, formulas: Formulas = DEFAULTS) -> LayerTable:
-    """Return the layers of a Keras model, or of any callable of tensors, for inputs in the layout that the model expects.
-
-    A ``tf.function`` is counted as the function that it was made of: layers that are called in a graph within the graph hide what
-    was done before them.
-    """
-    if type(model) is type(_A_FUNCTION):
-        model = getattr(model, "python_function")  # noqa: B009  # of a type that TensorFlow does not name
-    return counting.count_layers(model, inputs, formulas, fallback=count_graph)
-
-
-_A_FUNCTION = tf.function(lambda: None)
-count_training = partial(counting.count_training, fallback=count_graph)
-"""Return one training step of a Keras model."""
-
-
-def _symbolic(value: object) -> Any:
-    return symbolic(value) if tf.is_tensor(value) else value
-
-
-def _tensor(value: Any) -> Any:
-    """A symbolic tensor with whatever sizes the graph knows."""
-    if not (tf.is_tensor(value) or isinstance(value, tf.TypeSpec)):
-        return value
-    return keras.KerasTensor(value.shape if value.shape.rank is not None else (None,), value.dtype)
-
-
 def _sized(trace: SymbolicTrace, outputs: object, args: Args, kwargs: Kwargs) -> object:
-    """Outputs whose sizes are known: the graph may not know what the layer itself says.
+    """Symbolic outputs, whose sizes are known: the graph may not know what the layer itself says.
 
     Raises:
         Unsupported: neither does.
     """
+
+    def as_symbolic(value: Any) -> Any:
+        if not isinstance(value, tf.TypeSpec) and not tf.is_tensor(value):
+            return value
+        return keras.KerasTensor(value.shape if value.shape.rank is not None else (None,), value.dtype)
+
+    def are_known(outputs: object) -> bool:
+        return all(None not in getattr(leaf, "shape", ()) for leaf in keras.tree.flatten(outputs))
+
     layer = trace.current.layer
-    if _are_known(outputs):
-        return outputs
-    if isinstance(layer, keras.Layer):
+    outputs = keras.tree.map_structure(as_symbolic, outputs)
+    if not are_known(outputs) and isinstance(layer, keras.Layer):
         with trace.paused():
             outputs = layer.compute_output_spec(*args, **kwargs)
-    if not _are_known(outputs):
+    if not are_known(outputs):
         raise Unsupported(f"the sizes of what {trace.current.path} returns are known only from values")
     return outputs
-
-
-def _are_known(outputs: object) -> bool:
-    return all(
-        None not in tensor.shape for tensor in keras.tree.flatten(outputs) if isinstance(tensor, keras.KerasTensor)
-    )
 
 
 @contextmanager
@@ -209,16 +207,14 @@ def _layers_apart(trace: SymbolicTrace) -> Iterator[list[tf.Tensor]]:
         if not tensors or not trace.sees():
             return call(layer, *args, **kwargs)
         entering.extend(tensors)
-        args, kwargs = keras.tree.map_structure(_symbolic, (args, kwargs))
+        args, kwargs = keras.tree.map_structure(
+            lambda leaf: symbolic(leaf) if tf.is_tensor(leaf) else leaf, (args, kwargs)
+        )
         outputs = call(layer, *args, **kwargs)
         return keras.tree.map_structure(lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), outputs)
 
-    with patch.object(keras.Layer, "__call__", apart):
+    with replaced(keras.Layer, "__call__", apart):
         yield entering
-
-
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-"""Operators that call a function, such as a grouped convolution, or the function of a file."""
 
 
 def _reachable(graph: tf.Graph, outputs: Iterable[tf.Tensor]) -> Iterator[tf.Operation]:
@@ -309,17 +305,18 @@ def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
         trace.current.operator_calls += trace.times
         return
     is_known = all(tensor.shape.is_fully_defined() for tensor in (*operator.inputs, *operator.outputs))
-    if not is_known or (written is None and rule is None):
+    given, made = operator.inputs, operator.outputs
+    if written is not None and is_known:
+        sizes = [sized(tensor) for tensor in made]
+        cost = operator_cost(written, [sized(tensor) for tensor in given], {}, sizes[0] if len(sizes) == 1 else sizes)
+    elif rule is not None and is_known:
+        computed = [_uncut(operator)] if operator.type in DILATED else made
+        attributes = {key: operator.get_attr(key) for key in ATTRIBUTES if key in operator.node_def.attr}
+        inputs, outputs = tuple(map(sized, given)), tuple(map(sized, computed))
+        cost = rule(OperatorCall(operator.type, "", inputs, outputs, attributes))
+    else:
         trace.current.miss(name, trace.times)
         return
-    given, made = [sized(tensor) for tensor in operator.inputs], [sized(tensor) for tensor in operator.outputs]
-    if written is not None:
-        cost = operator_cost(written, given, {}, made[0] if len(made) == 1 else made)
-    elif rule is not None:
-        computed = [_computed(operator)] if operator.type in DILATED else made
-        known = operator.node_def.attr
-        attributes = {name: operator.get_attr(name) for name in ATTRIBUTES if name in known}
-        cost = rule(OperatorCall(operator.type, "", tuple(given), tuple(computed), attributes))
     trace.current.count(name, cost, given[:1], made[:1], trace.times)
 
 
@@ -329,16 +326,18 @@ def sized(tensor: tf.Tensor) -> CallTensor:
     return CallTensor("", tuple(tensor.shape.as_list()), dtype, numbers=mapping.numbers_of(dtype))
 
 
-def _computed(convolution: tf.Operation) -> CallTensor:
-    """Return the result of a convolution without what a BatchToSpaceND cuts off: a dilated one computes padding too."""
+def _uncut(convolution: tf.Operation) -> tf.Tensor:
+    """Return the result of a convolution before a BatchToSpaceND cuts it: a dilated one computes padding too."""
     consumers = convolution.outputs[0].consumers()
     while len(consumers) == 1 and consumers[0].type == "Squeeze":
         consumers = consumers[0].outputs[0].consumers()
     is_cut = len(consumers) == 1 and consumers[0].type == "BatchToSpaceND"
-    return sized((consumers[0] if is_cut else convolution).outputs[0])
+    return (consumers[0] if is_cut else convolution).outputs[0]
 
 
-NAME = "tfprof"
+# ---------------------------------------------------------------------------------------------------------------------
+# TensorFlow's own counts
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def own_counts(model: object, inputs: Inputs) -> OwnCounts:
@@ -347,7 +346,12 @@ def own_counts(model: object, inputs: Inputs) -> OwnCounts:
     Raises:
         Exception: whatever the model raised.
     """
-    given = as_called(model, inputs).map(_specified)
+
+    def specified(value: object) -> Any:
+        tensor = symbolic(value)
+        return tf.TensorSpec(tensor.shape, tensor.dtype) if isinstance(tensor, keras.KerasTensor) else value
+
+    given = as_called(model, inputs).map(specified)
     keywords = {"training": False} if isinstance(model, keras.Layer) and takes_training(model) else {}
 
     def run(*args: object, **kwargs: object) -> object:
@@ -357,14 +361,7 @@ def own_counts(model: object, inputs: Inputs) -> OwnCounts:
     profiler = tf.compat.v1.profiler
     options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation()).with_empty_output().build()
     found = int(profiler.profile(graph=graph, options=options).total_float_ops)
-    return OwnCounts({NAME: found}) if found else OwnCounts({}, {NAME: _NOTHING})
-
-
-_NOTHING = (
-    "TensorFlow's profiler finds no float operation in the graph; into functions, as of a SavedModel, it does not look"
-)
-
-
-def _specified(value: object) -> Any:
-    tensor = symbolic(value)
-    return tf.TensorSpec(tensor.shape, tensor.dtype) if isinstance(tensor, keras.KerasTensor) else value
+    if found:
+        return OwnCounts({"tfprof": found})
+    reason = "TensorFlow's profiler finds no float operation in the graph; into functions, as of a SavedModel, it does not look"
+    return OwnCounts({}, {"tfprof": reason})

@@ -24,7 +24,7 @@ def load(path: str, endpoint: str | None = None) -> keras.Layer:
             its only signature.
 
     Raises:
-        UserError: there is no such file or endpoint, or it is no model.
+        UserError: the file or the endpoint does not exist, or the file is not a model.
     """
     place = user_path(path)
     if not place.exists():
@@ -53,9 +53,10 @@ class SavedModel(keras.Layer):  # type: ignore[misc]
         super().__init__(name="saved_model", autocast=False)
         self._loaded = tf.saved_model.load(path)
         self._function, self._names = _endpoint(self._loaded, path, endpoint)
-        functions = getattr(self._function, "concrete_functions", None) or [self._function]
-        read = {id(variable): variable for function in functions for variable in function.variables}
-        for variable in read.values():  # the same variable in Keras's hands, whose names have no slashes
+        read = {}
+        for function in getattr(self._function, "concrete_functions", None) or [self._function]:
+            read.update({id(variable): variable for variable in function.variables})
+        for variable in read.values():  # the same variable as one of Keras, whose names have no slashes
             about = {"dtype": variable.dtype.name, "trainable": variable.trainable}
             self._track_variable(keras.Variable(variable, name=variable.name.replace("/", "_"), **about))
         self.built = True
@@ -76,16 +77,19 @@ class SavedModel(keras.Layer):  # type: ignore[misc]
         functions = getattr(self._function, "concrete_functions", None) or [self._function]
         args, named = functions[0].structured_input_signature
         specs: dict[str, Any] = {getattr(spec, "name", None) or str(at): spec for at, spec in enumerate(args)} | named
-        if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for spec in specs.values()):
-            raise ValueError("its function does not take tensors of known shapes alone")
+        for spec in specs.values():
+            if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+                raise ValueError("its function does not take tensors of known shapes alone")
         return specs
 
 
 def _endpoint(loaded: Any, path: str, wanted: str | None) -> tuple[Any, list[str] | None]:
     """The function, and of a signature the names of its inputs in their order."""
     signatures = loaded.signatures
-    others = tuple(signatures) if len(signatures) == 1 else ()
-    for name in (wanted,) if wanted is not None else (*SERVED, *others):
+    names = [*SERVED] if wanted is None else [wanted]
+    if wanted is None and len(signatures) == 1:
+        names += signatures
+    for name in names:
         if name in signatures:
             _, named = signatures[name].structured_input_signature
             return signatures[name], list(named)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import compress
 from typing import Any, Literal, TypeVar
 
 import keras
@@ -84,20 +85,18 @@ def on_device(inputs: Inputs, device: str, channel_axis: int | None = None, dtyp
 
 def _tensor(leaf: Any, channel_axis: int | None, dtype: str | None) -> Any:
     if isinstance(leaf, TensorSpec):
-        leaf = _generated(leaf)
-    if isinstance(leaf, np.ndarray | np.generic):
+        kind = tf.as_dtype(leaf.dtype)
+        if kind.is_floating or kind.is_complex:
+            leaf = tf.cast(np.random.default_rng(0).standard_normal(leaf.shape, np.float32), kind)
+        else:
+            leaf = tf.zeros(leaf.shape, kind)
+    elif isinstance(leaf, np.ndarray | np.generic):
         leaf = tf.constant(channels_moved(np.asarray(leaf), channel_axis))
-    if not tf.is_tensor(leaf):
+    if not isinstance(leaf, tf.Tensor):
         return leaf
-    wanted = leaf.dtype if dtype is None or not leaf.dtype.is_floating else tf.as_dtype(dtype)
-    return tf.identity(tf.cast(leaf, wanted)) if isinstance(leaf, tf.Tensor) else leaf
-
-
-def _generated(spec: TensorSpec) -> Any:
-    dtype = tf.as_dtype(spec.dtype)
-    if not (dtype.is_floating or dtype.is_complex):
-        return tf.zeros(spec.shape, dtype)
-    return tf.cast(np.random.default_rng(0).standard_normal(spec.shape, np.float32), dtype)
+    if dtype is not None and leaf.dtype.is_floating:
+        leaf = tf.cast(leaf, dtype)
+    return tf.identity(leaf)
 
 
 class SynchronisedClock(WallClock):
@@ -106,11 +105,6 @@ class SynchronisedClock(WallClock):
     def mark(self) -> float:
         tf.test.experimental.sync_devices()
         return self.now()
-
-
-def clock_of(device: str) -> Clock:
-    """The clock of a device, as TensorFlow calls it."""
-    return WallClock() if device == "cpu" else SynchronisedClock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +126,7 @@ class TensorflowModel(LoadedModel):
         return self.mode != "eager"
 
     def clock(self) -> Clock:
-        return clock_of(self.device)
-
-    def runs(self, function: Callable[..., object]) -> Program | Callable[..., object]:
-        """Return ``function`` as this model's mode runs it."""
-        return function if self.mode == "eager" else Program(function, by_xla=self.mode == "xla")
+        return WallClock() if self.device == "cpu" else SynchronisedClock()
 
     def put(self, inputs: Inputs) -> Inputs:
         return as_called(self.native, on_device(inputs, self.device, self.channel_axis, self.dtype))
@@ -153,7 +143,7 @@ class TensorflowModel(LoadedModel):
         return partial(program.trace, *batch.args, **batch.kwargs) if isinstance(program, Program) else None
 
     def called(self, forward: Callable[..., object] | None = None, training: bool = False) -> Callable[..., object]:
-        """Return the function that a step calls with its arguments: the model, or the caller's own ``forward`` function.
+        """Return the function that a step calls with its arguments: the model, or the caller's ``forward`` function.
 
         It runs operator by operator, or becomes part of a graph that is being traced.
         """
@@ -172,7 +162,8 @@ class TensorflowModel(LoadedModel):
     def _program(self, forward: Callable[..., object] | None) -> Any:
         """One for all batches: TensorFlow keeps a graph for each of their shapes."""
         if forward not in self._programs:
-            self._programs[forward] = self.runs(self.called(forward))
+            function = self.called(forward)
+            self._programs[forward] = function if self.mode == "eager" else Program(function, by_xla=self.mode == "xla")
         return self._programs[forward]
 
     def transfers(self, inputs: Inputs, outputs: object) -> Mapping[str, Callable[[], object]]:
@@ -185,8 +176,12 @@ class TensorflowModel(LoadedModel):
         }
 
     def host_outputs(self, outputs: object) -> HostOutputs:
+        def on_host(tensor: tf.Tensor) -> AnyArray:
+            array: AnyArray = tensor.numpy()
+            return array.astype(np.float32) if tensor.dtype.is_floating else array
+
         found = {name: leaf for name, leaf in named_leaves(outputs).items() if tf.is_tensor(leaf)}
-        return outputs_on_host(outputs, found, _on_host)
+        return outputs_on_host(outputs, found, on_host)
 
 
 def synchronised(call: Callable[[], T], device: str) -> Callable[[], T]:
@@ -202,11 +197,6 @@ def synchronised(call: Callable[[], T], device: str) -> Callable[[], T]:
     return wait
 
 
-def _on_host(tensor: tf.Tensor) -> AnyArray:
-    array: AnyArray = tensor.numpy()
-    return array.astype(np.float32) if tensor.dtype.is_floating else array
-
-
 def tensors_in(outputs: object) -> list[tf.Tensor]:
     """The tensors in what a model returned, in their order; those of a mapping by its keys, as it lists them."""
     return [leaf for leaf in named_leaves(outputs).values() if tf.is_tensor(leaf)]
@@ -218,7 +208,9 @@ def sweeprof_name(device: str) -> str:
     return "cpu" if found.device_type in (None, "CPU") else f"cuda:{found.device_index}"
 
 
+# ---------------------------------------------------------------------------------------------------------------------
 # Leaving a model as it was found
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -233,12 +225,26 @@ def unchanged(model: object, is_trained: bool) -> Iterator[None]:
     Args:
         is_trained: whether an optimizer will write to its trainable variables.
     """
-    attributes = [_ObjectAttributes(vars(thing)) for thing in _holders(model)]
-    values = [(variable, _copy(variable)) for variable in _written(model, is_trained)]
+    layers = keras_private.all_layers(model)
+    holders = [*layers, *(keras_private.tracker_of(layer) for layer in layers)]
+    """The layers, and what Keras keeps of each to know its weights by."""
+    attributes = [_ObjectAttributes(vars(holder)) for holder in holders]
+    trained = {id(variable) for variable in getattr(model, "trainable_variables", ())}
+    written = [v for v in getattr(model, "variables", ()) if is_trained or id(v) not in trained]
+    if is_trained:
+        written += getattr(getattr(model, "optimizer", None), "variables", ())
+    values = [(variable, _copy(variable)) for variable in written]
+    generator = keras_private.seed_generator()
+    drawn = None if generator is None else _copy(generator.state)
+    python, numbers = random.getstate(), np.random.get_state()
     try:
-        with _draws_kept():
-            yield
+        yield
     finally:
+        random.setstate(python)
+        np.random.set_state(numbers)
+        keras_private.set_seed_generator(generator)
+        if generator is not None:
+            native(generator.state).assign(drawn)
         for remembered in attributes:
             remembered.restore()
         for variable, value in values:
@@ -261,36 +267,6 @@ def _copy(variable: keras.Variable | tf.Variable) -> Any:
     return tf.raw_ops.DeepCopy(x=native(variable))
 
 
-def _written(model: object, is_trained: bool) -> list[keras.Variable]:
-    """The variables that a forward may write to, or also those that an optimizer may."""
-    variables = list(getattr(model, "variables", ()))
-    if is_trained:
-        return [*variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
-    trained = {id(variable) for variable in getattr(model, "trainable_variables", ())}
-    return [variable for variable in variables if id(variable) not in trained]
-
-
-def _holders(model: object) -> list[object]:
-    """The layers of a model, and what Keras keeps of each to know its weights by."""
-    layers = keras_private.all_layers(model)
-    return [*layers, *(keras_private.tracker_of(layer) for layer in layers)]
-
-
-@contextmanager
-def _draws_kept() -> Iterator[None]:
-    generator = keras_private.seed_generator()
-    drawn = None if generator is None else _copy(generator.state)
-    python, numbers = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numbers)
-        keras_private.set_seed_generator(generator)
-        if generator is not None:
-            native(generator.state).assign(drawn)
-
-
 REFILL: dict[type[Any], Callable[..., None]] = {list: list.extend, dict: dict.update, set: set.update}
 """How containers are refilled: by the methods of the plain type, as those of Keras's own types would track the values."""
 
@@ -300,14 +276,15 @@ class _ObjectAttributes:
 
     def __init__(self, current: dict[str, Any]) -> None:
         self._current, self._before = current, dict(current)
-        outer = list(current.values())
-        inner = [value for held in outer if issubclass(type(held), dict) for value in held.values()]
-        self._held = [
-            (value, kind, kind(value))
-            for value in (*outer, *inner)
-            for kind in REFILL
-            if issubclass(type(value), kind)  # proxies of TensorFlow's only look like a container
-        ]
+        values = list(current.values())
+        for held in current.values():
+            if issubclass(type(held), dict):
+                values += held.values()
+        self._held: list[tuple[Any, type[Any], Any]] = []
+        for value in values:
+            for kind in REFILL:
+                if issubclass(type(value), kind):  # proxies of TensorFlow's only look like a container
+                    self._held.append((value, kind, kind(value)))
 
     def restore(self) -> None:
         """Put every one back that was exchanged, added or removed."""
@@ -318,7 +295,9 @@ class _ObjectAttributes:
             REFILL[kind](value, content)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
 # Training
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -382,8 +361,8 @@ class StepPhases:
     def update(self, gradients: Gradients) -> None:
         """The optimizer's step."""
         if self.optimizer is not None:
-            pairs = [(g, v) for g, v in zip(gradients, self.variables, strict=True) if g is not None]
-            self.optimizer.apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+            known = [gradient is not None for gradient in gradients]
+            self.optimizer.apply(list(compress(gradients, known)), list(compress(self.variables, known)))
 
 
 Gradients = Sequence[tf.Tensor | None]
@@ -445,7 +424,7 @@ def training(
 
     Raises:
         Unsupported: nothing can be trained, or the loss needs targets that there are not.
-        Exception: whatever the constructor of the caller's own optimizer raised.
+        Exception: whatever the constructor of a user-defined optimizer raised.
     """
     with tf.device(model.device):
         made = training_phases(model, batch, targets, config)

@@ -1,12 +1,15 @@
-"""What a few steps run, layer by layer: operators and allocations by TensorFlow's profiler, and source lines by Python's.
+"""What the steps of a Keras model on TensorFlow do: times of layers, operators, allocations and source lines.
 
-An operator is attributed to a layer and a phase by the time at which it ran, or at which it entered the graph. In a graph an
-operator is found by its name, so that one which stands for several (``_FusedConv2D``) belongs to the layer of the last of them. Run
-one by one, operators belong to the layer whose call, or whose backward, was running when they began. Times are the profiler's, its
-own cost included; they say where the time of a step goes, and the timing pass how long it takes.
+Layer times come from steps with probes: each call of a layer marks the time of its begin and end, forward and backward, and steps
+with and without probes alternate. A graph takes the times itself (``tf.timestamp``), and control dependencies keep every operator
+between the marks of its layer. Operator by operator, the host's clock is read.
 
-The profiler writes an XSpace, a protocol buffer of planes (the host, devices), lines (threads) and events. A graph's operators
-are events named ``name:type`` on the threads of the run-time; those that Python runs one by one are ``EagerExecute``.
+Operators and allocations come from TensorFlow's profiler, which writes an XSpace: a protocol buffer of planes (the host, devices),
+lines (threads) and events. In a graph an operator is found by its name, so that one which stands for several (``_FusedConv2D``)
+belongs to the layer of the last of them. Run one by one, operators belong to the layer whose call, or whose backward, was running
+when they began. A graph's operators are events named ``name:type`` on the threads of the run-time; those that Python runs one by
+one are ``EagerExecute``. Times are the profiler's, its own cost included; they say where the time of a step goes, and the timing
+pass how long it takes.
 
 On the host, TensorFlow's default allocator reports large blocks only. The allocator of GPUs reports every block. It is also used
 on the host if ``TF_CPU_ALLOCATOR_USE_BFC`` is set before TensorFlow starts. A sweep sets it for the pass that traces allocations
@@ -25,20 +28,19 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress
+from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import keras
 import tensorflow as tf
 
 from sweeprof.backends.keras.counting import Paths
-from sweeprof.backends.keras.private import all_layers, copy_mask
+from sweeprof.backends.keras.private import all_layers, copy_mask, replaced
 from sweeprof.backends.tensorflow import private
 from sweeprof.backends.tensorflow.model import (
     StepPhases,
@@ -68,12 +70,12 @@ from sweeprof.measuring.process_memory import Change, course
 from sweeprof.measuring.timing import without_collection
 from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes, above
-from sweeprof.results.layers import Shapes
 from sweeprof.results.observations import Allocations, Kind, Lines, Operators, Phase, TensorRow, largest_first
 from sweeprof.results.record import Protocol
 
-# The time of every layer call, forward and backward: steps with probes and steps without alternate.
-
+# ---------------------------------------------------------------------------------------------------------------------
+# Probes: marks at the calls of layers
+# ---------------------------------------------------------------------------------------------------------------------
 
 TensorPairs = list[tuple[tf.Tensor, tf.Tensor]]
 
@@ -93,6 +95,70 @@ class Marks:
     def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[Any, list[tf.Tensor]]:
         """A mark that comes after ``tensors``, and the same tensors, which come after the mark."""
         raise NotImplementedError
+
+
+class HostMarks(Marks):
+    """Marks on the host's clock, in nanoseconds since the epoch; what was called has been done.
+
+    The time that a mark takes is outside of the call's own window.
+
+    Args:
+        with_backward: whether there is a backward, which needs other tensors beyond a mark than before it.
+    """
+
+    def __init__(self, with_backward: bool) -> None:
+        super().__init__()
+        self._with_backward = with_backward
+        self._busy: list[tuple[int, int]] = []
+        """When tensors were passed on, which takes an operator of its own."""
+
+    def now(self) -> int:
+        return time.time_ns()
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
+        begin = self.now()
+        if not self._with_backward:
+            return begin, list(tensors)
+        passed = [tf.identity(tensor) for tensor in tensors]
+        end = self.now()
+        self._busy.append((begin, end))
+        return end if is_entry else begin, passed
+
+    def was_busy(self, mark: float) -> bool:
+        """True if tensors were being passed on at the time ``mark``."""
+        place = bisect_right(self._busy, mark, key=lambda span: span[0]) - 1
+        return place >= 0 and mark < self._busy[place][1]
+
+
+class GraphPositions(Marks):
+    """Marks are places in the order in which the operators of a graph are made.
+
+    Args:
+        with_backward: as of :class:`HostMarks`.
+    """
+
+    def __init__(self, with_backward: bool) -> None:
+        super().__init__()
+        self._with_backward = with_backward
+
+    def is_here(self) -> bool:
+        if self.graph is None and not tf.executing_eagerly():
+            self.graph = tf.compat.v1.get_default_graph()  # the first one that is made
+        return self.graph is not None and super().is_here()
+
+    @property
+    def operators(self) -> Sequence[tf.Operation]:
+        """The operators of the graph so far."""
+        return () if self.graph is None else self.graph.get_operations()
+
+    def now(self) -> int:
+        return len(self.operators)
+
+    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
+        place = self.now()
+        if self._with_backward:
+            return place, [tf.identity(tensor) for tensor in tensors]
+        return place, list(tensors)
 
 
 class LayerProbes:
@@ -132,12 +198,14 @@ class LayerProbes:
         call = keras.Layer.__call__
 
         def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
-            return self._probed(call, layer, args, kwargs) if self._sees(layer) else call(layer, *args, **kwargs)
+            if self._sees(layer):
+                return self._probed(call, layer, args, kwargs)
+            return call(layer, *args, **kwargs)
 
         self.forward, self.backward, self._running, self._is_closed = [], [], [], False
         self._marks, self._tape = marks, tape
         # AutoGraph takes Keras's own method as it is, and would rewrite this one.
-        with patch.object(keras.Layer, "__call__", private.autograph_artifact(called)):
+        with replaced(keras.Layer, "__call__", private.autograph_artifact(called)):
             yield
 
     def _sees(self, layer: keras.Layer) -> bool:
@@ -149,15 +217,26 @@ class LayerProbes:
         )
 
     def _probed(self, call: Callable[..., object], layer: keras.Layer, args: Args, kwargs: Kwargs) -> object:
-        index, path = self._placed(layer)
+        path = self._paths.below(self._running[-1] if self._running else OUTSIDE, layer)
+        index = self._index.setdefault(path, len(self._index))
+        if index == len(self.described):
+            self.described.append(([path], type(layer).__name__))
         given, around = _tensors_in((args, kwargs)), self._tape
-        wanted = [around is not None and _is_followed(tensor) for tensor in given]
-        with _paused(around), nullcontext() if around is None else tf.GradientTape() as tape:
+        sources: TensorPairs = []
+        with ExitStack() as stack:
+            tape = None
+            if around is not None:
+                followed = [_has_gradient(t) and private.record.should_record_backprop([t]) for t in given]
+                # Where two tapes follow a loop, TensorFlow computes its gradient as if for a second derivative.
+                stack.enter_context(around.stop_recording())
+                tape = stack.enter_context(tf.GradientTape())
             entered, inside = self._passed(given, index)
-            sources = list(compress(zip(given, inside, strict=True), wanted))
             if tape is not None:
-                tape.watch([inner for _, inner in sources])
-            args, kwargs = _replaced((args, kwargs), inside)
+                for outer, inner, is_followed in zip(given, inside, followed, strict=True):
+                    if is_followed:
+                        sources.append((outer, inner))
+                        tape.watch(inner)
+            args, kwargs = _with_tensors((args, kwargs), inside)
             self._running.append(path)
             self._tape, self._is_closed = tape, isinstance(layer, keras.layers.RNN)
             try:
@@ -169,14 +248,7 @@ class LayerProbes:
             left, outside = self._passed(returned, LEFT)
         if tape is not None:
             self._record(tape, sources, list(zip(returned, outside, strict=True)), entered, left)
-        return _replaced(outputs, outside)
-
-    def _placed(self, layer: keras.Layer) -> tuple[int, str]:
-        path = self._paths.below(self._running[-1] if self._running else OUTSIDE, layer)
-        index = self._index.setdefault(path, len(self._index))
-        if index == len(self.described):
-            self.described.append(([path], type(layer).__name__))
-        return index, path
+        return _with_tensors(outputs, outside)
 
     def _passed(self, tensors: list[tf.Tensor], what: int) -> tuple[int, list[tf.Tensor]]:
         """The number of an event of the forward, and the tensors beyond its mark, of which no tape knows."""
@@ -199,8 +271,8 @@ class LayerProbes:
             left: that at which it ended.
         """
         variables = [variable for variable in tape.watched_variables() if variable.ref() in self._parameters]
-        inner = [*(inner for _, inner in sources), *variables]
-        outer = [*(outer for outer, _ in sources), *(variable.handle for variable in variables)]
+        inner = [*(after for _, after in sources), *variables]
+        outer = [*(before for before, _ in sources), *(variable.handle for variable in variables)]
         pairs = [pair for pair in results if _has_gradient(pair[0])]
         if not outer or not pairs:
             return
@@ -214,7 +286,7 @@ class LayerProbes:
         private.record.record_operation("Layer", [outside for _, outside in pairs], outer, gradient)
 
     def _turned(self, gradients: list[tf.Tensor], number: int) -> list[tf.Tensor]:
-        """The gradients beyond a mark of the backward; from there on it belongs to whom the forward did from ``number`` on."""
+        """The gradients beyond a mark of the backward, from which on it belongs to the call that ran from ``number`` on."""
         dense = [place for place, gradient in enumerate(gradients) if isinstance(gradient, tf.Tensor)]
         mark, after = self._marks.at([gradients[place] for place in dense], True)
         self.backward.append((None, number, mark))
@@ -227,7 +299,7 @@ def _tensors_in(structure: object) -> list[tf.Tensor]:
     return [leaf for leaf in keras.tree.flatten(structure) if isinstance(leaf, tf.Tensor)]
 
 
-def _replaced(structure: Any, tensors: Sequence[tf.Tensor]) -> Any:
+def _with_tensors(structure: Any, tensors: Sequence[tf.Tensor]) -> Any:
     """Return a structure with other tensors instead of its own, which have the same masks."""
     waiting = iter(tensors)
 
@@ -241,24 +313,20 @@ def _replaced(structure: Any, tensors: Sequence[tf.Tensor]) -> Any:
     return keras.tree.map_structure(other, structure)
 
 
-def _paused(tape: tf.GradientTape | None) -> Any:
-    """Within it a tape sees nothing: where two follow a loop, TensorFlow computes its gradient as if for a second derivative."""
-    return nullcontext() if tape is None else tape.stop_recording()
-
-
-def _is_followed(tensor: tf.Tensor) -> bool:
-    """True if the running tape needs a gradient of the tensor."""
-    return _has_gradient(tensor) and bool(private.record.should_record_backprop([tensor]))
-
-
 def _has_gradient(tensor: tf.Tensor) -> bool:
     return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
 
 
-# Steps
+# ---------------------------------------------------------------------------------------------------------------------
+# Layer times
+# ---------------------------------------------------------------------------------------------------------------------
 
 UNORDERED = {"Placeholder", "Const", "VarHandleOp"}
 """Operators that do nothing when they run."""
+CALLS = 40
+"""Empty layers in one step that calibrates the probes."""
+PAIRS = 25
+"""Such steps with probes, and as many without, in alternating order; medians count."""
 
 
 class Timestamps(Marks):
@@ -286,57 +354,50 @@ class Timestamps(Marks):
             results: what the graph returns.
             from_both_sides: whether also what waits for no other operator of its stretch waits for the timestamp before it.
         """
-        operators = list(self.graph.get_operations())
         stamps = [stamp.op for stamp in self.taken]
-        needed = _needed(operators, [leaf.op for leaf in tf.nest.flatten(results) if isinstance(leaf, tf.Tensor)])
-        numbers = _numbered(operators, stamps, needed)
+        numbers = self._stretches(results)
         awaited = set[tf.Operation]()  # by others of their stretch
         for operator, number in numbers.items():
             sources = [source for source in _sources(operator) if numbers.get(source) == number]
             awaited.update(sources)
-            before = stamps[number - 1] if from_both_sides and number else None
-            if before is not None and not sources and before not in operator.control_inputs:
-                private.add_control_input(operator, before)
+            if from_both_sides and number and not sources and stamps[number - 1] not in operator.control_inputs:
+                private.add_control_input(operator, stamps[number - 1])
         waited_for = [set(stamp.control_inputs) for stamp in stamps]
         for operator, number in numbers.items():
             if number < len(stamps) and operator not in awaited and operator not in waited_for[number]:
                 private.add_control_input(stamps[number], operator)
 
+    def _stretches(self, results: object) -> dict[tf.Operation, int]:
+        """Return the number of timestamps before each operator that the results need.
 
-def _needed(operators: Sequence[tf.Operation], results: Sequence[tf.Operation]) -> set[tf.Operation]:
-    """Return the operators that the results need; timestamps must not make others run, such as unused gradients."""
-    waiting = [*results, *(operator for operator in operators if operator.op_def.is_stateful)]
-    needed = set()
-    while waiting:
-        operator = waiting.pop()
-        if operator not in needed:
-            needed.add(operator)
-            waiting += _sources(operator)
-    return {operator for operator in needed if operator.type not in UNORDERED}
-
-
-def _numbered(
-    operators: Sequence[tf.Operation], stamps: Sequence[tf.Operation], needed: set[tf.Operation]
-) -> dict[tf.Operation, int]:
-    """The stretch of every operator: that in which it was made, or an earlier one where something there needs it.
-
-    So it is with what the gradient of a loop adds to the loop afterwards, for it to remember what the gradient needs.
-    """
-    numbers: dict[tf.Operation, int] = {}
-    ended, left = set(stamps), 0
-    for operator in operators:
-        if operator in ended:
-            left += 1
-        elif operator in needed:
-            numbers[operator] = left
-    waiting = list(numbers)
-    while waiting:
-        operator = waiting.pop()
-        for source in _sources(operator):
-            if numbers.get(source, 0) > numbers[operator]:
-                numbers[source] = numbers[operator]
-                waiting.append(source)
-    return numbers
+        Timestamps must not make others run, such as unused gradients. An operator is in the stretch in which it was made, or in an
+        earlier one where something there needs it: so it is with what the gradient of a loop adds to the loop afterwards, for it
+        to remember what the gradient needs.
+        """
+        operators = self.graph.get_operations()
+        waiting = [leaf.op for leaf in tf.nest.flatten(results) if isinstance(leaf, tf.Tensor)]
+        waiting += [operator for operator in operators if operator.op_def.is_stateful]
+        needed = set[tf.Operation]()
+        while waiting:
+            operator = waiting.pop()
+            if operator not in needed:
+                needed.add(operator)
+                waiting += _sources(operator)
+        stamps, number = {stamp.op for stamp in self.taken}, 0
+        numbers: dict[tf.Operation, int] = {}
+        for operator in operators:
+            if operator in stamps:
+                number += 1
+            elif operator in needed and operator.type not in UNORDERED:
+                numbers[operator] = number
+        waiting = list(numbers)
+        while waiting:
+            operator = waiting.pop()
+            for source in _sources(operator):
+                if numbers.get(source, 0) > numbers[operator]:
+                    numbers[source] = numbers[operator]
+                    waiting.append(source)
+        return numbers
 
 
 def _sources(operator: tf.Operation) -> list[tf.Operation]:
@@ -345,71 +406,38 @@ def _sources(operator: tf.Operation) -> list[tf.Operation]:
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """One step; seconds since any fixed point."""
+    """One step; times in nanoseconds since the epoch."""
 
-    begin: float
-    turned: float
+    begin: int
+    turned: int
     """When its forward was over; of inference all of it."""
-    end: float
+    end: int
     results: object
     """The outputs, or the loss and the gradients."""
     forward: Sequence[Event] = ()
     backward: Sequence[Event] = ()
-
-    @property
-    def forward_s(self) -> float:
-        """Seconds of the forward."""
-        return self.turned - self.begin
-
-    @property
-    def backward_s(self) -> float:
-        """Seconds of the backward."""
-        return self.end - self.turned
-
-
-def timed_steps_of(task: StepPhases, is_eager: bool) -> EagerSteps | GraphSteps:
-    """The steps of a task, each kind of which has run once."""
-    steps = EagerSteps(task) if is_eager else GraphSteps(task)
-    for is_probed in (False, True):
-        steps.run_step(is_probed)
-    return steps
-
-
-class HostMarks(Marks):
-    """Marks on the host's clock; what was called has been done."""
-
-    def __init__(self, with_backward: bool) -> None:
-        super().__init__()
-        self._with_backward = with_backward
-
-    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[float, list[tf.Tensor]]:
-        """Return the time and the tensors, passed on; the time that this takes is outside of the call's own window."""
-        if not self._with_backward:
-            return time.perf_counter(), list(tensors)
-        mark = time.perf_counter()
-        passed = [tf.identity(tensor) for tensor in tensors]
-        return (time.perf_counter() if is_entry else mark), passed
 
 
 class EagerSteps:
     """Steps that run operator by operator."""
 
     def __init__(self, task: StepPhases) -> None:
-        self._task, self._marks = task, HostMarks(task.trains)
+        self._task = task
         self.probes = LayerProbes(task.root, task.parameters)
 
     def run_step(self, is_probed: bool) -> TimedStep:
         """Return one step."""
-        probes, task = self.probes, self._task
-        with task.taping() as tape, probes.attached(self._marks, tape) if is_probed else nullcontext():
-            begin = time.perf_counter()
+        probes, task, marks = self.probes, self._task, HostMarks(self._task.trains)
+        with task.taping() as tape, probes.attached(marks, tape) if is_probed else nullcontext():
+            begin = marks.now()
             results = task.forward(*task.fed)
-            turned = end = time.perf_counter()
+            turned = end = marks.now()
         if tape is not None:
             results = results, task.gradients(results, tape)
-            end = time.perf_counter()
-        events = (probes.forward, probes.backward) if is_probed else ()
-        return TimedStep(begin, turned, end, results, *events)
+            end = marks.now()
+        if not is_probed:
+            return TimedStep(begin, turned, end, results)
+        return TimedStep(begin, turned, end, results, probes.forward, probes.backward)
 
 
 class GraphSteps:
@@ -438,67 +466,58 @@ class GraphSteps:
 
     def run_step(self, is_probed: bool) -> TimedStep:
         """Return one step."""
-        begin = time.time()
+        begin = time.time_ns()
         results, taken = self._runs[is_probed](*self._task.fed)
-        end = time.time()
-        stamps = [] if taken is None else taken.numpy().tolist()
-        turned = stamps[self._turns[is_probed]] if is_probed in self._turns else end
-        forward, backward = (
-            [(what, number, stamps[index]) for what, number, index in events] if is_probed else []
-            for events in (self.probes.forward, self.probes.backward)
-        )
+        turned = end = time.time_ns()
+        stamps = [] if taken is None else [round(seconds * 1e9) for seconds in taken.numpy().tolist()]
+        if is_probed in self._turns:
+            turned = stamps[self._turns[is_probed]]
+        if not is_probed:
+            return TimedStep(begin, turned, end, results)
+        forward = [(what, number, stamps[index]) for what, number, index in self.probes.forward]
+        backward = [(what, number, stamps[index]) for what, number, index in self.probes.backward]
         return TimedStep(begin, turned, end, results, forward, backward)
 
 
-# Calibration and times
+def timed_steps_of(task: StepPhases, is_eager: bool) -> EagerSteps | GraphSteps:
+    """The steps of a task, each kind of which has run once."""
+    steps = EagerSteps(task) if is_eager else GraphSteps(task)
+    for is_probed in (False, True):
+        steps.run_step(is_probed)
+    return steps
 
-CALLS = 40
-"""Empty layers in one step."""
-PAIRS = 25
-"""Steps with probes, and as many without, in alternating order; medians count."""
 
+def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
+    """The layers' times of inference, or of training with a config; as many repeats as the protocol asks of a round.
 
-def calibrated(is_eager: bool, with_backward: bool) -> Cost:
-    """The cost of the probes of a call, and with ``with_backward`` of a mark in the backward; seconds."""
-    weight, root = tf.Variable(1.0), _EmptyLayers()
-
-    def forward() -> tf.Tensor:
-        return root(weight * tf.ones((4, 4)))
-
-    task = StepPhases(root, forward, ((), {}, None))
-    if with_backward:
-        task = replace(task, loss=lambda outputs, _: tf.reduce_mean(outputs), variables=(weight,))
-    with _without_keras():
+    Raises:
+        Unsupported: the model has no layers when it runs, it is on an accelerator, or the training config does not fit it.
+        Exception: whatever the model raised.
+    """
+    if model.device != "cpu":
+        raise Unsupported("timestamps are the host's, which is ahead of an accelerator: layers are timed on the CPU")
+    task, is_eager = step_phases_of(model, work), model.mode == "eager"
+    with tf.device(model.device), without_collection():
         steps = timed_steps_of(task, is_eager)
-        pair = in_turns(partial(steps.run_step, False), partial(steps.run_step, True))
-        pairs = [pair(number) for number in range(PAIRS)]
-    probed = [step for _, step in pairs]
-    inside = statistics.median(map(_window, probed))
-    whole = statistics.median(step.forward_s - plain.forward_s for plain, step in pairs) / (CALLS + 1)
-    backward = statistics.median(step.backward_s - plain.backward_s for plain, step in pairs)
-    backward /= max(1, len(probed[-1].backward))
-    return Cost(inside, max(0.0, whole - inside), max(0.0, backward))
+        reader = Reader(steps.probes.described, _seconds)
+
+        def plain() -> Turn:
+            timed = steps.run_step(False)
+            return Turn(_seconds(timed.begin, timed.turned), _seconds(timed.turned, timed.end))
+
+        def probed() -> Turn:
+            timed = steps.run_step(True)
+            step, timeline = reader.step(timed.forward, timed.begin, timed.turned)
+            if timed.backward:
+                reader.backward(step, timeline, timed.backward, timed.turned, timed.end)
+            return Turn(_seconds(timed.begin, timed.turned), _seconds(timed.turned, timed.end), step)
+
+        calibrate = partial(calibrated, is_eager, task.trains)
+        return timed_in_turns(in_turns(plain, probed), calibrate, model.clock().now, protocol, task.trains)
 
 
-@contextmanager
-def _without_keras() -> Iterator[None]:
-    """Within it an empty layer is called without what Keras does around a call, which would be taken for the probes' cost."""
-    call = keras.Layer.__call__
-
-    def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
-        return args[0] if isinstance(layer, _EmptyLayer) else call(layer, *args, **kwargs)
-
-    with patch.object(keras.Layer, "__call__", called):
-        yield
-
-
-def _window(step: TimedStep) -> float:
-    """Median seconds within the window of an empty call; an interrupted one does not count."""
-    windows = [
-        b[2] - a[2] for a, b in zip(step.forward, step.forward[1:], strict=False) if a[0] != LEFT and b[0] == LEFT
-    ]
-    median: float = statistics.median(windows)
-    return median
+def _seconds(begin: int, end: int) -> float:
+    return (end - begin) / 1e9
 
 
 class _EmptyLayer(keras.Layer):  # type: ignore[misc]
@@ -519,37 +538,40 @@ class _EmptyLayers(keras.Layer):  # type: ignore[misc]
         return x
 
 
-def layer_times(model: TensorflowModel, work: Work, protocol: Protocol) -> LayerTimes:
-    """The layers' times of inference, or of training with a config; as many repeats as the protocol asks of a round.
+def calibrated(is_eager: bool, with_backward: bool) -> Cost:
+    """The cost of the probes of a call, and with ``with_backward`` of a mark in the backward; seconds."""
+    weight, root = tf.Variable(1.0), _EmptyLayers()
+    task = StepPhases(root, lambda: root(weight * tf.ones((4, 4))), ((), {}, None))
+    if with_backward:
+        task = replace(task, loss=lambda outputs, _: tf.reduce_mean(outputs), variables=(weight,))
+    call = keras.Layer.__call__
 
-    Raises:
-        Unsupported: the model has no layers when it runs, it is on an accelerator, or the training config does not fit it.
-        Exception: whatever the model raised.
-    """
-    if model.device != "cpu":
-        raise Unsupported("timestamps are the host's, which is ahead of an accelerator: layers are timed on the CPU")
-    task, is_eager, clock = step_phases_of(model, work), model.mode == "eager", model.clock()
-    with tf.device(model.device), without_collection():
+    def called(layer: keras.Layer, *args: object, **kwargs: object) -> object:
+        # Without what Keras does around a call, which would be taken for the probes' cost.
+        return args[0] if isinstance(layer, _EmptyLayer) else call(layer, *args, **kwargs)
+
+    with replaced(keras.Layer, "__call__", called):
         steps = timed_steps_of(task, is_eager)
+        pair = in_turns(partial(steps.run_step, False), partial(steps.run_step, True))
+        pairs = [pair(number) for number in range(PAIRS)]
+    windows, forward, backward = [], [], []
+    for plain, probed in pairs:
+        empty = []
+        for (what, _, begin), (following, _, end) in pairwise(probed.forward):
+            if what != LEFT and following == LEFT:
+                empty.append(_seconds(begin, end))
+        windows.append(statistics.median(empty))  # an interrupted one does not count
+        forward.append(_seconds(probed.begin, probed.turned) - _seconds(plain.begin, plain.turned))
+        backward.append(_seconds(probed.turned, probed.end) - _seconds(plain.turned, plain.end))
+    inside = statistics.median(windows)
+    whole = statistics.median(forward) / (CALLS + 1)
+    events = max(1, len(pairs[-1][1].backward))
+    return Cost(inside, max(0.0, whole - inside), max(0.0, statistics.median(backward) / events))
 
-        reader = Reader(steps.probes.described, clock.between)
-        pairs = in_turns(lambda: _read(steps.run_step(False), None), lambda: _read(steps.run_step(True), reader))
-        calibrate = partial(calibrated, is_eager, task.trains)
-        return timed_in_turns(pairs, calibrate, clock.now, protocol, task.trains)
 
-
-def _read(timed: TimedStep, reader: Reader | None) -> Turn:
-    """Return the times of a step and, with a reader of timestamps, of each call in it."""
-    if reader is None:
-        return Turn(timed.forward_s, timed.backward_s)
-    step, timeline = reader.step(timed.forward, timed.begin, timed.turned)
-    if timed.backward:
-        reader.backward(step, timeline, timed.backward, timed.turned, timed.end)
-    return Turn(timed.forward_s, timed.backward_s, step)
-
-
-# What a few steps run, layer by layer: operators and allocations by TensorFlow's profiler, and source lines by Python's.
-
+# ---------------------------------------------------------------------------------------------------------------------
+# TensorFlow's profiler
+# ---------------------------------------------------------------------------------------------------------------------
 
 STEP = "sweeprof step"
 HOST = "/host:CPU"
@@ -583,6 +605,17 @@ class TensorflowTrace:
     """Everything that the profiler saw on the host, in Chrome's format, compressed with gzip."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ProfilerEvent:
+    """One event of the profiler; nanoseconds."""
+
+    thread: str
+    name: str
+    begin: float
+    end: float
+    statistics: dict[str, Any]
+
+
 @contextmanager
 def profiled(
     options: tf.profiler.experimental.ProfilerOptions | None = None,
@@ -610,7 +643,14 @@ def profiled(
 
 def statistics_of(plane: private.xplane_pb2.XPlane, event: private.xplane_pb2.XEvent) -> dict[str, Any]:
     """Return the statistics of an event of a plane by name."""
-    return {plane.stat_metadata[stat.metadata_id].name: _value(plane, stat) for stat in event.stats}
+    found = {}
+    for stat in event.stats:
+        kind = stat.WhichOneof("value")
+        value = getattr(stat, kind) if kind else None
+        if kind == "ref_value":
+            value = plane.stat_metadata[value].name
+        found[plane.stat_metadata[stat.metadata_id].name] = value
+    return found
 
 
 def traced(step: Callable[[], object], count: int) -> TensorflowTrace:
@@ -626,78 +666,67 @@ def traced(step: Callable[[], object], count: int) -> TensorflowTrace:
             with tf.profiler.experimental.Trace(STEP, step_num=number, _r=1):
                 entered.append(time.time_ns())
                 step()
-    threads = [list(_spans(plane, line)) for plane in planes if plane.name == HOST for line in plane.lines]
-    spans = [span for thread in threads for span in thread]
-    steps = [span for span in spans if span.name == STEP]
+    threads: list[list[_ProfilerEvent]] = []
+    for plane in planes:
+        if plane.name != HOST:
+            continue
+        for line in plane.lines:
+            events = []
+            for event in line.events:
+                begin = line.timestamp_ns + event.offset_ps / 1000
+                end, name = begin + event.duration_ps / 1000, plane.event_metadata[event.metadata_id].name
+                events.append(_ProfilerEvent(line.name, name, begin, end, statistics_of(plane, event)))
+            threads.append(events)
+    everything = list(chain.from_iterable(threads))
+    steps = [event for event in everything if event.name == STEP]
     # The profiler counts from when it started, which it does not tell.
-    started = min(at - round(span.begin) for at, span in zip(entered, steps, strict=True))
-    found = [ran for thread in threads for ran in _operators(thread, started)]
+    started = min(at - round(event.begin) for at, event in zip(entered, steps, strict=True))
+    found: list[ProfiledOperator] = []
+    for events in threads:
+        found += _operators(events, started)
     found.sort(key=lambda ran: ran.begin)
-    return TensorflowTrace(found, sum(span.end - span.begin for span in steps) / count / 1e9, _chrome(spans))
-
-
-@dataclass(frozen=True, slots=True)
-class _ProfilerEvent:
-    """One event of the profiler; nanoseconds."""
-
-    thread: str
-    name: str
-    begin: float
-    end: float
-    statistics: dict[str, Any]
-
-
-def _spans(plane: private.xplane_pb2.XPlane, line: private.xplane_pb2.XLine) -> Iterator[_ProfilerEvent]:
-    for event in line.events:
-        begin = line.timestamp_ns + event.offset_ps / 1000
-        name = plane.event_metadata[event.metadata_id].name
-        yield _ProfilerEvent(line.name, name, begin, begin + event.duration_ps / 1000, statistics_of(plane, event))
-
-
-def _value(plane: private.xplane_pb2.XPlane, stat: private.xplane_pb2.XStat) -> Any:
-    kind = stat.WhichOneof("value")
-    value = getattr(stat, kind) if kind else None
-    return plane.stat_metadata[value].name if kind == "ref_value" else value
+    return TensorflowTrace(found, sum(event.end - event.begin for event in steps) / count / 1e9, _chrome(everything))
 
 
 def _operators(thread: list[_ProfilerEvent], started: int) -> Iterator[ProfiledOperator]:
     """The operators of one thread, which may call each other."""
     running: list[tuple[ProfiledOperator, float]] = []
     """With when they end."""
-    for span in sorted(thread, key=lambda span: (span.begin, -span.end)):
-        name, _, kind = span.name.rpartition(":")
-        if span.name == EAGER:
-            name, kind = "", _kind(str(span.statistics["eager_op"]))
+    for event in sorted(thread, key=lambda event: (event.begin, -event.end)):
+        name, _, kind = event.name.rpartition(":")
+        if event.name == EAGER:
+            name, kind = "", str(event.statistics["eager_op"])
+            if kind.startswith("__"):  # a compiled function, whose name is the same whenever it was traced
+                kind = TRACE_NUMBERS.sub("", kind)
         elif not name or not kind.isidentifier() or name.endswith(":"):  # `Class::Function` is the run-time's own
             continue
-        while running and running[-1][1] <= span.begin:
+        while running and running[-1][1] <= event.begin:
             running.pop()
-        total = span.end - span.begin
+        total = event.end - event.begin
         if running:
             running[-1][0].own -= total
-        ran = ProfiledOperator(name, kind, started + round(span.begin), total, total)
-        running.append((ran, span.end))
+        ran = ProfiledOperator(name, kind, started + round(event.begin), total, total)
+        running.append((ran, event.end))
         yield ran
 
 
-def _kind(operator: str) -> str:
-    """The type of an operator that Python ran; a compiled function's is the same whenever it was traced."""
-    return TRACE_NUMBERS.sub("", operator) if operator.startswith("__") else operator
-
-
-def _chrome(spans: list[_ProfilerEvent]) -> bytes:
-    begin = min((span.begin for span in spans), default=0.0)
-    threads = {name: number for number, name in enumerate(dict.fromkeys(span.thread for span in spans))}
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": name}}
-        for name, number in threads.items()
-    ]
-    for span in spans:
-        times = {"ts": (span.begin - begin) / 1000, "dur": (span.end - span.begin) / 1000}
-        args = {key: str(value) for key, value in span.statistics.items()}
-        events.append({"ph": "X", "pid": 0, "tid": threads[span.thread], "name": span.name, **times, "args": args})
+def _chrome(found: list[_ProfilerEvent]) -> bytes:
+    begin = min((event.begin for event in found), default=0.0)
+    threads: dict[str, int] = {}
+    events: list[dict[str, Any]] = []
+    for event in found:
+        thread = threads.setdefault(event.thread, len(threads))
+        times = {"ts": (event.begin - begin) / 1000, "dur": (event.end - event.begin) / 1000}
+        args = {key: str(value) for key, value in event.statistics.items()}
+        events.append({"ph": "X", "pid": 0, "tid": thread, "name": event.name, **times, "args": args})
+    for name, thread in threads.items():
+        events.append({"ph": "M", "pid": 0, "tid": thread, "name": "thread_name", "args": {"name": name}})
     return gzip.compress(json.dumps({"traceEvents": events}).encode(), mtime=0)
 
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The layer and phase of an operator
+# ---------------------------------------------------------------------------------------------------------------------
 
 LayerPhase = tuple[str, Phase | None]
 """The path of a layer, and the phase; None where nothing tells it."""
@@ -705,57 +734,6 @@ REWRITTEN = re.compile(r"-\d+-\w+-LayoutOptimizer$")
 """What TensorFlow appends to the name of an operator that it puts beside another."""
 PREFIXES = ("gradient_tape", "ArithmeticOptimizer", "ConstantFolding")
 """What it puts before the scope of an operator, whose backward, rewritten form or constant part another one is."""
-
-
-class HostTimestamps(Marks):
-    """Marks are nanoseconds since the epoch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.busy: list[tuple[int, int]] = []
-        """When tensors were passed on, which takes an operator of its own."""
-
-    def now(self) -> int:
-        return time.time_ns()
-
-    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
-        begin = self.now()
-        passed = [tf.identity(tensor) for tensor in tensors]
-        self.busy.append((begin, self.now()))
-        return begin, passed
-
-    def was_busy(self, mark: float) -> bool:
-        """True if tensors were being passed on at the time ``mark``."""
-        place = bisect_right(self.busy, mark, key=lambda span: span[0]) - 1
-        return place >= 0 and mark < self.busy[place][1]
-
-
-class GraphPositions(Marks):
-    """Marks are places in the order in which a graph's operators are made."""
-
-    def now(self) -> int:
-        return len(self.graph.get_operations())
-
-    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
-        return self.now(), [tf.identity(tensor) for tensor in tensors]
-
-
-class Untouched(Marks):
-    """Marks are places in the first graph that is made; tensors are passed on as they are, and it is the one without marks."""
-
-    @property
-    def operators(self) -> Sequence[tf.Operation]:
-        """The operators of the graph so far."""
-        return () if self.graph is None else self.graph.get_operations()
-
-    def is_here(self) -> bool:
-        if tf.executing_eagerly():
-            return False
-        self.graph = self.graph or tf.compat.v1.get_default_graph()
-        return super().is_here()
-
-    def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
-        return len(self.operators), list(tensors)
 
 
 class Attribution:
@@ -793,21 +771,41 @@ class Attribution:
 
 
 class AttributionByName:
-    """Finds the owner of an operator of a graph by its name, whatever TensorFlow has made of the graph."""
+    """Finds the owner of an operator of a graph by its name, whatever TensorFlow has made of the graph.
 
-    def __init__(self, owners: Attribution, operators: Sequence[tf.Operation]) -> None:
-        self._owners = {operator.name: owners.at(place) for place, operator in enumerate(operators)}
+    Keras gives every call of a layer a scope of its own, but TensorFlow numbers scopes as it likes: which is whose is known from
+    the operators that were put into the graph while a layer ran.
+
+    Args:
+        owners: by the positions of operators in the graph.
+        operators: of the graph.
+        by_scope: whether the innermost name scope tells the owner of an operator that was not made while a layer ran; that of a
+            backward has it in common with the forward.
+    """
+
+    def __init__(self, owners: Attribution, operators: Sequence[tf.Operation], by_scope: bool = False) -> None:
+        self._by_scope = by_scope
+        self._owners: dict[str, LayerPhase] = {}
+        for place, operator in enumerate(operators):
+            owner = owners.at(place)
+            if by_scope and owner[0] == OUTSIDE:
+                continue
+            self._owners[operator.name] = owner
+            if by_scope:
+                self._owners.setdefault(operator.name.rpartition("/")[0], owner)
         self._operators = {operator.name: operator for operator in operators}
 
     def of(self, name: str) -> LayerPhase:
         """Return the layer and phase of the operator, or of the loop or function that contains it."""
-        parts = self._parts(name)
-        names = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
-        return next((self._owners[known] for known in names if known in self._owners), (OUTSIDE, None))
-
-    def _parts(self, name: str) -> list[str]:
-        """Return the scopes of an operator, and its own name."""
-        return REWRITTEN.sub("", name).split("/")
+        parts = REWRITTEN.sub("", name).split("/")
+        if self._by_scope:
+            parts = [part for part in parts if part not in PREFIXES]
+        while parts:
+            owner = self._owners.get("/".join(parts))
+            if owner is not None:
+                return owner
+            parts.pop()
+        return OUTSIDE, None
 
     def shapes(self, name: str, kind: str) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of an operator's inputs, if it is the original operator of the graph and they are known."""
@@ -818,26 +816,9 @@ class AttributionByName:
         return tuple(tuple(shape.as_list()) for shape in shapes if shape.is_fully_defined() and shape.rank)
 
 
-class AttributionByScope(AttributionByName):
-    """Finds an owner also by the innermost name scope around an operator, which one of a backward has in common with the forward.
-
-    Keras gives every call of a layer a scope of its own, but TensorFlow numbers scopes as it likes: which is whose is known from
-    the operators that were put into the graph while a layer ran.
-    """
-
-    def __init__(self, owners: Attribution, operators: Sequence[tf.Operation]) -> None:
-        super().__init__(owners, operators)
-        named = {name: owner for name, owner in self._owners.items() if owner[0] != OUTSIDE}
-        scoped: dict[str, LayerPhase] = {}
-        for name, owner in named.items():
-            scoped.setdefault(name.rpartition("/")[0], owner)
-        self._owners = scoped | named
-
-    def _parts(self, name: str) -> list[str]:
-        return [part for part in super()._parts(name) if part not in PREFIXES]
-
-
+# ---------------------------------------------------------------------------------------------------------------------
 # Operators
+# ---------------------------------------------------------------------------------------------------------------------
 
 WARMUP_STEPS = 2
 TRACED_STEPS = 3
@@ -856,14 +837,24 @@ def operators(model: TensorflowModel, work: Work) -> Operators:
         raise Unsupported("not implemented: the profiler's events of an accelerator are not read")
     task = step_phases_of(model, work)
     with tf.device(model.device):
-        step = _Eager(task) if model.mode == "eager" else _Graph(task)
+        step = _EagerStep(task) if model.mode == "eager" else _GraphStep(task)
         for _ in range(WARMUP_STEPS):
             step.run()
         traced(step.run, 1)  # the first trace also pays for what the profiler sets up once
         trace = traced(step.run, TRACED_STEPS)
+    nodes = []
+    phase: Phase = "forward"
+    for ran in trace.ran:
+        owner = step.owner(ran)
+        if owner is not None:
+            phase = owner[1] or phase  # what TensorFlow adds to a graph by itself serves what runs beside it
+            shapes = step.by_name.shapes(ran.name, ran.type) if isinstance(step, _GraphStep) else ()
+            nodes.append(
+                NodeRun(ran.type, owner[0], None, ran.own / 1e9, None, shapes, phase, (ran.total - ran.own) / 1e9)
+            )
     return Operators(
         mode="training" if task.trains else "inference",
-        rows=operator_rows(_attributed(trace, step), TRACED_STEPS),
+        rows=operator_rows(nodes, TRACED_STEPS),
         steps=TRACED_STEPS,
         step_s=trace.step_s,
         flops_reason=UNCOUNTED,
@@ -871,60 +862,8 @@ def operators(model: TensorflowModel, work: Work) -> Operators:
     )
 
 
-class _Eager:
-    """A step operator by operator."""
-
-    def __init__(self, task: StepPhases) -> None:
-        self._task, self._clock = task, HostTimestamps()
-        self._probes = LayerProbes(task.root, task.parameters)
-        self._steps: list[tuple[int, int, Attribution]] = []
-        """With the begin and the end of each."""
-
-    def run(self) -> None:
-        begin = self._clock.now()
-        owners, _ = _stepped(self._task, self._task.fed, self._probes, self._clock)
-        self._steps.append((begin, self._clock.now(), owners))
-
-    def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
-        """Return the layer and phase at the operator's begin; None for a part of another operator, of no step, or of a probe."""
-        if ran.name or self._clock.was_busy(ran.begin):
-            return None
-        return next((owners.at(ran.begin) for begin, end, owners in self._steps if begin <= ran.begin < end), None)
-
-    def shapes(self, ran: ProfiledOperator) -> Shapes:
-        """The profiler has none."""
-        return ()
-
-
-class _Graph:
-    """A step as a graph."""
-
-    def __init__(self, task: StepPhases) -> None:
-        self._task = task
-        self._program = graph_of(self._step, autograph=False)
-        self._owners: AttributionByName
-        """Made with the graph, in the first step."""
-
-    def _step(self, *fed: Any) -> object:
-        places, probes = GraphPositions(), LayerProbes(self._task.root, self._task.parameters)
-        owners, outputs = _stepped(self._task, fed, probes, places)
-        self._owners = AttributionByName(owners, places.graph.get_operations())
-        return outputs
-
-    def run(self) -> None:
-        self._program(*self._task.fed)
-
-    def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
-        """Return the layer and phase of the operator of that name; None for the graph itself, which is called like an operator."""
-        return self._owners.of(ran.name) if ran.name else None
-
-    def shapes(self, ran: ProfiledOperator) -> Shapes:
-        """Return the shapes of the operator's inputs in the graph."""
-        return self._owners.shapes(ran.name, ran.type)
-
-
-def _stepped(
-    task: StepPhases, fed: Sequence[Any], probes: LayerProbes, marks: HostTimestamps | GraphPositions
+def _attributed_step(
+    task: StepPhases, fed: Sequence[Any], probes: LayerProbes, marks: HostMarks | GraphPositions
 ) -> tuple[Attribution, object]:
     """Run one whole step; return who owned each moment of it, and its outputs."""
     begin = marks.now()
@@ -937,18 +876,56 @@ def _stepped(
     return Attribution(probes, begin, backward, update), outputs
 
 
-def _attributed(trace: TensorflowTrace, step: _Eager | _Graph) -> Iterator[NodeRun]:
-    """The operators of a trace that belong to the step."""
-    phase: Phase = "forward"
-    for ran in trace.ran:
-        owner = step.owner(ran)
-        if owner is not None:
-            phase = owner[1] or phase  # what TensorFlow adds to a graph by itself serves what runs beside it
-            own, within = ran.own / 1e9, (ran.total - ran.own) / 1e9
-            yield NodeRun(ran.type, owner[0], None, own, None, step.shapes(ran), phase, within)
+class _EagerStep:
+    """A step operator by operator."""
+
+    def __init__(self, task: StepPhases) -> None:
+        self._task, self._marks = task, HostMarks(task.trains)
+        self._probes = LayerProbes(task.root, task.parameters)
+        self._steps: list[tuple[int, int, Attribution]] = []
+        """With the begin and the end of each."""
+
+    def run(self) -> None:
+        begin = self._marks.now()
+        owners, _ = _attributed_step(self._task, self._task.fed, self._probes, self._marks)
+        self._steps.append((begin, self._marks.now(), owners))
+
+    def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
+        """Return the layer and phase at the operator's begin; None for a part of another operator, of no step, or of a probe."""
+        if ran.name or self._marks.was_busy(ran.begin):
+            return None
+        for begin, end, owners in self._steps:
+            if begin <= ran.begin < end:
+                return owners.at(ran.begin)
+        return None
 
 
+class _GraphStep:
+    """A step as a graph."""
+
+    def __init__(self, task: StepPhases) -> None:
+        self._task = task
+        self._program = graph_of(self._step, autograph=False)
+        self.by_name: AttributionByName
+        """Made with the graph, in the first step."""
+
+    def _step(self, *fed: Any) -> object:
+        places, probes = GraphPositions(with_backward=True), LayerProbes(self._task.root, self._task.parameters)
+        owners, outputs = _attributed_step(self._task, fed, probes, places)
+        self.by_name = AttributionByName(owners, places.operators)
+        return outputs
+
+    def run(self) -> None:
+        self._program(*self._task.fed)
+
+    def owner(self, ran: ProfiledOperator) -> LayerPhase | None:
+        """Return the layer and phase of the operator of that name; None for the graph itself, which is called like an operator."""
+        return self.by_name.of(ran.name) if ran.name else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Allocations
+# ---------------------------------------------------------------------------------------------------------------------
 
 STEPS = 3
 """As many as on PyTorch: the first is traced and compiled, the third is like all that follow."""
@@ -966,7 +943,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
             f"the host's allocator reports large blocks only, unless {VARIABLE}=true is in the environment before "
             "TensorFlow starts, as it is in the process that a sweep gives this pass"
         )
-    places = Untouched()
+    places = GraphPositions(with_backward=False)
     probes = LayerProbes(model.native, ())
     options = tf.profiler.experimental.ProfilerOptions(
         host_tracer_level=3, python_tracer_level=0, device_tracer_level=1
@@ -989,7 +966,7 @@ def allocations(model: TensorflowModel, work: Work) -> Allocations:
             memory = tf.config.experimental.get_memory_info(gpu)
             device |= {"allocated_peak_bytes": memory["peak"], "allocated_post_bytes": memory["current"]}
         tensors = _tensors(model, work)
-    return course(*changes_in(events, _stacks(probes, places)), mode=work.mode, tensors=tensors, device=device)
+    return course(*changes_in(events, layers_around(probes, places)), mode=work.mode, tensors=tensors, device=device)
 
 
 def changes_in(
@@ -1004,14 +981,13 @@ def changes_in(
     changes: list[Change] = []
     begins: list[int] = []
     ends: list[int] = []
-    events = [
-        (line.timestamp_ns * 1000 + event.offset_ps, plane, event)
-        for plane in planes
-        for line in plane.lines
-        for event in line.events
-    ]
+    events: list[Any] = []
+    for plane in planes:
+        for line in plane.lines:
+            events += [(line.timestamp_ns * 1000 + event.offset_ps, plane, event) for event in line.events]
+    events.sort(key=lambda found: found[0])
     stack: tuple[str, ...] = ()
-    for begin, plane, event in sorted(events, key=lambda found: found[0]):
+    for begin, plane, event in events:
         name = plane.event_metadata[event.metadata_id].name
         if name == STEP:
             begins.append(begin // 1000)
@@ -1027,11 +1003,10 @@ def changes_in(
     return changes, begins, ends
 
 
-def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str, ...]]:
-    """From an operator's name to the layers around it, outermost first."""
-    operators = places.operators
-    turned = len(operators)  # operators after the model, also those of its backward, are attributed by their names
-    owners = AttributionByScope(Attribution(probes, 0, turned, turned), operators)
+def layers_around(probes: LayerProbes, places: GraphPositions) -> Callable[[str], tuple[str, ...]]:
+    """Return a function from an operator's name to the layers around it, outermost first."""
+    turned = places.now()  # operators after the model, also those of its backward, are attributed by their names
+    owners = AttributionByName(Attribution(probes, 0, turned, turned), places.operators, by_scope=True)
 
     def stack(operator: str) -> tuple[str, ...]:
         path, _ = owners.of(operator)
@@ -1043,21 +1018,23 @@ def _stacks(probes: LayerProbes, places: Untouched) -> Callable[[str], tuple[str
 def _tensors(model: TensorflowModel, work: Work) -> tuple[TensorRow, ...]:
     """The weights of the model, and the inputs."""
     trained = {id(variable) for variable in getattr(model.native, "trainable_variables", ())}
-    rows = [
-        _row(variable.path, "parameter" if id(variable) in trained else "buffer", native(variable))
-        for variable in getattr(model.native, "weights", ())
-    ]
-    inputs = tensors_in((work.batch.args, dict(work.batch.kwargs)))
-    return largest_first([*rows, *(_row(f"input[{i}]", "input", tensor) for i, tensor in enumerate(inputs))])
+    rows = []
+    for variable in getattr(model.native, "weights", ()):
+        kind: Kind = "parameter" if id(variable) in trained else "buffer"
+        rows.append(_row(variable.path, kind, native(variable)))
+    for index, tensor in enumerate(tensors_in((work.batch.args, dict(work.batch.kwargs)))):
+        rows.append(_row(f"input[{index}]", "input", tensor))
+    return largest_first(rows)
 
 
 def _row(name: str, kind: Kind, tensor: tf.Variable | tf.Tensor) -> TensorRow:
-    shape = tuple(tensor.shape)
     size = tensor.shape.num_elements() * tensor.dtype.size
-    return TensorRow((name,), kind, shape, tensor.dtype.name, sweeprof_name(tensor.device), size)
+    return TensorRow((name,), kind, tuple(tensor.shape), tensor.dtype.name, sweeprof_name(tensor.device), size)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
 # Source lines
+# ---------------------------------------------------------------------------------------------------------------------
 
 NO_MEMORY = LineMemory(
     reason="TensorFlow allocates by itself, from large blocks that it takes at once: what a line allocates does not show"

@@ -18,7 +18,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import sweeprof
 from support.keras_memory import HIDDEN, OUT, ROWS, WIDTH, WIDTHS
-from sweeprof.backends.tensorflow.operators import STEP, LayerProbes, Untouched, _stacks, changes_in
+from sweeprof.backends.tensorflow.operators import STEP, GraphPositions, LayerProbes, changes_in, layers_around
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.process_memory import Change
 from sweeprof.results.layer_times import ROOT
@@ -124,12 +124,12 @@ def test_events_become_changes_in_the_order_of_time() -> None:
 
 def stacks(model: Any) -> tuple[Callable[[str], tuple[str, ...]], list[str]]:
     """How allocations are told apart once a graph of the model is made, and the names of its products of matrices."""
-    places = Untouched()
+    places = GraphPositions(with_backward=False)
     probes = LayerProbes(model, ())
     run = tf.function(model)
     with probes.attached(places):
         graph = run.get_concrete_function(tf.TensorSpec((2, 3))).graph
-    return _stacks(probes, places), [each.name for each in graph.get_operations() if each.type == "MatMul"]
+    return layers_around(probes, places), [each.name for each in graph.get_operations() if each.type == "MatMul"]
 
 
 def test_layers_of_an_operator() -> None:

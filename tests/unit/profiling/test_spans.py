@@ -131,15 +131,15 @@ def test_a_cost_that_the_windows_contradict_is_lowered_until_it_fits() -> None:
 
 
 def test_windows_that_a_clock_shows_as_nothing_stay_nothing() -> None:
-    assert bounded([0.0, 10.0], [1.0, 1.0]) == [0.0, pytest.approx(10.0, abs=1)]
-    assert bounded([], []) == []
-    assert bounded([0.0, 0.0], [1.0, 0.0]) == [0.0, 0.0]
+    assert bounded([(0.0, 1.0), (10.0, 1.0)]) == [0.0, pytest.approx(10.0, abs=1)]
+    assert bounded([]) == []
+    assert bounded([(0.0, 1.0), (0.0, 0.0)]) == [0.0, 0.0]
 
 
 @given(st.lists(st.tuples(st.floats(1e-9, 1), st.floats(0, 10)), min_size=1))
 def test_what_took_time_keeps_some_of_it_whatever_the_probes_are_said_to_cost(rows: list[tuple[float, float]]) -> None:
     windows, costs = [window for window, _ in rows], [cost for _, cost in rows]
-    for window, cost, kept in zip(windows, costs, bounded(windows, costs), strict=True):
+    for window, cost, kept in zip(windows, costs, bounded(list(zip(windows, costs, strict=True))), strict=True):
         assert max(0.1 * window, window - cost) * (1 - 1e-9) <= kept <= window
 
 
