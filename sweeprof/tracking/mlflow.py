@@ -7,7 +7,6 @@ import hashlib
 import importlib
 import json
 import logging
-import shutil
 import tempfile
 import time
 from collections import Counter
@@ -210,20 +209,20 @@ class MlflowTracker(Tracker):
         metrics = []
         for key, value in content.metrics.items():
             # Of two values with one time MLflow shows the larger, so a changed value is sent with the time of its change.
-            if key not in there:
-                metrics.append(Metric(key, value, content.end_ms, 0))
-            elif there[key] != value:
-                metrics.append(Metric(key, value, int(time.time() * 1000), 0))
+            at = content.end_ms if key not in there else int(time.time() * 1000)
+            if there.get(key) != value:
+                metrics.append(Metric(key, value, at, 0))
         params = [Param(key, text) for key, text in content.params.items()]
         with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
-            stage(Path(staged))
-            tags = {**content.tags, **runs.tag_of(Path(staged)), **structure_tag(Path(staged))}
+            folder = Path(staged)
+            stage(folder)
+            tags = {**content.tags, **runs.tag_of(folder), **structure_tag(folder)}
             client.log_batch(id, metrics, params, [RunTag(key, text) for key, text in tags.items()], synchronous=True)
             log_inputs(client, id, content.inputs)
             self.on_progress()
             # One at a time, so that a slow upload makes progress.
-            for path in sorted(path for path in Path(staged).rglob("*") if path.is_file()):
-                place = path.parent.relative_to(staged).as_posix()
+            for path in sorted(filter(Path.is_file, folder.rglob("*"))):
+                place = path.parent.relative_to(folder).as_posix()
                 client.log_artifact(id, str(path), None if place == "." else place)
                 self.on_progress()
         if content.status is not None:
@@ -247,7 +246,7 @@ class MlflowTracker(Tracker):
         return Links(not self._is_server, view_address(base, experiment, sweep_id, "table"))
 
     def _experiment(self, client: MlflowClient, sweep_name: str) -> str:
-        """Id of the experiment, made or restored where needed."""
+        """Return the id of the experiment, which is made or restored if needed."""
         from mlflow.exceptions import MlflowException
 
         name = experiment_name(sweep_name)
@@ -271,7 +270,7 @@ def _write_views(client: MlflowClient, experiment_id: str, of: ViewOf) -> None:
     write_tags(client, experiment_id, of.title, lambda present: experiment_tags(of, experiment_id, present))
 
 
-# The files of a combination and of a sweep, laid out as a tracker shows them.
+# The artifacts of a combination and of a sweep.
 
 
 STRUCTURE_FILE = "model.txt"
@@ -283,7 +282,7 @@ _DIGEST_LINE = "structure"
 
 
 def structure_text(record: Path) -> str | None:
-    """The tree of the layers in the record of an analysis, its digest in the last line; None where there is no such record.
+    """Return the tree of the layers in the record of an analysis, its digest in the last line; None if there is no such record.
 
     Raises:
         Damaged: the file is not a record.
@@ -294,9 +293,16 @@ def structure_text(record: Path) -> str | None:
     if found.status != "ok" or found.observations is None:
         return None
     table = LayerTable.from_dict(found.observations)
-    depth = _deepest_drawn_level(table)
-    left_out = [] if depth is None else [f"Levels below {depth} are left out; layers.csv has them."]
-    return "\n".join([tree(table, depth=depth), *left_out, f"{_DIGEST_LINE}  {structure_digest(table)}", ""])
+    depth = None
+    ending = f"{_DIGEST_LINE}  {structure_digest(table)}\n"
+    if len(table.rows) > MOST_STRUCTURE_LINES:
+        rows_by_depth = Counter(row.depth for row in table.rows)
+        depth, lines = 0, rows_by_depth[0] + rows_by_depth[1]
+        while lines <= MOST_STRUCTURE_LINES:
+            depth += 1
+            lines += rows_by_depth[depth + 1]
+        ending = f"Levels below {depth} are left out; layers.csv has them.\n{ending}"
+    return f"{tree(table, depth=depth)}\n{ending}"
 
 
 def structure_digest(table: LayerTable) -> str:
@@ -307,25 +313,15 @@ def structure_digest(table: LayerTable) -> str:
 
 
 def structure_tag(folder: Path) -> dict[str, str]:
-    """The tag with the digest of the structure below ``folder``; empty where there is none."""
+    """Return the tag with the digest of the structure below ``folder``; empty if there is none."""
     path = folder / STRUCTURE_FILE
-    last = path.read_text(encoding="utf-8").splitlines()[-1].split() if path.is_file() else []
-    return {STRUCTURE_TAG: last[1]} if len(last) == 2 and last[0] == _DIGEST_LINE else {}
+    if path.is_file():
+        name, *digest = path.read_text(encoding="utf-8").splitlines()[-1].split()
+        if name == _DIGEST_LINE and len(digest) == 1:
+            return {STRUCTURE_TAG: digest[0]}
+    return {}
 
 
-def _deepest_drawn_level(table: LayerTable) -> int | None:
-    """The deepest level that is drawn; None: all."""
-    if len(table.rows) <= MOST_STRUCTURE_LINES:
-        return None
-    rows = Counter(row.depth for row in table.rows)
-    depth, lines = 0, 0
-    while (lines := lines + rows[depth]) <= MOST_STRUCTURE_LINES:
-        depth += 1
-    return max(0, depth - 1)
-
-
-_BINARY = {".gz"}
-"""Traces."""
 _OF_SWEEP = ("comparison.md", "comparison.csv", "comparison.json", "report.html")
 
 
@@ -336,19 +332,21 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     ``trace.json.gz``, ``lines_*.txt``. Made of them: ``model.txt``, ``tables/{layers,operators}.json``.
     """
     for name in ("records", "memory"):
-        for path in sorted(p for p in (folder / name / combination_id).glob("[!.]*") if p.is_file()):
+        for path in sorted((folder / name / combination_id).glob("[!.]*")):
             _copy(path, target / name / path.name)
     for name in ("layers", "operators"):
         for path in sorted((folder / name).glob(f"{combination_id}.*")):
             _copy(path, target / f"{name}{path.suffix}")
     left = folder / "artifacts" / combination_id
-    for path in sorted(path for path in left.rglob("[!.]*") if path.is_file()):
+    for path in sorted(left.rglob("[!.]*")):
         _copy(path, target / path.relative_to(left))
     if config is not None:
         write_json(target / "config.json", config, durable=False)
         _copy(target / "config.json", target / "config.json")
-    _make_from(target / "layers.csv", target / runs.LAYERS, runs.layers)
-    _make_from(target / "operators.csv", target / runs.OPERATORS, runs.operators)
+    tables = ("layers.csv", runs.LAYERS, runs.layers), ("operators.csv", runs.OPERATORS, runs.operators)
+    for name, table, make in tables:
+        if (target / name).is_file():
+            _make(target / table, partial(make, (target / name).read_text(encoding="utf-8")))
     _make(target / STRUCTURE_FILE, lambda: structure_text(target / "records" / "analysis-r0.json"))
 
 
@@ -357,15 +355,22 @@ def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:
 
     Made of ``comparison``: ``tables/comparison.json``.
     """
-    for path in (folder / name for name in _OF_SWEEP):
-        if path.is_file():
-            _copy(path, target / path.name)
+    for name in _OF_SWEEP:
+        _copy(folder / name, target / name)
     _make(target / runs.COMPARISON, lambda: runs.combinations(comparison))
 
 
-def _make_from(source: Path, target: Path, make: Callable[[str], Any]) -> None:
-    if source.is_file():
-        _make(target, lambda: make(source.read_text(encoding="utf-8")))
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file, if it is one; text without the passwords of addresses, because others than the machine's owner read it."""
+    if not path.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    content = path.read_bytes()
+    if path.suffix != ".gz":  # a trace
+        # Bytes that are no text pass through unchanged, and so do the ends of lines.
+        text = without_credentials(content.decode("utf-8", "surrogateescape"))
+        content = text.encode("utf-8", "surrogateescape")
+    target.write_bytes(content)
 
 
 def _make(target: Path, make: Callable[[], Any]) -> None:
@@ -380,14 +385,3 @@ def _make(target: Path, make: Callable[[], Any]) -> None:
         write_atomically(target, without_credentials(made), durable=False)
     elif made is not None and made["data"]:
         write_json(target, made, compact=True, durable=False)
-
-
-def _copy(path: Path, target: Path) -> None:
-    """A tracker is read by others than the machine's owner: text loses the passwords of its addresses."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix in _BINARY:
-        shutil.copyfile(path, target)
-        return
-    # Bytes that are no text pass through unchanged, and so do the ends of lines.
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
-    target.write_bytes(without_credentials(text).encode("utf-8", "surrogateescape"))

@@ -1,4 +1,7 @@
-"""The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits."""
+"""MLflow's runs for a sweep and its combinations: their tags, metrics, parameters, tables and inputs, within MLflow's limits.
+
+Most of it is plain data, made from a comparison; the functions with a ``client`` find, create and replace runs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sweeprof.credentials import without_credentials
 from sweeprof.numbers import MISSING, fixed_key, fixed_value
@@ -48,9 +51,9 @@ from sweeprof.tracking.views import (
     newest_view,
     run_address,
     view_address,
+    view_links,
     view_tags,
 )
-from sweeprof.tracking.views import links as view_links
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -74,27 +77,29 @@ def capped(text: str) -> str:
     return shortened(printable(without_credentials(text)), TAG_LIMIT)
 
 
-def links_to(parent_id: str, experiment_id: str) -> str:
-    """Links from a combination to its sweep."""
-    sweep, report = run_address("", experiment_id, parent_id), run_address("", experiment_id, parent_id, "report.html")
-    return f"[sweep]({sweep}) · [report]({report})"
-
-
 def outcome_text(row: Row, titles: Mapping[str, str], links: str) -> str:
     """Return the outcome of a combination; ``titles`` are those of the metrics in the tables, by name."""
     reason = shortened(one_line(row.reason or ""), TAG_LIMIT // 4).replace("`", "'")
-    outcome = f"**{row.status}**: `{reason}`" if reason else f"**{row.status}**"
-    head = f"{outcome}, the baseline of others · {links}" if row.is_baseline else f"{outcome} · {links}"
-    command = _code(shortened(row.command, TAG_LIMIT // 2)) if row.command else ""
-    return capped("\n\n".join(part for part in (head, "\n".join(_figures(row, titles)), command) if part))
-
-
-def _figures(row: Row, titles: Mapping[str, str]) -> Iterator[str]:
-    known = [name for name in titles if value_of(row, name) is not None]
-    for name in known[:_MOST_FIGURES]:
+    head = f"**{row.status}**"
+    if reason:
+        head += f": `{reason}`"
+    if row.is_baseline:
+        head += ", the baseline of others"
+    parts = [f"{head} · {links}"]
+    figures: list[str] = []
+    for name, title in titles.items():
+        if value_of(row, name) is None or len(figures) == _MOST_FIGURES:
+            continue
         cell = row.cells[name]
-        ratio = "" if row.is_baseline or cell.verdict is None else f", {ratio_text(cell)}"
-        yield f"- {escaped(titles[name])}: **{value_text(cell.measurement)}**{escaped(ratio)}"
+        figure = f"- {escaped(title)}: **{value_text(cell.measurement)}**"
+        if cell.verdict is not None and not row.is_baseline:
+            figure += escaped(f", {ratio_text(cell)}")
+        figures.append(figure)
+    if figures:
+        parts.append("\n".join(figures))
+    if row.command:
+        parts.append(_code(shortened(row.command, TAG_LIMIT // 2)))
+    return capped("\n\n".join(parts))
 
 
 def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str:
@@ -117,11 +122,14 @@ def _code(command: str) -> str:
 
 
 def with_baselines(text: str, names: Iterable[str]) -> str:
-    """A sweep's description that says after its first paragraph which baselines the sweep is, and no others."""
+    """Return a sweep's description, which names the baselines that the sweep is, and no others, after its first paragraph."""
     head, *rest = text.split("\n\n")
-    rest = [part for part in rest if not part.startswith(_BASELINE)]
-    message = _BASELINE + ", ".join(f"**{escaped(name)}**" for name in sorted(names))
-    return "\n\n".join([head, *([message] if message != _BASELINE else []), *rest])
+    parts = [head]
+    message = ", ".join(f"**{escaped(name)}**" for name in sorted(names))
+    if message:
+        parts.append(_BASELINE + message)
+    parts += [part for part in rest if not part.startswith(_BASELINE)]
+    return "\n\n".join(parts)
 
 
 def baseline_names(tags: Mapping[str, str]) -> list[str]:
@@ -129,7 +137,7 @@ def baseline_names(tags: Mapping[str, str]) -> list[str]:
     return [key.removeprefix(BASELINE_TAG) for key in tags if key.startswith(BASELINE_TAG)]
 
 
-# Tables that MLflow shows, and lays side by side over runs: its ``log_table`` format, written without pandas.
+# Keys of metrics.
 
 
 KEY_LIMIT = 250
@@ -157,18 +165,18 @@ def tracked_metrics(comparison: Comparison) -> list[MetricInfo]:
 
 
 def tracked_keys(comparison: Comparison) -> dict[str, str]:
-    """The tracked key by the name of each tracked metric, in their order; an interval's ends come last."""
-    # Made from all metrics, so that a key does not depend on which others are tracked.
-    keys = metric_keys(comparison.metrics)
-    names = [info.name for info in tracked_metrics(comparison)]
-    return {name: keys[name] for name in (*names, *INTERVAL_ENDS) if name in keys}
+    """Return the key of each tracked metric by its name, in their order; an interval's ends come last.
 
-
-def metric_keys(metrics: Sequence[MetricInfo]) -> dict[str, str]:
-    """The key by the name of each metric, ends of an interval included; two names never share one."""
-    units = {info.name: info.unit for info in metrics}
-    units |= {name: units[INTERVAL_OF] for name in INTERVAL_ENDS if INTERVAL_OF in units}
-    return unique_keys({name: fixed_key(name, unit) for name, unit in units.items()})
+    Two names never share a key, and a key does not depend on which other metrics are tracked.
+    """
+    units = {info.name: info.unit for info in comparison.metrics}
+    if INTERVAL_OF in units:
+        units |= dict.fromkeys(INTERVAL_ENDS, units[INTERVAL_OF])
+    keys = unique_keys({name: fixed_key(name, unit) for name, unit in units.items()})
+    found = {info.name: keys[info.name] for info in tracked_metrics(comparison)}
+    if INTERVAL_OF in units:
+        found |= {name: keys[name] for name in INTERVAL_ENDS}
+    return found
 
 
 def unique_keys(wanted: Mapping[str, str]) -> dict[str, str]:
@@ -182,6 +190,9 @@ def unique_keys(wanted: Mapping[str, str]) -> dict[str, str]:
             number += 1
         found[name] = key
     return found
+
+
+# Tables that MLflow shows, and lays side by side over runs: its ``log_table`` format.
 
 
 LAYERS, OPERATORS, COMPARISON = "tables/layers.json", "tables/operators.json", "tables/comparison.json"
@@ -210,87 +221,88 @@ ArtifactTable = dict[str, Any]
 
 
 def tag_of(folder: Path) -> dict[str, str]:
-    """The tag that names the tables below ``folder``; empty where there are none."""
+    """Return the tag that names the tables below ``folder``; empty if there are none."""
     found = [{"path": path, "type": "table"} for path in PATHS if (folder / path).is_file()]
-    return {TAG: json.dumps(found)} if found else {}
+    if not found:
+        return {}
+    return {TAG: json.dumps(found)}
 
 
 def layers(text: str) -> ArtifactTable:
-    """A row per call of a layer, own figures, of the CSV of a layer table."""
+    """Return a row per call of a layer from the CSV of a layer table."""
     rows = list(csv.DictReader(io.StringIO(text)))
-    columns: dict[str, list[Any]] = {"layer": [_layer(row) for row in rows], **_figures_of_table(rows, _LAYER)}
-    words = [name for name in _WORDS if any(row.get(name) for row in rows)]
-    if len({row.get("time_reason") for row in rows}) == 1 and "time_reason" in words:
-        words.remove("time_reason")  # of a column of times that no row has
-    columns |= {name: [_text(row[name]) for row in rows] for name in words}
+    names = []
+    for row in rows:
+        name = "(model)" if row["path"] == ROOT else row["path"]
+        if row["call"] not in ("0", "-1"):
+            name += f" #{int(row['call']) + 1}"
+        names.append(_text(name))
+    columns: dict[str, list[Any]] = {"layer": names, **_figures_of_table(rows, _LAYER)}
+    for word in _WORDS:
+        texts = [row.get(word) or "" for row in rows]
+        is_shown = any(texts)
+        if word == "time_reason" and len(set(texts)) == 1:
+            is_shown = False  # the reason for a column of times that no row has
+        if is_shown:
+            columns[word] = list(map(_text, texts))
     return _table(columns, "layers.csv")
 
 
 def operators(text: str) -> ArtifactTable:
-    """A row per operator and phase, all its uses together, of the CSV of operators, the slowest first."""
-    found: dict[str, list[dict[str, str]]] = {}
+    """Return a row per operator and phase, all its uses together, from the CSV of operators, the slowest first."""
+    sums: dict[str, dict[str, Any]] = {}
     for row in csv.DictReader(io.StringIO(text)):
-        found.setdefault(f"{row['operator']} ({row['phase']})", []).append(row)
-    rows = [{"operator": name, **_summed(own, ("calls", *_OPERATOR))} for name, own in found.items()]
-    rows.sort(key=lambda row: -float(row["self_s"] or 0))
+        name = f"{row['operator']} ({row['phase']})"
+        summed = sums.setdefault(name, {"operator": _text(name)})
+        for column in ("calls", *_OPERATOR):
+            if row[column]:
+                summed[column] = summed.get(column, 0) + float(row[column])
+    rows = sorted(sums.values(), key=lambda row: row.get("self_s", 0), reverse=True)
     columns: dict[str, list[Any]] = {
-        "operator": [_text(row["operator"]) for row in rows],
+        "operator": [row["operator"] for row in rows],
         **_figures_of_table(rows, _OPERATOR),
     }
-    columns["calls"] = [float(row["calls"]) for row in rows]
+    columns["calls"] = [row["calls"] for row in rows]
     return _table(columns, "operators.csv")
 
 
 def combinations(comparison: Comparison) -> ArtifactTable:
-    """A row per combination: axes, tracked metrics with their ratios to the baseline, status and reason."""
+    """Return a row per combination: axes, tracked metrics with their ratios to the baseline, status and reason."""
     rows = sorted_rows(comparison)
-    columns: dict[str, list[Any]] = {}
+    figures: dict[str, list[Any]] = {}
     for info in tracked_metrics(comparison):
-        values = [value_of(row, info.name) for row in rows]
-        columns[fixed_key(info.name, info.unit)] = [_rounded(value, info.unit) for value in values]
-        if any(row.cells[info.name].verdict for row in rows if info.name in row.cells):
-            columns[f"{info.name} vs baseline"] = [_ratio(row, info.name) for row in rows]
-    columns |= {"status": [row.status for row in rows], "reason": [_text(row.reason or "") for row in rows]}
-    columns["combination"] = [row.combination_id for row in rows]
-    axes = {name: [_axis(row, axis) for row in rows] for axis, name in axis_columns(comparison.axes, columns).items()}
-    return _table({**axes, **columns}, "comparison.csv")
+        cells = [row.cells.get(info.name) for row in rows]
+        figures[fixed_key(info.name, info.unit)] = [_rounded(value_of(row, info.name), info.unit) for row in rows]
+        if any(cell is not None and cell.verdict for cell in cells):
+            figures[f"{info.name} vs baseline"] = ["" if cell is None else ratio_text(cell) for cell in cells]
+    figures["status"] = [row.status for row in rows]
+    figures["reason"] = [_text(row.reason or "") for row in rows]
+    figures["combination"] = [row.combination_id for row in rows]
+    columns: dict[str, list[Any]] = {}
+    for axis, name in axis_columns(comparison.axes, figures).items():
+        columns[name] = []
+        for row in rows:
+            value = row.axes.get(axis)
+            if axis in row.axes and axis_number(value) is None:
+                value = _text(axis_text(value))
+            columns[name].append(value)
+    return _table(columns | figures, "comparison.csv")
 
 
-def _layer(row: Mapping[str, str]) -> str:
-    name = "(model)" if row["path"] == ROOT else row["path"]
-    return _text(name if row["call"] in ("0", "-1") else f"{name} #{int(row['call']) + 1}")
-
-
-def _figures_of_table(rows: Sequence[Mapping[str, str]], units: Mapping[str, str]) -> dict[str, list[Any]]:
-    """The columns that have any value, in their fixed units."""
+def _figures_of_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> dict[str, list[Any]]:
+    """Return the columns that have any value, in their fixed units."""
     columns = {}
     for name, unit in units.items():
-        values = [_rounded(float(row[name]), unit) if row.get(name) else None for row in rows]
-        if any(value is not None for value in values):
-            columns[fixed_key(name.removesuffix("_s"), unit)] = values
+        if any(row.get(name) not in (None, "") for row in rows):
+            values = [row.get(name) for row in rows]
+            columns[fixed_key(name.removesuffix("_s"), unit)] = [_rounded(value, unit) for value in values]
     return columns
 
 
-def _summed(rows: Iterable[Mapping[str, str]], names: Iterable[str]) -> dict[str, str]:
-    """The sums of what is known; empty where nothing is."""
-    rows, sums = list(rows), {}
-    for name in names:
-        known = [float(row[name]) for row in rows if row[name]]
-        sums[name] = repr(sum(known)) if known else ""
-    return sums
-
-
-def _rounded(value: float | None, unit: str) -> float | None:
-    return None if value is None else fixed_value(value, unit, _DIGITS)
-
-
-def _axis(row: Row, axis: str) -> str | int | float | None:
-    value = row.axes.get(axis)
-    return value if axis_number(value) is not None else _text(axis_text(value)) if axis in row.axes else None
-
-
-def _ratio(row: Row, metric: str) -> str:
-    return ratio_text(row.cells[metric]) if metric in row.cells else ""
+def _rounded(value: float | str | None, unit: str) -> float | None:
+    if value is None or value == "":
+        return None
+    return fixed_value(float(value), unit, _DIGITS)
 
 
 def _text(text: str) -> str:
@@ -298,16 +310,18 @@ def _text(text: str) -> str:
 
 
 def _table(columns: Mapping[str, Sequence[Any]], whole: str) -> ArtifactTable:
-    """The columns as rows; a table that is too long ends with a row that says where the rest is."""
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    if len(rows) > MOST_ROWS:
-        note = f"… {len(rows) - MOST_ROWS:,} more rows in {whole}"
-        rows = [*rows[:MOST_ROWS], [note, *[None] * (len(columns) - 1)]]
-    # MLflow would write a null as the word.
-    return {"columns": list(columns), "data": [[MISSING if cell is None else cell for cell in row] for row in rows]}
+    """Return the columns as rows; a table that is too long ends with a row that says where the rest is."""
+    data: list[list[Any]] = []
+    for row in zip(*columns.values(), strict=True):
+        if len(data) < MOST_ROWS:
+            data.append([MISSING if cell is None else cell for cell in row])  # MLflow would write a null as the word
+    left = len(next(iter(columns.values()))) - MOST_ROWS
+    if left > 0:
+        data.append([f"… {left:,} more rows in {whole}", *[MISSING] * (len(columns) - 1)])
+    return {"columns": list(columns), "data": data}
 
 
-# The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits.
+# Ratios and verdicts.
 
 
 RATIOS = "vs_baseline/"
@@ -332,38 +346,40 @@ class Ratios:
 
     def main_key(self, rows: tuple[Row, ...]) -> str:
         """Return the key of the main metric's ratio; empty if no row is compared."""
-        key = self._keys[self._main.name] if self._main else ""
-        return key if any(key in self.metrics(row) for row in rows if not row.is_baseline) else ""
+        if self._main is not None:
+            key = self._keys[self._main.name]
+            if any(key in self.metrics(row) for row in rows if not row.is_baseline):
+                return key
+        return ""
 
     def metrics(self, row: Row) -> dict[str, float]:
         """Return the row's ratios by key, those that it has."""
-        found = {}
+        found: dict[str, float] = {}
+        if not row.has_values:
+            return found
         for name, key in self._of(row).items():
             ratio = row.cells[name].ratio if row.baseline_has_values else None
             if row.is_baseline and value_of(row, name):
                 ratio = 1.0
-            if ratio is not None and math.isfinite(ratio) and row.has_values:
+            if ratio is not None and math.isfinite(ratio):
                 found[key] = fixed_value(ratio, "ratio")
         return found
 
     def tags(self, row: Row) -> dict[str, str]:
         """Return the row's verdicts; without one on the main metric, the reason in one word."""
-        main = metric_of(row, self._main) if self._main else ""
-        cells = {name: row.cells[name] for name in self._of(row)} if row.has_values else {}
-        tags = {
-            f"{VERDICT_TAG}.{key.removeprefix(RATIOS)}": str(cells[name].verdict)
-            for name, key in self._of(row).items()
-            if name != main and name in cells and cells[name].verdict
-        }
         if not row.has_values:
-            verdict: str = row.status
-        elif row.is_baseline:
-            verdict = "baseline"
-        elif main in cells and cells[main].verdict:
-            verdict = str(cells[main].verdict)
-        else:
-            verdict = "not_measured" if row.baseline_has_values else "no_baseline"
-        return {VERDICT_TAG: verdict, **tags}
+            return {VERDICT_TAG: row.status}
+        main = None if self._main is None else metric_of(row, self._main)
+        tags = {VERDICT_TAG: "not_measured" if row.baseline_has_values else "no_baseline"}
+        for name, key in self._of(row).items():
+            verdict = row.cells[name].verdict
+            if verdict and name == main:
+                tags[VERDICT_TAG] = str(verdict)
+            elif verdict:
+                tags[f"{VERDICT_TAG}.{key.removeprefix(RATIOS)}"] = str(verdict)
+        if row.is_baseline:
+            tags[VERDICT_TAG] = "baseline"
+        return tags
 
     def _of(self, row: Row) -> dict[str, str]:
         """The key of each metric that the row has, by name; the step of the row takes the key of the main metric."""
@@ -377,7 +393,7 @@ class Ratios:
         return keys
 
 
-# The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits.
+# The run of a combination.
 
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
@@ -414,16 +430,23 @@ class RunContent:
 
 
 def milliseconds(iso: str) -> int:
-    """An ISO 8601 time in milliseconds since 1970; UTC where it names no zone."""
+    """Return an ISO 8601 time in milliseconds since 1970; it is UTC if it names no zone."""
     time = datetime.fromisoformat(iso)
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1000)
 
 
 def time_span(comparison: Comparison, records: Sequence[Record]) -> tuple[int, int]:
-    """From when until when the records were measured, in milliseconds; the sweep's beginning where there are none."""
-    timed = [record for record in records if record.started]
-    start = min((milliseconds(r.started) for r in timed), default=milliseconds(comparison.created))
-    return start, max((milliseconds(r.started) + round(r.wall_s * 1000) for r in timed), default=start)
+    """Return when the records were measured, from and until, in milliseconds; the sweep's beginning if there are none."""
+    starts, ends = [], []
+    for record in records:
+        if record.started:
+            start = milliseconds(record.started)
+            starts.append(start)
+            ends.append(start + round(record.wall_s * 1000))
+    first = min(starts, default=milliseconds(comparison.created))
+    return first, max(ends, default=first)
 
 
 def run_contents(
@@ -433,7 +456,7 @@ def run_contents(
     parent_id: str,
     experiment_id: str = "0",
 ) -> Iterator[tuple[str, RunContent]]:
-    """Id and run of every combination; ``parent_id`` is the run of the sweep.
+    """Yield id and run of every combination; ``parent_id`` is the run of the sweep.
 
     Args:
         ending: of the sweep; None while others are measured: nothing is compared yet.
@@ -443,77 +466,66 @@ def run_contents(
         by_id.setdefault(record.combination_id, []).append(record)
     places, colours, keys = _places(comparison), _colours(comparison), tracked_keys(comparison)
     titles = {info.name: metric_title(info, comparison.rows) for info in shown_metrics(comparison)}
-    links = links_to(parent_id, experiment_id)
+    sweep, report = (run_address("", experiment_id, parent_id, artifact) for artifact in ("", "report.html"))
     ratios = Ratios(comparison)
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])
         start, end = time_span(comparison, own)
         params = axis_params(row, comparison.axes)
-        metrics, verdicts = metric_values(row, keys), {}
+        metrics = metric_values(row, keys)
         if ending is not None:
-            metrics, verdicts = metrics | ratios.metrics(row), ratios.tags(row)
-        place = {
+            metrics |= ratios.metrics(row)
+        tags = {
+            **_tags(comparison, row, titles, metrics, params),
+            NOTE: outcome_text(row, titles, f"[sweep]({sweep}) · [report]({report})"),
             PLACE_TAG: f"{places[row.combination_id]:05d}",
             "mlflow.parentRunId": parent_id,
             "mlflow.runColor": colours[row.combination_id],
         }
-        yield (
-            row.combination_id,
-            RunContent(
-                name=run_name(comparison, row),
-                start_ms=start,
-                end_ms=end,
-                status=_status(row, own, ending),
-                tags={
-                    **_tags(comparison, row, titles, metrics, params),
-                    "mlflow.note.content": outcome_text(row, titles, links),
-                    **place,
-                    **verdicts,
-                },
-                params=params,
-                metrics=metrics,
-                config=own[-1].config if own else None,
-                inputs=dataset_inputs(record.config for record in own[-1:]),
-            ),
-        )
+        if ending is not None:
+            tags |= ratios.tags(row)
+        status: RunStatus = "FINISHED"
+        if row.status != "ok":
+            is_unmeasured = not own or row.status in ("skipped", "lost")
+            status = "KILLED" if ending == "interrupted" and is_unmeasured else "FAILED"
+        config = own[-1].config if own else None
+        name, inputs = run_name(comparison, row), dataset_inputs([config])
+        yield row.combination_id, RunContent(name, start, end, status, tags, params, metrics, config, inputs)
 
 
 def _places(comparison: Comparison) -> dict[str, int]:
-    """The rows' order by combination id; those that differ in the baseline's axes alone stand beside each other."""
+    """Return the rows' order by combination id; those that differ only in the baseline's axes are next to each other."""
     axes = sorted(comparison.axes, key=lambda axis: axis in comparison.baseline)
-    ranks: dict[str, dict[str, int]] = {}
+    ranks: dict[str, list[str]] = {}
     for axis in axes:
         values = [row.axes.get(axis) for row in comparison.rows]
         if all(axis_number(value) is not None for value in values):
             values.sort()
-        ranks[axis] = {text: rank for rank, text in enumerate(dict.fromkeys(map(axis_text, values)))}
-    ordered = sorted(comparison.rows, key=lambda row: [ranks[axis][axis_text(row.axes.get(axis))] for axis in axes])
+        ranks[axis] = list(dict.fromkeys(map(axis_text, values)))
+    ordered = sorted(
+        comparison.rows, key=lambda row: [ranks[axis].index(axis_text(row.axes.get(axis))) for axis in axes]
+    )
     return {row.combination_id: place for place, row in enumerate(ordered, 1)}
 
 
 def run_name(comparison: Comparison, row: Row) -> str:
-    """The values of the varying axes, e.g. ``lenet5/torch/b8``: what is alike in all runs is not repeated in each."""
-    axes = comparison.varying_axes() or tuple(a for a in ("model", "backend") if a in comparison.axes)
+    """Return the values of the varying axes, e.g. ``lenet5/torch/b8``: what is alike in all runs is not repeated in each."""
+    axes = comparison.varying_axes() or [axis for axis in ("model", "backend") if axis in comparison.axes]
     return name_of(comparison, row, axes)
 
 
 def name_of(comparison: Comparison, row: Row, axes: Iterable[str]) -> str:
-    """The values of the given axes as the name of a run."""
-    return shortened("/".join(_name_part(a, row.axes.get(a)) for a in axes) or one_line(comparison.name), NAME_LIMIT)
-
-
-def _status(row: Row, records: Sequence[Record], ending: SweepOutcome | None) -> RunStatus:
-    if row.status == "ok":
-        return "FINISHED"
-    unmeasured = not records or row.status in ("skipped", "lost")
-    return "KILLED" if ending == "interrupted" and unmeasured else "FAILED"
-
-
-def _name_part(axis: str, value: object) -> str:
-    text = shortened(axis_text(value), _PART_LIMIT)
-    if isinstance(value, str):
-        return text
-    return f"{_SHORT[axis]}{text}" if axis in _SHORT else f"{axis.rpartition('.')[2]}={text}"
+    """Return the values of the given axes as the name of a run."""
+    parts = []
+    for axis in axes:
+        value = row.axes.get(axis)
+        text = shortened(axis_text(value), _PART_LIMIT)
+        if axis in _SHORT and not isinstance(value, str):
+            text = _SHORT[axis] + text
+        elif not isinstance(value, str):
+            text = f"{axis.rpartition('.')[2]}={text}"
+        parts.append(text)
+    return shortened("/".join(parts) or one_line(comparison.name), NAME_LIMIT)
 
 
 def axis_params(row: Row, axes: Iterable[str]) -> dict[str, str]:
@@ -522,33 +534,38 @@ def axis_params(row: Row, axes: Iterable[str]) -> dict[str, str]:
 
 
 def metric_values(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
-    """The row's values by tracked key; ``keys`` has that of each metric, and of the ends of an interval, to track."""
+    """Return the row's values by tracked key; ``keys`` has that of each metric, and of the ends of an interval, to track."""
     found = {}
     for name, key in keys.items():
         value = value_of(row, name)
         if value is not None:
             found[key] = fixed_value(value, row.cells[name].measurement.unit)
-    interval = row.cells[INTERVAL_OF].measurement.interval if keys.get(INTERVAL_OF) in found else None
-    if interval is not None:
-        ends = zip(INTERVAL_ENDS, interval, strict=True)
-        unit = row.cells[INTERVAL_OF].measurement.unit
-        found |= {keys[name]: fixed_value(end, unit) for name, end in ends if name in keys and math.isfinite(end)}
+    if keys.get(INTERVAL_OF) in found:
+        measurement = row.cells[INTERVAL_OF].measurement
+        for name, end in zip(INTERVAL_ENDS, measurement.interval or (), strict=False):
+            if name in keys and math.isfinite(end):
+                found[keys[name]] = fixed_value(end, measurement.unit)
     return found
 
 
 def _tags(
     comparison: Comparison, row: Row, judged: Iterable[str], metrics: Iterable[str], params: Iterable[str]
 ) -> dict[str, str]:
-    missing = [f"{i.name}: {reason_of(row, i.name)}" for i in comparison.metrics if value_of(row, i.name) is None]
+    unknown = [info.name for info in comparison.metrics if value_of(row, info.name) is None]
+    verdicts = []
+    for name in judged:
+        cell = row.cells.get(name)
+        if cell is not None and cell.verdict is not None:
+            verdicts.append(f"{name}: {ratio_text(cell)} ({cell.verdict}: {verdict_note(cell)})")
     tags = {
         "sweeprof.kind": "combination",
         "sweeprof.sweep_id": comparison.sweep_id,
         "sweeprof.combination_id": row.combination_id,
         "sweeprof.status": row.status,
         "sweeprof.reason": one_line(row.reason or ""),
-        "sweeprof.missing": "\n".join(missing),
-        "sweeprof.baseline": "" if row.baseline_id is None else row.baseline_id,
-        "sweeprof.verdicts": "\n".join(_verdicts(row, judged)),
+        "sweeprof.missing": "\n".join(f"{name}: {reason_of(row, name)}" for name in unknown),
+        "sweeprof.baseline": row.baseline_id or "",
+        "sweeprof.verdicts": "\n".join(verdicts),
         "sweeprof.misses": "\n".join(row.misses),
         "sweeprof.pareto": "yes" if row.on_front else "",
         METRICS_TAG: "\n".join(metrics),
@@ -560,19 +577,11 @@ def _tags(
     return {key: capped(text) for key, text in tags.items() if text}
 
 
-def _verdicts(row: Row, judged: Iterable[str]) -> Iterator[str]:
-    """Return the lines of a run's description about verdicts: the baseline, then one line per metric with a verdict."""
-    for name in judged:
-        cell = row.cells.get(name)
-        if cell is not None and cell.verdict is not None:
-            yield f"{name}: {ratio_text(cell)} ({cell.verdict}: {verdict_note(cell)})"
-
-
 def _colours(comparison: Comparison) -> dict[str, str]:
-    """The runs' colours by combination id."""
+    """Return the runs' colours by combination id."""
     # A single backend's colour would say nothing: then the models, or what else varies, take the colours.
     varying = comparison.varying_axes()
-    axis = next((a for a in ("backend", "model", *varying) if a in varying), "backend")
+    axis = next((axis for axis in ("backend", "model", *varying) if axis in varying), "backend")
     names = {row.combination_id: axis_text(row.axes.get(axis)) for row in comparison.rows}
     colours = backend_colours(names.values())
     return {id: colours[name] for id, name in names.items()}
@@ -602,25 +611,27 @@ class Input:
 
 
 def dataset_input(config: Mapping[str, object] | None) -> Input | None:
-    """The dataset that a combination's resolved config names; None where it names none."""
-    dataset = (config or {}).get("dataset")
-    if not isinstance(dataset, Mapping) or not dataset:
+    """Return the dataset that a combination's resolved config names; None if it names none."""
+    if config is None or not isinstance(config.get("dataset"), Mapping) or not config["dataset"]:
         return None
-    content = {key: value for key, value in dataset.items() if key not in _NOT_CONTENT}
+    content = dict(cast("Mapping[str, object]", config["dataset"]))
+    for key in _NOT_CONTENT:
+        content.pop(key, None)
     source = without_credentials(json.dumps(content, sort_keys=True, default=str))
     name = str(content.get("_target_", "dataset")).rpartition(".")[2]
     return Input(
         name=shortened(one_line(name), _NAME_LIMIT) or "dataset",
         digest=hashlib.sha256(source.encode()).hexdigest()[:12],
         source=shortened(source, _SOURCE_LIMIT),
-        context=str((config or {}).get("mode", "inference")),
+        context=str(config.get("mode", "inference")),
     )
 
 
 def dataset_inputs(configs: Iterable[Mapping[str, object] | None]) -> tuple[Input, ...]:
     """Return the inputs of several combinations, each once."""
-    found = dict.fromkeys(made for config in configs if (made := dataset_input(config)) is not None)
-    return tuple(found)[:MOST_INPUTS]
+    found = dict.fromkeys(map(dataset_input, configs))
+    found.pop(None, None)
+    return tuple(filter(None, found))[:MOST_INPUTS]
 
 
 def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> None:
@@ -632,12 +643,10 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> No
     from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.exceptions import MlflowException
 
-    made = [
-        DatasetInput(
-            Dataset(one.name, one.digest, "sweeprof", one.source), [InputTag("mlflow.data.context", one.context)]
-        )
-        for one in inputs
-    ]
+    made = []
+    for one in inputs:
+        dataset = Dataset(one.name, one.digest, "sweeprof", one.source)
+        made.append(DatasetInput(dataset, [InputTag("mlflow.data.context", one.context)]))
     if made:
         try:
             client.log_inputs(run_id, datasets=made)
@@ -646,7 +655,7 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> No
             client.log_inputs(run_id, datasets=made)
 
 
-# The runs that MLflow already has.
+# Runs that MLflow already has.
 
 
 PAGE = 500
@@ -719,7 +728,7 @@ def replaced(client: MlflowClient, run: Run, content: RunContent) -> Run:
     return client.get_run(new.info.run_id)
 
 
-# The content of a tracker's run for a whole sweep, as plain data; reads nothing but the sweep's ``comparison.md``.
+# The run of a sweep, and its views.
 
 
 _EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
@@ -748,7 +757,7 @@ def run_title(sweep: SweepInfo) -> str:
 
 
 def opened(sweep: SweepInfo) -> RunContent:
-    """The sweep's run before anything is measured."""
+    """Return the sweep's run before anything is measured."""
     tags = {
         "sweeprof.kind": "sweep",
         "sweeprof.sweep_id": sweep.sweep_id,
@@ -770,7 +779,7 @@ def sweep_content(
     parent: Run,
     history_id: str | None = None,
 ) -> RunContent:
-    """The sweep's run with what came out.
+    """Return the sweep's run with its results.
 
     Args:
         ending: of the sweep; None while it is measured.
@@ -778,26 +787,37 @@ def sweep_content(
         parent: the sweep's run.
         history_id: of the experiment with the history of its combinations.
     """
-    before, found = opened(sweep_info(comparison)), answer(comparison)
+    content, found = opened(sweep_info(comparison)), answer(comparison)
     report = folder / "comparison.md"
     markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{found}**"
     links = view_links(experiment_id, final_view(comparison, parent.info.run_id))
     if history_id is not None:
         links.append(f"[history]({view_address('', history_id, HISTORY, TREND)})")
-    note = description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags))
     params = sweep_params(comparison)
-    tags = {**before.tags, NOTE: note, "answer": capped(str(found))}
-    tags |= {"sweeprof.baseline": capped(baseline_text(comparison)), PARAMS_TAG: capped("\n".join(params))}
+    tags = {
+        **content.tags,
+        NOTE: description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags)),
+        "answer": capped(str(found)),
+        "sweeprof.baseline": capped(baseline_text(comparison)),
+        PARAMS_TAG: capped("\n".join(params)),
+    }
     if found.confidence:
         tags["confidence"] = found.confidence
     revision = (comparison.environment.get("git") or {}).get("revision")
     if revision:
         tags["mlflow.source.git.commit"] = capped(str(revision))
-    counts = {"combinations_ok": float(comparison.counts()["ok"]), "combinations_total": float(len(comparison.rows))}
-    _, end = time_span(comparison, records)
-    inputs = dataset_inputs(record.config for record in records)
-    status = None if ending is None else _STATUS[ending]
-    return RunContent(before.name, before.start_ms, end, status, tags, params, counts, None, inputs)
+    return replace(
+        content,
+        end_ms=time_span(comparison, records)[1],
+        status=None if ending is None else _STATUS[ending],
+        tags=tags,
+        params=params,
+        metrics={
+            "combinations_ok": float(comparison.counts()["ok"]),
+            "combinations_total": float(len(comparison.rows)),
+        },
+        inputs=dataset_inputs(record.config for record in records),
+    )
 
 
 def sweep_params(comparison: Comparison) -> dict[str, str]:
@@ -835,12 +855,11 @@ def first_view(sweep: SweepInfo, parent_id: str) -> ViewOf:
 
 
 def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
-    """The view of what was measured: an axis with one value needs no column."""
-    sweep = sweep_info(comparison)
-    axes = {
-        safe_key(axis): max((len(axis_text(row.axes.get(axis))) for row in comparison.rows), default=0)
-        for axis in comparison.varying_axes() or comparison.axes
-    }
+    """Return the view of what was measured: an axis with one value needs no column."""
+    sweep, rows = sweep_info(comparison), comparison.rows
+    axes = {}
+    for axis in comparison.varying_axes() or comparison.axes:
+        axes[safe_key(axis)] = max((len(axis_text(row.axes.get(axis))) for row in rows), default=0)
     return ViewOf(
         sweep.sweep_id,
         run_title(sweep),
@@ -848,7 +867,7 @@ def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
         milliseconds(sweep.created),
         axes,
         tracked_keys(comparison),
-        Ratios(comparison).main_key(comparison.rows),
-        max((len(run_name(comparison, row)) for row in comparison.rows), default=0),
-        failures=any(row.status != "ok" for row in comparison.rows),
+        Ratios(comparison).main_key(rows),
+        max((len(run_name(comparison, row)) for row in rows), default=0),
+        failures=any(row.status != "ok" for row in rows),
     )
