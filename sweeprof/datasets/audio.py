@@ -59,7 +59,9 @@ class Audio(Source):
     @property
     def units_per_sample(self) -> float | None:
         """Seconds of a recording; None where they differ."""
-        return self._length / self._rate if self._length is not None and self._rate is not None else None
+        if self._length is None or self._rate is None:
+            return None
+        return self._length / self._rate
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
@@ -71,8 +73,10 @@ class Audio(Source):
 
     def files(self, name: SplitName) -> Iterable[Path]:
         """Return the sound files, and that of the processor."""
-        extractor = [] if self._processor is None else [user_path(self._processor) / "preprocessor_config.json"]
-        return [*(path for path, _ in self.records(name)), *extractor]
+        found = [path for path, _ in self.records(name)]
+        if self._processor is not None:
+            found.append(user_path(self._processor) / "preprocessor_config.json")
+        return found
 
     def records(self, name: SplitName) -> list[tuple[Path, int]]:
         """Return the files of a split with the numbers of their classes; raises :class:`DatasetError` if there are none."""
@@ -93,23 +97,22 @@ class Audio(Source):
             mono = np.pad(mono[: self._length], (0, max(0, self._length - len(mono))))
         if self._normalize:
             mono = (mono - mono.mean()) / np.sqrt(mono.var() + 1e-7)
-        inputs = mono.astype(np.float32)
-        return Sample(inputs if self._processor is None else self._features(inputs, rate), label, str(path))
+        inputs: Any = mono.astype(np.float32)
+        if self._processor is not None:
+            if self._extract is None:
+                self._extract = self._feature_extractor(str(user_path(self._processor)))
+            found = self._extract(inputs, sampling_rate=self._rate or rate, return_tensors="np")
+            taken = found if self.model is None else self.model.inputs
+            inputs = {name: values[0] for name, values in found.items() if name in taken}
+        return Sample(inputs, label, str(path))
 
-    def _features(self, wave: npt.NDArray[np.float32], rate: int) -> Any:
-        if self._extract is None:
-            transformers = import_transformers()
-            try:
-                self._extract = transformers.AutoFeatureExtractor.from_pretrained(
-                    str(user_path(str(self._processor))), local_files_only=True
-                )
-            except (OSError, ValueError) as error:
-                reason = str(error).strip().partition("\n")[0]
-                raise UserError(
-                    [Problem("dataset.processor", self._processor, f"cannot be loaded: {reason}")]
-                ) from error
-        found = self._extract(wave, sampling_rate=self._rate or rate, return_tensors="np")
-        return {name: values[0] for name, values in found.items() if self.model is None or name in self.model.inputs}
+    def _feature_extractor(self, folder: str) -> Any:
+        transformers = import_transformers()
+        try:
+            return transformers.AutoFeatureExtractor.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError) as error:
+            reason = f"cannot be loaded: {str(error).strip().partition(chr(10))[0]}"
+            raise UserError([Problem("dataset.processor", self._processor, reason)]) from error
 
 
 def resampled(wave: npt.NDArray[Any], rate: int, wanted: int) -> npt.NDArray[Any]:

@@ -15,9 +15,6 @@ from sweeprof.datasets.source import CommonOptions, Source, import_transformers,
 from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
 from sweeprof.paths import user_path
 
-# Tokenizers of transformers, from local files.
-
-
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 
 
@@ -32,8 +29,9 @@ def tokenizer_files(folder: str | None) -> list[Path]:
     """Return the files of a tokenizer."""
     if folder is None:
         return []
-    paths = (user_path(folder).absolute() / name for name in (*FILES, "special_tokens_map.json", "merges.txt"))
-    return [path for path in paths if path.is_file()]
+    place = user_path(folder).absolute()
+    names = (*FILES, "special_tokens_map.json", "merges.txt")
+    return [place / name for name in names if (place / name).is_file()]
 
 
 def tokenizer_in(folder: str) -> Any:
@@ -46,13 +44,12 @@ def tokenizer_in(folder: str) -> Any:
         raise UserError([Problem("dataset.tokenizer", folder, f"cannot be loaded: {reason}")]) from error
 
 
-# A text, or token ids, cut into blocks of one length: data of language models.
-
-
 SUFFIXES = (".npy", ".bin", ".txt")
 LENGTH = 128
 """Tokens of a block where neither the options nor the model tell."""
 Targets = Literal["next", "same", "none"]
+IDS = ("uint8", "uint16", "uint32", "int32", "int64")
+"""Types of token ids in a file."""
 
 
 class Tokens(Source):
@@ -97,16 +94,15 @@ class Tokens(Source):
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
         found = path_problems(self._path, f"a file ({', '.join(SUFFIXES)})")
-        if self._path is not None and Path(self._path).suffix not in SUFFIXES:
-            found.append(
-                Problem("dataset.path", self._path, f"is not a file of tokens or text: {', '.join(SUFFIXES)}.")
-            )
+        suffix = "" if self._path is None else Path(self._path).suffix
+        if self._path is not None and suffix not in SUFFIXES:
+            reason = f"is not a file of tokens or text: {', '.join(SUFFIXES)}."
+            found.append(Problem("dataset.path", self._path, reason))
         if self._targets not in get_args(Targets):
             found.append(choice_problem("dataset.targets", self._targets, "kind of targets", get_args(Targets)))
-        if self._dtype not in ("uint8", "uint16", "uint32", "int32", "int64"):
-            known = ["uint8", "uint16", "uint32", "int32", "int64"]
-            found.append(choice_problem("dataset.dtype", self._dtype, "type of ids", known))
-        if self._path is not None and self._path.endswith(".txt"):
+        if self._dtype not in IDS:
+            found.append(choice_problem("dataset.dtype", self._dtype, "type of ids", IDS))
+        if suffix == ".txt":
             if self._tokenizer is None:
                 found.append(Problem("dataset.tokenizer", None, "is missing: a text needs the folder of a tokenizer."))
             found += tokenizer_problems(self._tokenizer)
@@ -141,9 +137,8 @@ class Tokens(Source):
         except (OSError, ValueError, EOFError) as error:
             raise DatasetError(f"{path} cannot be read: {error}") from error
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise DatasetError(
-                f"{path} has {ids.dtype} of shape {ids.shape}; it must have whole numbers along one axis"
-            )
+            needed = "it must have whole numbers along one axis"
+            raise DatasetError(f"{path} has {ids.dtype} of shape {ids.shape}; {needed}")
         return ids
 
     def decoded(self, record: int) -> Sample:
@@ -152,6 +147,6 @@ class Tokens(Source):
         inputs = ids[: self._block]
         targets = {"next": ids[1:], "same": inputs, "none": None}[self._targets]
         place = f"token {record} to {record + self._block - 1} of {self._path}"
-        if self.model is None or "attention_mask" not in self.model.inputs:
-            return Sample(inputs, targets, place)
-        return Sample({"input_ids": inputs, "attention_mask": np.ones_like(inputs)}, targets, place)
+        if self.model is not None and "attention_mask" in self.model.inputs:
+            return Sample({"input_ids": inputs, "attention_mask": np.ones_like(inputs)}, targets, place)
+        return Sample(inputs, targets, place)
