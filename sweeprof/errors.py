@@ -79,11 +79,14 @@ class Problem:
     """The line of the user's file that has it, as ``conf/sweep/mine.yaml:7``; None if it was not read from a file."""
 
     def __str__(self) -> str:
-        place = f"{self.source}: " if self.source else ""
-        hint = f" Did you mean '{self.nearest}'?" if self.nearest else ""
         # The list of what is known may be long: the suggestion comes before it.
         message, known, options = self.allowed.partition(" Known: ")
-        return f"{place}{shortened(self.key)}: {shown_value(self.value)} {message}{hint}{known}{options}"
+        text = f"{shortened(self.key)}: {shown_value(self.value)} {message}"
+        if self.source:
+            text = f"{self.source}: {text}"
+        if self.nearest:
+            text += f" Did you mean '{self.nearest}'?"
+        return text + known + options
 
 
 _LONGEST_VALUE = 300

@@ -32,6 +32,10 @@ def named_leaves(tree: object, path: str = "") -> dict[str, Any]:
     """Return the leaves by their paths: ``ids``, ``0``, ``encoder.0.mask``; a single leaf has the path ``""``.
 
     Every mapping, list, tuple and dataclass is a container here, whatever its type.
+
+    Args:
+        tree: a leaf, or containers of leaves.
+        path: of the tree itself, with which all paths begin.
     """
     items: Iterable[tuple[object, object]]
     if isinstance(tree, Mapping):

@@ -66,8 +66,10 @@ def rounded(value: float, unit: str) -> str:
     """Return a measured value with three significant digits and the prefix that suits it, e.g. ``1.23 ms``, ``61.7 k``."""
     if unit == "share":
         return f"{significant(100.0 * value)} %"
+    if unit == "ratio":
+        return significant(value, 4)
     if unit not in _PREFIXES:
-        return significant(value, 4 if unit == "ratio" else 3)
+        return significant(value)
     # A value that would round up to 1000 takes the next prefix: 999.9 µs is 1 ms.
     size, prefixes = abs(value) * 1.0005, _PREFIXES[unit]
     factor, name = next((prefix for prefix in prefixes if size >= prefix[0]), prefixes[-1])

@@ -30,7 +30,9 @@ _UNPRINTABLE = re.compile(f"(?![\n\t])[{CONTROL}]")
 
 def listed(names: str | Iterable[str]) -> list[str]:
     """Return one name that is given as text, or several, as a list."""
-    return [names] if isinstance(names, str) else list(names)
+    if isinstance(names, str):
+        return [names]
+    return list(names)
 
 
 def printable(text: str) -> str:
@@ -127,8 +129,8 @@ class SafeConsole(Console):
     def file(self) -> IO[str]:
         """The stream itself: while a progress bar is shown, rich wraps the guarded stream in another one."""
         file = super().file
-        while (wrapped := getattr(file, "rich_proxied_file", None)) is not None:
-            file = wrapped
+        while hasattr(file, "rich_proxied_file"):
+            file = file.rich_proxied_file
         return file
 
     @file.setter

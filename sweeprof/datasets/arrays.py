@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,6 @@ from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems, path_problems
 from sweeprof.errors import DatasetError, Problem, nearest
 from sweeprof.text import listed
-
-Numbers = npt.NDArray[Any]
 
 SCALE = 4
 """8×8 → 32×32, the input LeNet-5 was designed for."""
@@ -33,8 +31,8 @@ CLASSES = 10
 
 
 @cache
-def scans() -> tuple[Numbers, Numbers]:
-    """Ink ``(1797, 64)`` and digits ``(1797,)``, from scikit-learn's file: importing scikit-learn itself takes seconds."""
+def scans() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return ink ``(1797, 64)`` and digits ``(1797,)`` from scikit-learn's file: importing scikit-learn itself takes seconds."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise DatasetError("the digits are a file of scikit-learn, which is not installed")
@@ -44,7 +42,7 @@ def scans() -> tuple[Numbers, Numbers]:
 
 
 @cache
-def parts(seed: int = 0, test_share: float = 0.2) -> tuple[Numbers, Numbers]:
+def parts(seed: int = 0, test_share: float = 0.2) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return indices of the training and the test split, as ``sklearn.model_selection.train_test_split(stratify=...)`` does.
 
     Args:
@@ -70,10 +68,10 @@ def parts(seed: int = 0, test_share: float = 0.2) -> tuple[Numbers, Numbers]:
     return generator.permutation(np.concatenate(train)), generator.permutation(np.concatenate(test))
 
 
-def _stratified(present: Numbers, samples: int, generator: np.random.RandomState) -> Numbers:
+def _stratified(present: npt.NDArray[Any], samples: int, generator: np.random.RandomState) -> npt.NDArray[Any]:
     """Return how many samples of each class are drawn: in proportion, the largest remainders rounded up, ties at random."""
     exact = present / present.sum() * samples
-    drawn: Numbers = np.floor(exact).astype(int)
+    drawn: npt.NDArray[Any] = np.floor(exact).astype(int)
     remainders = exact - np.floor(exact)
     for remainder in np.unique(remainders)[::-1]:
         missing = samples - drawn.sum()
@@ -93,14 +91,8 @@ class Digits:
 
     seed: int = 0
     test_share: float = 0.2
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        return (1, 32, 32)
-
-    @property
-    def channel_axis(self) -> int | None:
-        return 1
+    sample_shape: ClassVar[tuple[int, ...]] = (1, 32, 32)
+    channel_axis: ClassVar[int] = 1
 
     def split(self, name: SplitName) -> Split:
         images, targets = scans()

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.images import folder_problems, labelled_files
-from sweeprof.datasets.source import CommonOptions, Source, import_transformers, package
-from sweeprof.errors import DatasetError, Problem, UserError
+from sweeprof.datasets.source import CommonOptions, Source, from_local_files, package
+from sweeprof.errors import DatasetError, Problem
 from sweeprof.paths import user_path
 
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".ogg", ".wav")
@@ -100,19 +100,11 @@ class Audio(Source):
         inputs: Any = mono.astype(np.float32)
         if self._processor is not None:
             if self._extract is None:
-                self._extract = self._feature_extractor(str(user_path(self._processor)))
+                self._extract = from_local_files("AutoFeatureExtractor", "dataset.processor", self._processor)
             found = self._extract(inputs, sampling_rate=self._rate or rate, return_tensors="np")
             taken = found if self.model is None else self.model.inputs
             inputs = {name: values[0] for name, values in found.items() if name in taken}
         return Sample(inputs, label, str(path))
-
-    def _feature_extractor(self, folder: str) -> Any:
-        transformers = import_transformers()
-        try:
-            return transformers.AutoFeatureExtractor.from_pretrained(folder, local_files_only=True)
-        except (OSError, ValueError) as error:
-            reason = f"cannot be loaded: {str(error).strip().partition(chr(10))[0]}"
-            raise UserError([Problem("dataset.processor", self._processor, reason)]) from error
 
 
 def resampled(wave: npt.NDArray[Any], rate: int, wanted: int) -> npt.NDArray[Any]:

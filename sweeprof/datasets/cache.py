@@ -42,7 +42,7 @@ SAID_AFTER_S = 3.0
 DESCRIPTION = "entry.json"
 log = logging.getLogger(__name__)
 
-Array = npt.NDArray[Any]
+SampleArray = npt.NDArray[Any]
 Varies = Literal["nothing", "length", "shape"]
 """In what samples may differ: the length of their first axis, or their shape."""
 
@@ -227,7 +227,7 @@ class _Column:
         self.file = self.path.open("wb")
         self.file.write(bytes(HEADER_BYTES))
 
-    def add(self, array: Array, place: str) -> None:
+    def add(self, array: SampleArray, place: str) -> None:
         """Write the array of a sample; raises :class:`DatasetError` if it does not go with those before."""
         what = f"{self.name!r} of {place}" if self.name else place
         problem = None

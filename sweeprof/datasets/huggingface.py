@@ -95,6 +95,7 @@ class Huggingface(PictureSource):
             for column in wanted_columns:
                 if column not in columns:
                     raise DatasetError([choice_problem(f"dataset.{key}", column, f"column of {self._path}", columns)])
+        self._kinds = {}
         for column in inputs:
             feature = rows.features[column]
             self._kinds[column] = "picture" if type(feature).__name__ == "Image" else "array"

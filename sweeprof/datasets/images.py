@@ -160,6 +160,8 @@ class Images(PictureSource):
     """
 
     packages = ("pillow",)
+    unit = "images"
+    units_per_sample = 1
 
     def __init__(self, *, path: str | None = None, **options: Unpack[PictureSourceOptions]) -> None:
         """Args:
@@ -168,16 +170,6 @@ class Images(PictureSource):
         self._path = path
         super().__init__(**options)
         self._shape: tuple[int, ...] | None = None
-
-    @property
-    def unit(self) -> str:
-        """Images."""
-        return "images"
-
-    @property
-    def units_per_sample(self) -> float:
-        """One image."""
-        return 1
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""

@@ -52,16 +52,19 @@ def made(node: str | Mapping[str, Any] | None, key: str) -> Any:
 
     if node is None:
         return None
-    problems = [] if isinstance(node, str) else node_problems(key, node)
     if isinstance(node, str):
         problems = target_problems(key, node, [])
-    elif not problems:
-        arguments = [name for name in node if not str(name).startswith("_")]
-        problems = target_problems(f"{key}._target_", node["_target_"], arguments)
+    else:
+        problems = node_problems(key, node)
+        if not problems:
+            arguments = [name for name in node if not str(name).startswith("_")]
+            problems = target_problems(f"{key}._target_", node["_target_"], arguments)
     if problems:
         raise UserError(problems)
     try:
-        return get_object(node) if isinstance(node, str) else instantiate(dict(node), _convert_="all")
+        if isinstance(node, str):
+            return get_object(node)
+        return instantiate(dict(node), _convert_="all")
     except InstantiationException as error:
         raise (error.__cause__ or error) from None
 
@@ -379,18 +382,26 @@ def _first(values: Any) -> Any:
     return values
 
 
-def path_problems(path: str | None, noun: str) -> list[Problem]:
-    """Return the problem of ``dataset.path``, which must be there unless it depends on the split."""
+def path_problems(path: str | None, noun: str, suffixes: tuple[str, ...] = ()) -> list[Problem]:
+    """Return the problems of ``dataset.path``, which must be there unless it depends on the split.
+
+    Args:
+        noun: what it must name.
+        suffixes: of the files that can be read; none: any, and folders.
+    """
+    if suffixes:
+        noun += f" ({', '.join(suffixes)})"
     if path is None:
         return [Problem("dataset.path", None, f"is missing: it must name {noun}.")]
-    if "{split}" in path:
-        return []
     found = user_path(path)
-    if not found.exists():
-        return [Problem("dataset.path", path, "does not exist.")]
-    if not found.is_file() and not found.is_dir():
-        return [Problem("dataset.path", path, f"is neither a file nor a folder: it must name {noun}.")]
-    return []
+    problems = []
+    if "{split}" not in path and not found.exists():
+        problems.append(Problem("dataset.path", path, "does not exist."))
+    elif "{split}" not in path and not found.is_file() and not found.is_dir():
+        problems.append(Problem("dataset.path", path, f"is neither a file nor a folder: it must name {noun}."))
+    if suffixes and found.suffix not in suffixes:
+        problems.append(Problem("dataset.path", path, f"is not {noun}."))
+    return problems
 
 
 def layout_problems(layout: str | None) -> list[Problem]:
@@ -456,7 +467,8 @@ def not_finite(name: SplitName, split: Split) -> list[Warning]:
 def check_ids(dataset: Dataset, name: SplitName, split: Split, vocabulary: int) -> None:
     """Raise :class:`DatasetError` for the first token id of a split that is not in the vocabulary of the model."""
     is_list = isinstance(split.inputs, list)
-    for place, value in enumerate(split.inputs if is_list else [split.inputs]):
+    samples = split.inputs if is_list else [split.inputs]
+    for place, value in enumerate(samples):
         for path, leaf in named_leaves(value).items():
             ids = np.asarray(leaf)
             if ids.dtype.kind not in "iu" or not is_ids(path) or not ids.size:
@@ -477,8 +489,8 @@ def _is_finite(values: object) -> bool:
     if array.dtype.kind not in "fc" or not array.size:
         return True
     # By the extremes, which NaN and infinities reach: needs no memory, unlike a mask.
-    extremes = [extreme for part in (array.real, array.imag) for extreme in (part.min(), part.max())]
-    return bool(np.isfinite(extremes).all())
+    real, imaginary = array.real, array.imag
+    return bool(np.isfinite([real.min(), real.max(), imaginary.min(), imaginary.max()]).all())
 
 
 def _split_problems(dataset: Dataset, name: SplitName, split: object) -> Iterator[str]:
@@ -523,7 +535,8 @@ def _array_problems(place: str, values: object) -> Iterator[str]:
     """Yield why values are not arrays of numbers, ``(n, …)``."""
     leaves = named_leaves(values)
     if not leaves:
-        yield f"{place} is an empty {'mapping' if isinstance(values, Mapping) else 'tuple'}"
+        kind = "mapping" if isinstance(values, Mapping) else "tuple"
+        yield f"{place} is an empty {kind}"
     for path, leaf in leaves.items():
         part = f"{place}[{path!r}]" if path else place
         try:
@@ -622,3 +635,19 @@ def import_transformers(key: str = "dataset") -> ModuleType:
     if find_spec("torch") is not None and find_spec("torchvision") is not None:
         import_torchvision(key)
     return transformers
+
+
+def from_local_files(kind: str, key: str, folder: str) -> Any:
+    """Return an object of a class of transformers, such as ``AutoTokenizer``; raises :class:`UserError` if it cannot be loaded.
+
+    Args:
+        kind: name of the class.
+        key: of the config that has the folder.
+        folder: of the object's files.
+    """
+    transformers = import_transformers()
+    try:
+        return getattr(transformers, kind).from_pretrained(str(user_path(folder)), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError([Problem(key, folder, f"cannot be loaded: {reason}")]) from error

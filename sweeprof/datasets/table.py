@@ -54,10 +54,7 @@ class Table(Source):
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        found = path_problems(self._path, f"a table ({', '.join(SUFFIXES)})")
-        if self._path is not None and Path(self._path).suffix not in SUFFIXES:
-            found.append(Problem("dataset.path", self._path, f"is not a table: {', '.join(SUFFIXES)}."))
-        return found
+        return path_problems(self._path, "a table", SUFFIXES)
 
     def files(self, name: SplitName) -> Iterable[Path]:
         """Return the file."""
@@ -127,12 +124,14 @@ class Table(Source):
                 raise DatasetError(f"{place} has no value in column {column!r}")
             if column in self._classes:
                 value = self._classes[column][str(value)]
-            try:  # a column with a single word has texts only
-                numbers.append(float(value) if isinstance(value, str) else value)
-            except ValueError:
-                advice = "dataset.inputs chooses columns, and dataset.categories numbers the texts of some"
-                raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}: {advice}") from None
-        array = np.asarray(numbers[0] if len(numbers) == 1 else numbers)
+            elif isinstance(value, str):  # a column with a single word has texts only
+                try:
+                    value = float(value)
+                except ValueError:
+                    advice = "dataset.inputs chooses columns, and dataset.categories numbers the texts of some"
+                    raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}: {advice}") from None
+            numbers.append(value)
+        array = np.asarray(numbers[0]) if len(numbers) == 1 else np.asarray(numbers)
         return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 

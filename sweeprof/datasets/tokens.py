@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Sample
-from sweeprof.datasets.source import CommonOptions, Source, import_transformers, path_problems
-from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
+from sweeprof.datasets.source import CommonOptions, Source, from_local_files, path_problems
+from sweeprof.errors import DatasetError, Problem, choice_problem
 from sweeprof.paths import user_path
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
@@ -36,12 +36,7 @@ def tokenizer_files(folder: str | None) -> list[Path]:
 
 def tokenizer_in(folder: str) -> Any:
     """Return the tokenizer in a folder; raises :class:`UserError` if it cannot be loaded."""
-    transformers = import_transformers()
-    try:
-        return transformers.AutoTokenizer.from_pretrained(str(user_path(folder)), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError([Problem("dataset.tokenizer", folder, f"cannot be loaded: {reason}")]) from error
+    return from_local_files("AutoTokenizer", "dataset.tokenizer", folder)
 
 
 SUFFIXES = (".npy", ".bin", ".txt")
@@ -56,6 +51,7 @@ class Tokens(Source):
     """Blocks of token ids of a file: ``.npy``, ``.bin`` (whole numbers one behind the other), or ``.txt`` with a tokenizer."""
 
     packages = ("transformers", "tokenizers")
+    unit = "tokens"
 
     def __init__(
         self,
@@ -82,27 +78,18 @@ class Tokens(Source):
         self._block = length or known or LENGTH
 
     @property
-    def unit(self) -> str:
-        """Tokens."""
-        return "tokens"
-
-    @property
     def units_per_sample(self) -> float:
         """Tokens of a block."""
         return self._block
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        found = path_problems(self._path, f"a file ({', '.join(SUFFIXES)})")
-        suffix = "" if self._path is None else Path(self._path).suffix
-        if self._path is not None and suffix not in SUFFIXES:
-            reason = f"is not a file of tokens or text: {', '.join(SUFFIXES)}."
-            found.append(Problem("dataset.path", self._path, reason))
+        found = path_problems(self._path, "a file of tokens or text", SUFFIXES)
         if self._targets not in get_args(Targets):
             found.append(choice_problem("dataset.targets", self._targets, "kind of targets", get_args(Targets)))
         if self._dtype not in IDS:
             found.append(choice_problem("dataset.dtype", self._dtype, "type of ids", IDS))
-        if suffix == ".txt":
+        if self._path is not None and self._path.endswith(".txt"):
             if self._tokenizer is None:
                 found.append(Problem("dataset.tokenizer", None, "is missing: a text needs the folder of a tokenizer."))
             found += tokenizer_problems(self._tokenizer)

@@ -62,9 +62,10 @@ def known_name(key: str, name: str, known: Iterable[str], noun: str) -> str:
 def size(sizes: Mapping[str, Any], name: str, default: int, *, may_be_empty: bool = False) -> int:
     """Return the size that ``inputs.NAME`` gives, or the default of the model."""
     value = sizes.get(name, default)
-    least = 0 if may_be_empty else 1
+    least, allowed = 1, "a whole number above 0."
+    if may_be_empty:
+        least, allowed = 0, "a whole number, 0 or more."
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        allowed = "a whole number, 0 or more." if may_be_empty else "a whole number above 0."
         raise UserError([Problem(f"inputs.{name}", value, f"is not a size: {allowed}")])
     return value
 

@@ -27,8 +27,8 @@ KINDS = (".onnx", *KERAS, SAVED_MODEL, ".tflite", ".xml", ".pt2")
 class _Array:
     """An input of a model, as its file describes it."""
 
-    sides: Sequence[int | str | None]
-    """With the batch axis; a side that the file leaves open is its name, or None."""
+    sides: Sequence[object]
+    """With the batch axis; a side that the file leaves open is its name, -1 or anything else."""
     dtype: str
     rows: int | None = None
     """Of the table in which the numbers are looked up; None: it is not known."""
@@ -152,8 +152,7 @@ def _tflite_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     interpreter = package("ai_edge_litert.interpreter", "litert").Interpreter(model_path=str(file))
     arrays = {}
     for detail in interpreter.get_input_details():
-        sides = [None if side == -1 else int(side) for side in detail["shape_signature"]]
-        arrays[detail["name"]] = _Array(sides, detail["dtype"].__name__)
+        arrays[detail["name"]] = _Array(detail["shape_signature"].tolist(), detail["dtype"].__name__)
     return _described(arrays, sizes)
 
 
@@ -181,12 +180,13 @@ def _exported_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
             rows[node.args[1]] = int(node.args[0].meta["val"].shape[0])
     arrays, defaults = {}, {}
     for (name, tensor), placeholder in zip(tensors.items(), placeholders, strict=True):
-        sides = [side if isinstance(side, int) else None for side in placeholder.meta["val"].shape]
+        sides = placeholder.meta["val"].shape
         for axis, side in enumerate(sides):
-            if side is None and axis:
+            if axis and not isinstance(side, int):
                 defaults[f"size_{axis}"] = int(tensor.shape[axis])
         arrays[name] = _Array(sides, str(tensor.dtype).removeprefix("torch."), rows.get(placeholder))
-    return _described(arrays, {**defaults, **sizes}, "keywords" if kwargs else "positional", has_fixed_batch=True)
+    pass_as: Literal["keywords", "positional"] = "keywords" if kwargs else "positional"
+    return _described(arrays, {**defaults, **sizes}, pass_as, has_fixed_batch=True)
 
 
 def _described(
@@ -208,10 +208,13 @@ def _described(
     for name, array in arrays.items():
         sides[name] = []
         for axis, side in enumerate(array.sides):
-            if axis:
-                terms = _terms(f"size_{axis}" if side is None else str(side))
-                sides[name].append(terms)
-                symbols += [term for term in terms if not term.isdigit()]
+            if axis == 0:
+                continue
+            terms = [f"size_{axis}"]
+            if isinstance(side, int | str) and side != -1:
+                terms = _terms(str(side))
+            sides[name].append(terms)
+            symbols += [term for term in terms if not term.isdigit()]
     check_sizes(sizes, symbols)
     missing = [symbol for symbol in dict.fromkeys(symbols) if symbol not in sizes]
     if missing:
@@ -222,15 +225,16 @@ def _described(
     specs = {}
     batches = []
     for name, array in arrays.items():
-        shape = tuple(sum(int(used.get(term, term)) for term in terms) for terms in sides[name])
+        shape = tuple(_length(terms, used) for terms in sides[name])
         if array.dtype.startswith(("float", "bfloat", "complex")):
             specs[name] = ArraySpec(shape, array.dtype)
         elif name.lower().endswith("mask"):
             specs[name] = ArraySpec(shape, array.dtype, low=1)
         else:
             specs[name] = ArraySpec(shape, array.dtype, high=array.rows or 2)
-        batches += [side for side in array.sides[:1] if isinstance(side, int)]
-    only = min(batches, default=None) if has_fixed_batch else None
+        if has_fixed_batch and array.sides and isinstance(array.sides[0], int):
+            batches.append(array.sides[0])
+    only = min(batches, default=None)
     return ModelInputs(specs, pass_as, sizes=used, batch_size=only)
 
 
@@ -240,3 +244,7 @@ def _terms(side: str) -> list[str]:
     if all(term.isidentifier() or term.isdigit() for term in terms):
         return terms
     return [side]
+
+
+def _length(terms: list[str], sizes: Mapping[str, int]) -> int:
+    return sum(int(sizes.get(term, term)) for term in terms)

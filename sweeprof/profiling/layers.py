@@ -194,7 +194,7 @@ class Layers(LayerTable):
         path: str | Path | None = None,
         figsize: tuple[float, float] | None = None,
     ) -> tuple[Figure, Axes]:
-        """Times as stacked bars per depth, see :func:`sweeprof.report.stacked_layers.stacked`."""
+        """Draw the times as stacked bars per depth, see :func:`sweeprof.report.stacked_layers.stacked`."""
         from sweeprof.report.stacked_layers import stacked  # with matplotlib, which nothing else here needs
 
         return stacked(self, channels, direction, path, figsize)

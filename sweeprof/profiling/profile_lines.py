@@ -288,7 +288,8 @@ def profile_lines(function: Callable[..., Any] | None = None, *, memory: bool | 
         return lambda decorated: profile_lines(decorated, memory=memory)
     wanted = memory or _memory_of_script
     meter = _meter_of(wanted)
-    made = profiled(function, meter, str(wanted) if meter is not None else "cpu", bool(wanted))
+    device = "cpu" if meter is None else str(wanted)
+    made = profiled(function, meter, device, bool(wanted))
     if _collected is not None:
         _collected.append(made)
     return made
@@ -437,10 +438,10 @@ def _decorated(path: Path, functions: Sequence[str]) -> ast.Module:
             marks.update(alias.asname for alias in node.names if alias.name in DECORATORS and alias.asname is not None)
     is_marked = False
     for node in ast.walk(tree):
-        for decorator in node.decorator_list if isinstance(node, _FUNCTIONS) else ():
-            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        for decorator in getattr(node, "decorator_list", ()):
+            called = getattr(decorator, "func", decorator)
             name = getattr(called, "attr", None) or getattr(called, "id", "")
-            is_marked = is_marked or name in marks
+            is_marked = is_marked or (isinstance(node, _FUNCTIONS) and name in marks)
     for name, function in defined.items():
         if name in functions or (not functions and not is_marked):
             added = ast.copy_location(ast.Name(_ADDED, ast.Load()), function)

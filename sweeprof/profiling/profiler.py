@@ -33,7 +33,7 @@ from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, built
 from sweeprof.metrics.quality import check_named, output_scores, score_metric
 from sweeprof.metrics.select import Entry, metric_set, mode_of, named_passes, select, unknown_metric
 from sweeprof.passes.registry import MeasuredSettings, Pass, PassResult, Session, Strict, parameters
-from sweeprof.profiling.session import LOG, BuiltSession, Data, LiveSession, Progress
+from sweeprof.profiling.session import LOG, BuiltSession, Data, LiveSession, PassProgress
 from sweeprof.results.environment import host_columns
 from sweeprof.results.files import validated
 from sweeprof.results.graph import Graph
@@ -188,12 +188,12 @@ class Profiler(Displayed):
             unit=unit,
             units=units,
         )
-        self._set_up(session, Progress(progress, verbose), quality, name, data)
+        self._set_up(session, PassProgress(progress, verbose), quality, name, data)
 
     def _set_up(
         self,
         session: Session,
-        progress: Progress,
+        progress: PassProgress,
         quality: Mapping[str, object] | None = None,
         name: str | None = None,
         data: object = None,
@@ -437,7 +437,7 @@ class Profiler(Displayed):
             _first=None,
         )
         clone = copy(self)
-        progress = Progress(self._progress.is_shown, self._progress.is_verbose)
+        progress = PassProgress(self._progress.is_shown, self._progress.is_verbose)
         clone._set_up(copied, progress, self._quality, name, batches if data is None else data)
         clone._registered, clone._overriding = dict(self._registered), set(self._overriding)
         if model is None and data is None and inputs is None:
@@ -451,7 +451,7 @@ class Profiler(Displayed):
         from sweeprof.report.view import View
 
         setup = self._setup()
-        name = setup.model if self.name is None else f"{self.name} ({setup.model})"
+        name = setup.title
         parts: list[Any] = []
         if self._newest:
             parts.append(measurements_table(self._newest))
@@ -581,7 +581,7 @@ class Profiler(Displayed):
 
     def _readable(self) -> dict[str, Metric]:
         """Return the metrics that others may read, by parameter name: this profiler's metrics and all that are declared."""
-        return declared() | {parameter_name(name): metric for name, metric in self.metrics.items()}
+        return {**declared(), **{parameter_name(name): metric for name, metric in self.metrics.items()}}
 
     def _forget(self, name: str) -> None:
         """Drop what was computed of a metric and what its passes saw."""
@@ -662,7 +662,7 @@ class _ConfiguredProfiler(Profiler):
         described = model.get("inputs")
         if described is not None and "model_inputs" not in config["dataset"] and "inputs" not in config["dataset"]:
             session.describe_inputs = builder(described)
-        self._set_up(session, Progress(is_shown=False))
+        self._set_up(session, PassProgress(is_shown=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -678,6 +678,11 @@ class Setup(Stored):
     """Columns of :meth:`Profile.to_frame`."""
     name: str | None = None
     """The name that the user gave to the profiler."""
+
+    @property
+    def title(self) -> str:
+        """The model's name and class."""
+        return self.model if self.name is None else f"{self.name} ({self.model})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -761,7 +766,6 @@ class Profile(Displayed, Mapping[str, Measurement]):
         from sweeprof.report.display import definition_lines, measurements_table, view_of
         from sweeprof.report.view import View, counted
 
-        model = self.setup.model if self.setup.name is None else f"{self.setup.name} ({self.setup.model})"
         parts: list[Any] = []
         if self:
             parts.append(measurements_table(self))
@@ -770,7 +774,7 @@ class Profile(Displayed, Mapping[str, Measurement]):
         for result in self._results.values():
             view = view_of(result)
             parts += [view.title, *view.parts]
-        return View(f"{model}: {counted(len(self), 'metric')}", tuple(parts))
+        return View(f"{self.setup.title}: {counted(len(self), 'metric')}", tuple(parts))
 
     def shown(
         self, order: str | Sequence[str] = (), exclude: str | Sequence[str] = (), *, notes: bool = False

@@ -198,11 +198,12 @@ class BuiltSession(Session):
         split = checked_split(self.dataset, name)
         self.warnings += not_finite(name, split)
         if self.describe_inputs is not None:
-            leaves = named_leaves(split.inputs[0] if isinstance(split.inputs, list) else split.inputs)
-            has_ids = any(is_ids(path) and np.asarray(leaf).dtype.kind in "iu" for path, leaf in leaves.items())
+            first = split.inputs[0] if isinstance(split.inputs, list) else split.inputs
+            leaves = named_leaves(first).items()
             vocabulary = None
-            with suppress(Exception):  # a source may raise anything; without a description nothing is checked
-                vocabulary = self.describe_inputs().vocabulary if has_ids else None
+            if any(is_ids(path) and np.asarray(leaf).dtype.kind in "iu" for path, leaf in leaves):
+                with suppress(Exception):  # a source may raise anything; without a description nothing is checked
+                    vocabulary = self.describe_inputs().vocabulary
             if vocabulary is not None:
                 check_ids(self.dataset, name, split, vocabulary)
         self._checked.add(name)
@@ -288,7 +289,9 @@ class LiveSession(Session):
             UserError: this host does not offer it to the framework.
         """
         kind, colon, number = name.lower().partition(":")
-        device = ("cuda" if kind == "gpu" else kind) + colon + number
+        if kind == "gpu":
+            kind = "cuda"
+        device = kind + colon + number
         offered = list(dict.fromkeys([*self.backend.devices(), self.backend.device_of(self.model)]))
         if device not in offered:
             problem = choice_problem("device", device, "device of this host", offered)
@@ -411,7 +414,7 @@ def set_logger(logger: logging.Logger | LoggerAdapter[Any] | None = None) -> Non
         LOG.propagate = False
 
 
-class Progress:
+class PassProgress:
     """Shows one line while measuring passes run, and logs every pass.
 
     Args:

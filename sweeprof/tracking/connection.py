@@ -56,12 +56,12 @@ def without_logins(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def same_address(one: str, other: str) -> bool:
-    """True if two addresses are equal apart from their credentials."""
+    """Return whether two addresses are equal apart from their credentials."""
     return redacted_address(one, "").rstrip("/") == redacted_address(other, "").rstrip("/")
 
 
 def knows_login(address: str) -> bool:
-    """True if the environment has a user for the server at ``address``, as MLflow's client reads it; never a database's."""
+    """Return whether the environment has a user for the server at ``address``, as MLflow's client reads it; never a database's."""
     is_server = address.startswith(("http://", "https://")) and "***" not in address
     return is_server and any(os.environ.get(name) for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN"))
 
@@ -199,7 +199,7 @@ def found_experiment(address: str, name: str, login: bool = True) -> tuple[str |
 
 
 def run_id(address: str, experiment: str, condition: str, login: bool = True) -> str | None:
-    """Id of the oldest run for which ``condition``, in MLflow's language, holds; None where there is none.
+    """Return the id of the oldest run for which ``condition``, in MLflow's language, holds; None if there is none.
 
     Args:
         login: whether the server may be told the user and password of the environment.
@@ -253,7 +253,7 @@ def _basic(user: str, password: str) -> str:
 
 
 def _answer(request: urllib.request.Request, timeout_s: float) -> bytes:
-    """The whole answer; raises ``TimeoutError`` where it is not there in time, and ``ValueError`` where it is too large."""
+    """Return the whole answer; raises ``TimeoutError`` if it is late, and ``ValueError`` if it is too large."""
     # A proxy, meant for the world outside, knows nothing of this machine's own servers.
     host = urlsplit(request.full_url).hostname
     proxies = urllib.request.ProxyHandler({} if host in LOCAL else None)
@@ -286,7 +286,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def connected(uri: str) -> MlflowClient:
-    """A client of the server or database at ``uri``; raises whatever its libraries do.
+    """Return a client of the server or database at ``uri``; raises whatever its libraries do.
 
     MLflow makes the schema of an empty database when its client is constructed, and of eight processes that do so at once
     seven fail (measured with MLflow 3.17 on sqlite).
@@ -347,7 +347,7 @@ def _alone(uri: str) -> Iterator[None]:
 
 
 def is_unavailable(error: MlflowException) -> bool:
-    """True if a server or database is overloaded or not reached, as opposed to refusing a request."""
+    """Return whether a server or database is overloaded or not reached, as opposed to refusing a request."""
     status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
 

@@ -57,7 +57,7 @@ class HistoryEntry:
 
 
 def history_name(sweep_name: str) -> str:
-    """The experiment with the histories of all sweeps of a name."""
+    """Return the name of the experiment with the histories of all sweeps of a name."""
     return f"{shortened(experiment_name(sweep_name), NAME_LIMIT - 8)} history"
 
 
@@ -109,7 +109,7 @@ def record_history(
 
 
 def step_of(created: str, sweep_id: str) -> int:
-    """The step of a sweep, another for each: its second of creation, and a number from its id for those of one second."""
+    """Return the step of a sweep, which no other has: its second of creation, and a number from its id within that second."""
     return milliseconds(created) // 1000 * _PER_SECOND + zlib.crc32(sweep_id.encode()) % _PER_SECOND
 
 

@@ -39,21 +39,7 @@ from sweeprof.results.layer_times import ROOT
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.text import axis_number, axis_text, one_line, printable, shortened
-from sweeprof.tracking import SweepInfo, SweepOutcome
-from sweeprof.tracking.views import (
-    HEADLINES,
-    HISTORY,
-    NOTE,
-    PLACE_TAG,
-    TREND,
-    VERDICT_TAG,
-    ViewOf,
-    newest_view,
-    run_address,
-    view_address,
-    view_links,
-    view_tags,
-)
+from sweeprof.tracking import SweepInfo, SweepOutcome, views
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -73,7 +59,7 @@ _BLOCK = re.compile(r"^(`{3,})sh\n(.*?)\n\1$", re.MULTILINE | re.DOTALL)
 
 
 def capped(text: str) -> str:
-    """``text`` fit for a tag: without credentials, its middle left out where it is too long."""
+    """Return ``text`` as a tag: without credentials, and without its middle if it is too long."""
     return shortened(printable(without_credentials(text)), TAG_LIMIT)
 
 
@@ -103,7 +89,7 @@ def outcome_text(row: Row, titles: Mapping[str, str], links: str) -> str:
 
 
 def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str:
-    """A report of any length as a description: its headline, ``links``, ``baselines``, and as many whole lines as fit."""
+    """Return a report of any length as a description: its headline, links, baselines, and as many whole lines as fit."""
     wrapped = _BLOCK.sub(lambda block: _code(block[2]), without_credentials(markdown))
     head, _, rest = wrapped.strip().partition("\n\n")
     # Links on a line of their own would lie below the veil that MLflow draws over a folded description.
@@ -133,7 +119,7 @@ def with_baselines(text: str, names: Iterable[str]) -> str:
 
 
 def baseline_names(tags: Mapping[str, str]) -> list[str]:
-    """The names of the baselines that a run is, by its tags."""
+    """Return the names of the baselines that a run is, by its tags."""
     return [key.removeprefix(BASELINE_TAG) for key in tags if key.startswith(BASELINE_TAG)]
 
 
@@ -152,7 +138,7 @@ INTERVAL_ENDS = (f"{INTERVAL_OF}_low", f"{INTERVAL_OF}_high")
 
 
 def safe_key(name: str) -> str:
-    """``name`` as a key that the tracker accepts."""
+    """Return ``name`` as a key that the tracker accepts."""
     parts = [part for part in _REFUSED.sub("_", name).split("/") if part.strip(". ")]
     return shortened("/".join(parts), KEY_LIMIT).replace("…", "_") or "_"
 
@@ -180,7 +166,7 @@ def tracked_keys(comparison: Comparison) -> dict[str, str]:
 
 
 def unique_keys(wanted: Mapping[str, str]) -> dict[str, str]:
-    """A key that the tracker accepts for each wanted one, by the same names; two names never share one."""
+    """Return a key that the tracker accepts for each wanted one, by the same names; two names never share one."""
     found: dict[str, str] = {}
     for name, text in wanted.items():
         key = plain = safe_key(text)
@@ -274,7 +260,7 @@ def combinations(comparison: Comparison) -> ArtifactTable:
         cells = [row.cells.get(info.name) for row in rows]
         figures[fixed_key(info.name, info.unit)] = [_rounded(value_of(row, info.name), info.unit) for row in rows]
         if any(cell is not None and cell.verdict for cell in cells):
-            figures[f"{info.name} vs baseline"] = ["" if cell is None else ratio_text(cell) for cell in cells]
+            figures[f"{info.name} vs baseline"] = [ratio_text(cell) if cell else "" for cell in cells]
     figures["status"] = [row.status for row in rows]
     figures["reason"] = [_text(row.reason or "") for row in rows]
     figures["combination"] = [row.combination_id for row in rows]
@@ -302,7 +288,9 @@ def _figures_of_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str
 def _rounded(value: float | str | None, unit: str) -> float | None:
     if value is None or value == "":
         return None
-    return fixed_value(float(value), unit, _DIGITS)
+    if isinstance(value, str):
+        value = float(value)
+    return fixed_value(value, unit, _DIGITS)
 
 
 def _text(text: str) -> str:
@@ -368,21 +356,21 @@ class Ratios:
     def tags(self, row: Row) -> dict[str, str]:
         """Return the row's verdicts; without one on the main metric, the reason in one word."""
         if not row.has_values:
-            return {VERDICT_TAG: row.status}
+            return {views.VERDICT_TAG: row.status}
         main = None if self._main is None else metric_of(row, self._main)
-        tags = {VERDICT_TAG: "not_measured" if row.baseline_has_values else "no_baseline"}
+        tags = {views.VERDICT_TAG: "not_measured" if row.baseline_has_values else "no_baseline"}
         for name, key in self._of(row).items():
             verdict = row.cells[name].verdict
             if verdict and name == main:
-                tags[VERDICT_TAG] = str(verdict)
+                tags[views.VERDICT_TAG] = str(verdict)
             elif verdict:
-                tags[f"{VERDICT_TAG}.{key.removeprefix(RATIOS)}"] = str(verdict)
+                tags[f"{views.VERDICT_TAG}.{key.removeprefix(RATIOS)}"] = str(verdict)
         if row.is_baseline:
-            tags[VERDICT_TAG] = "baseline"
+            tags[views.VERDICT_TAG] = "baseline"
         return tags
 
     def _of(self, row: Row) -> dict[str, str]:
-        """The key of each metric that the row has, by name; the step of the row takes the key of the main metric."""
+        """Return the key of each metric that the row has, by name; the step of the row takes the key of the main metric."""
         keys = {name: key for name, key in self._keys.items() if name in row.cells}
         if self._main:
             step = metric_of(row, self._main)
@@ -404,7 +392,7 @@ PARAM_LIMIT = 6000
 
 METRICS_TAG, PARAMS_TAG = "sweeprof.metrics", "sweeprof.params"
 """The keys of the metrics and parameters that sweeprof has logged, one a line: others that a run has are somebody else's."""
-OWN_TAGS = ("sweeprof.", VERDICT_TAG, "answer", "confidence")
+OWN_TAGS = ("sweeprof.", views.VERDICT_TAG, "answer", "confidence")
 """Beginnings of the keys of tags that are deleted where they no longer apply."""
 _PART_LIMIT = 40
 """Of one axis in a run's name; the column that shows it is narrower still."""
@@ -466,7 +454,7 @@ def run_contents(
         by_id.setdefault(record.combination_id, []).append(record)
     places, colours, keys = _places(comparison), _colours(comparison), tracked_keys(comparison)
     titles = {info.name: metric_title(info, comparison.rows) for info in shown_metrics(comparison)}
-    sweep, report = (run_address("", experiment_id, parent_id, artifact) for artifact in ("", "report.html"))
+    sweep, report = (views.run_address("", experiment_id, parent_id, artifact) for artifact in ("", "report.html"))
     ratios = Ratios(comparison)
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])
@@ -477,8 +465,8 @@ def run_contents(
             metrics |= ratios.metrics(row)
         tags = {
             **_tags(comparison, row, titles, metrics, params),
-            NOTE: outcome_text(row, titles, f"[sweep]({sweep}) · [report]({report})"),
-            PLACE_TAG: f"{places[row.combination_id]:05d}",
+            views.NOTE: outcome_text(row, titles, f"[sweep]({sweep}) · [report]({report})"),
+            views.PLACE_TAG: f"{places[row.combination_id]:05d}",
             "mlflow.parentRunId": parent_id,
             "mlflow.runColor": colours[row.combination_id],
         }
@@ -529,7 +517,7 @@ def name_of(comparison: Comparison, row: Row, axes: Iterable[str]) -> str:
 
 
 def axis_params(row: Row, axes: Iterable[str]) -> dict[str, str]:
-    """The row's values of these axes as parameters."""
+    """Return the row's values of these axes as parameters."""
     return {safe_key(axis): shortened(axis_text(row.axes[axis]), PARAM_LIMIT) for axis in axes if axis in row.axes}
 
 
@@ -663,7 +651,7 @@ PAGE = 500
 
 
 def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]:
-    """All runs for which ``condition``, in MLflow's language, holds, the oldest first."""
+    """Return all runs for which ``condition``, in MLflow's language, holds, the oldest first."""
     runs: list[Run] = []
     token: str | None = ""
     while token is not None:
@@ -674,7 +662,7 @@ def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]
 
 
 def runs_of_sweep(client: MlflowClient, experiment: str, sweep_id: str, kind: str) -> list[Run]:
-    """The runs of a sweep, of the kind ``sweep`` or ``combination``.
+    """Return the runs of a sweep, of the kind ``sweep`` or ``combination``.
 
     There is more than one for the same thing if a request was repeated whose response was lost.
     """
@@ -684,22 +672,19 @@ def runs_of_sweep(client: MlflowClient, experiment: str, sweep_id: str, kind: st
 
 
 def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo) -> Run:
-    """The run of the sweep, created if there is none."""
-    found = runs_of_sweep(client, experiment, sweep.sweep_id, "sweep")
-    if found:
-        return found[0]
+    """Return the run of the sweep, which is created if there is none."""
+    for run in runs_of_sweep(client, experiment, sweep.sweep_id, "sweep"):
+        return run
     content = opened(sweep)
     return client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
 
 
 def must_replace(run: Run, content: RunContent) -> bool:
-    """True if MLflow cannot change the run to ``content``: it changes no parameter and no start, and removes no metric."""
+    """Return whether MLflow cannot change the run to ``content``: it changes no parameter and no start, and removes no metric."""
     there = run.data
-    for key, text in content.params.items():
-        if there.params.get(key, text) != text:
-            return True
-    own_params = set(there.tags.get(PARAMS_TAG, "").split("\n"))
-    own_metrics = set(there.tags.get(METRICS_TAG, "").split("\n"))
+    if any(there.params.get(key, text) != text for key, text in content.params.items()):
+        return True
+    own_params, own_metrics = _own_keys(run)
     if own_params & (there.params.keys() - content.params.keys()):
         return True
     if own_metrics & (there.metrics.keys() - content.metrics.keys()):
@@ -708,22 +693,29 @@ def must_replace(run: Run, content: RunContent) -> bool:
     return run.info.start_time != content.start_ms and not there.metrics
 
 
+def _own_keys(run: Run) -> tuple[set[str], set[str]]:
+    """Return the keys of the parameters and metrics that sweeprof has logged to a run."""
+    params, metrics = run.data.tags.get(PARAMS_TAG, ""), run.data.tags.get(METRICS_TAG, "")
+    return set(params.split("\n")), set(metrics.split("\n"))
+
+
 def replaced(client: MlflowClient, run: Run, content: RunContent) -> Run:
     """Delete a run, and create one that has what others have logged to it, apart from artifacts."""
     from mlflow.entities import Metric, Param
 
-    there = run.data
-    foreign_tags = {key: text for key, text in there.tags.items() if not key.startswith((*OWN_TAGS, "mlflow."))}
-    own_params = {*there.tags.get(PARAMS_TAG, "").split("\n"), *content.params}
-    own_metrics = {*there.tags.get(METRICS_TAG, "").split("\n"), *content.metrics}
-    tags = {**foreign_tags, **content.tags}
+    own_params, own_metrics = _own_keys(run)
+    tags, metrics, params = dict(content.tags), [], []
+    for key, text in run.data.tags.items():
+        if not key.startswith((*OWN_TAGS, "mlflow.")):
+            tags.setdefault(key, text)
+    for key, value in run.data.metrics.items():
+        if key not in own_metrics and key not in content.metrics:
+            metrics.append(Metric(key, value, content.start_ms, 0))
+    for key, text in run.data.params.items():
+        if key not in own_params and key not in content.params:
+            params.append(Param(key, text))
     new = client.create_run(run.info.experiment_id, content.start_ms, tags, content.name)
-    client.log_batch(
-        new.info.run_id,
-        [Metric(key, value, content.start_ms, 0) for key, value in there.metrics.items() if key not in own_metrics],
-        [Param(key, text) for key, text in there.params.items() if key not in own_params],
-        synchronous=True,
-    )
+    client.log_batch(new.info.run_id, metrics, params, synchronous=True)
     client.delete_run(run.info.run_id)
     return client.get_run(new.info.run_id)
 
@@ -747,12 +739,12 @@ def sweep_info(comparison: Comparison) -> SweepInfo:
 
 
 def experiment_name(sweep_name: str) -> str:
-    """The experiment that takes all sweeps of a name; an empty name would be refused."""
+    """Return the name of the experiment that takes all sweeps of a name; an empty name would be refused."""
     return shortened(one_line(sweep_name), NAME_LIMIT) or "sweeprof"
 
 
 def run_title(sweep: SweepInfo) -> str:
-    """Name of the sweep's run, e.g. ``quickstart 2026-11-21 00:30``."""
+    """Return the name of the sweep's run, e.g. ``quickstart 2026-11-21 00:30``."""
     return f"{shortened(experiment_name(sweep.name), NAME_LIMIT - 20)} {sweep.created[:16].replace('T', ' ')}"
 
 
@@ -764,7 +756,7 @@ def opened(sweep: SweepInfo) -> RunContent:
         "mlflow.user": user_name() or "",
         "mlflow.source.name": capped(sweep.command),
         "mlflow.source.type": "LOCAL",
-        NOTE: f"{sweep.combinations} combinations are being measured.",
+        views.NOTE: f"{sweep.combinations} combinations are being measured.",
     }
     start = milliseconds(sweep.created)
     return RunContent(run_title(sweep), start, start, "FINISHED", {k: text for k, text in tags.items() if text}, {}, {})
@@ -790,13 +782,13 @@ def sweep_content(
     content, found = opened(sweep_info(comparison)), answer(comparison)
     report = folder / "comparison.md"
     markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{found}**"
-    links = view_links(experiment_id, final_view(comparison, parent.info.run_id))
+    links = views.view_links(experiment_id, final_view(comparison, parent.info.run_id))
     if history_id is not None:
-        links.append(f"[history]({view_address('', history_id, HISTORY, TREND)})")
+        links.append(f"[history]({views.view_address('', history_id, views.HISTORY, views.TREND)})")
     params = sweep_params(comparison)
     tags = {
         **content.tags,
-        NOTE: description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags)),
+        views.NOTE: description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags)),
         "answer": capped(str(found)),
         "sweeprof.baseline": capped(baseline_text(comparison)),
         PARAMS_TAG: capped("\n".join(params)),
@@ -821,46 +813,47 @@ def sweep_content(
 
 
 def sweep_params(comparison: Comparison) -> dict[str, str]:
-    """The parameters of the sweep's run: each axis with its values, and settings that all combinations have in common."""
+    """Return the parameters of the sweep's run: each axis with its values, and settings that all combinations have in common."""
     params = {}
     for axis in comparison.axes:
-        values = dict.fromkeys(axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes)
-        params[safe_key(axis)] = shortened(", ".join(values), PARAM_LIMIT)
+        values = [axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes]
+        params[safe_key(axis)] = shortened(", ".join(dict.fromkeys(values)), PARAM_LIMIT)
     for key, value in comparison.settings.items():
         if key.partition(".")[0] in _SETTINGS and value not in (None, "", {}, []):
             params.setdefault(safe_key(key), shortened(without_credentials(axis_text(value)), PARAM_LIMIT))
     return params
 
 
-def experiment_tags(of: ViewOf, experiment_id: str, there: Mapping[str, str]) -> dict[str, str]:
-    """The tags of the experiment: the views of a sweep and, unless ``there`` are those of a newer one, what it says of itself."""
-    tags = view_tags(of)
-    if of.created_ms < newest_view(there):
+def experiment_tags(of: views.ViewOf, experiment_id: str, there: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of the experiment: the views of a sweep, and its description unless a newer sweep is there."""
+    tags = views.view_tags(of)
+    if of.created_ms < views.newest_view(there):
         return tags
     if of.headlines:
         tags["mlflow.experiment.primaryMetric.name"] = of.keys[of.headlines[0]]
-    if there.get(NOTE, _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
-        sweep, links = run_address("", experiment_id, of.parent_id), " · ".join(view_links(experiment_id, of))
+    if there.get(views.NOTE, _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
+        newest = f"[{escaped(of.title)}]({views.run_address('', experiment_id, of.parent_id)})"
+        links = " · ".join(views.view_links(experiment_id, of))
         # One line: the page shows no more unless it is asked.
-        tags[NOTE] = f"{_EXPERIMENT_NOTE}; the newest is [{escaped(of.title)}]({sweep}): {links}"
+        tags[views.NOTE] = f"{_EXPERIMENT_NOTE}; the newest is {newest}: {links}"
     return tags
 
 
-def first_view(sweep: SweepInfo, parent_id: str) -> ViewOf:
-    """The view before it is known which metrics there will be."""
-    keys = {name: fixed_key(name, HEADLINES[name]) for name in _EXPECTED}
-    axes = {safe_key(axis): 0 for axis in sweep.axes}
+def first_view(sweep: SweepInfo, parent_id: str) -> views.ViewOf:
+    """Return the view of a sweep whose metrics are not yet known."""
+    keys = {name: fixed_key(name, views.HEADLINES[name]) for name in _EXPECTED}
+    axes = dict.fromkeys(map(safe_key, sweep.axes), 0)
     created = milliseconds(sweep.created)
-    return ViewOf(sweep.sweep_id, run_title(sweep), parent_id, created, axes, keys, f"{RATIOS}latency")
+    return views.ViewOf(sweep.sweep_id, run_title(sweep), parent_id, created, axes, keys, f"{RATIOS}latency")
 
 
-def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
+def final_view(comparison: Comparison, parent_id: str) -> views.ViewOf:
     """Return the view of what was measured: an axis with one value needs no column."""
     sweep, rows = sweep_info(comparison), comparison.rows
     axes = {}
     for axis in comparison.varying_axes() or comparison.axes:
         axes[safe_key(axis)] = max((len(axis_text(row.axes.get(axis))) for row in rows), default=0)
-    return ViewOf(
+    return views.ViewOf(
         sweep.sweep_id,
         run_title(sweep),
         parent_id,

@@ -26,9 +26,9 @@ ARTIFACTS = "SWEEPROF_UI_ARTIFACTS"
 """Environment variable with the only folder whose artifacts the server shows; unset: any that the store names."""
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Scope]]
-Send = Callable[[Scope], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+ReceiveMessage = Callable[[], Awaitable[Scope]]
+SendMessage = Callable[[Scope], Awaitable[None]]
+App = Callable[[Scope, ReceiveMessage, SendMessage], Awaitable[None]]
 
 _REFUSED = b"403: open the address that `sweeprof ui` printed, which has the token of this server.\n"
 
@@ -60,7 +60,7 @@ class TokenGuard:
     def __init__(self, app: App, token: str) -> None:
         self._app, self._token = app, token.encode()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: ReceiveMessage, send: SendMessage) -> None:
         """Answer a request."""
         kind, path = scope["type"], scope.get("path")
         asks_for_health = kind == "http" and scope["method"] == "GET" and path == "/health"
@@ -108,7 +108,7 @@ def _cookie_name(scope: Scope) -> bytes:
     return b"sweeprof-ui-%d" % scope["server"][1]
 
 
-async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+async def _answer(send: SendMessage, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
     headers = [*headers, (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

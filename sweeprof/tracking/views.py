@@ -85,7 +85,7 @@ class ViewOf:
 
 
 def view_key(sweep_id: str, kind: str) -> str:
-    """The key of a sweep's view, as in the address that opens it."""
+    """Return the key of a sweep's view, as in the address that opens it."""
     return f"sweeprof-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep_id)[:100]}-{kind}"
 
 
@@ -180,13 +180,14 @@ def _tag(of: ViewOf, kind: str, name: str, at: int, content: Mapping[str, object
 
 def _table(of: ViewOf) -> dict[str, object]:
     """Return the columns: the main metric, its ratio and verdict, then further metrics and the axes, which runs are named by."""
-    metrics = [f"metrics.`{of.keys[name]}`" for name in of.headlines]
-    columns = {metric: _width(len(metric) - len("metrics.``")) for metric in metrics[:1]}
+    keys = [of.keys[name] for name in of.headlines]
     if of.ratio:
-        columns[f"metrics.`{of.ratio}`"] = _width(len(of.ratio))
-        columns[f"tags.`{VERDICT_TAG}`"] = 120
-    for metric in metrics[1:]:
-        columns[metric] = _width(len(metric) - len("metrics.``"))
+        keys.insert(1, of.ratio)
+    columns = {}
+    for key in keys:
+        columns[f"metrics.`{key}`"] = _width(len(key))
+        if key == of.ratio:
+            columns[f"tags.`{VERDICT_TAG}`"] = 120
     if of.failures:
         columns["tags.`sweeprof.reason`"] = 260
     for axis, length in of.axes.items():
