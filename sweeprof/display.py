@@ -16,9 +16,10 @@ FilePath = str | PathLike[str]
 
 def written(content: Content, path: FilePath | None) -> Content:
     """Return the content of a file; with a ``path`` also write it there, text as UTF-8."""
-    if path is not None:
-        data: str | bytes = content
-        Path(path).write_bytes(data.encode() if isinstance(data, str) else data)
+    if path is not None and isinstance(content, str):
+        Path(path).write_bytes(content.encode())
+    elif path is not None:
+        Path(path).write_bytes(content)
     return content
 
 
@@ -89,4 +90,6 @@ class Rows(Displayed, tuple[T, ...]):
     def __getitem__(self, place: slice) -> Rows[T]: ...
 
     def __getitem__(self, place: SupportsIndex | slice) -> T | Rows[T]:
-        return Rows(super().__getitem__(place)) if isinstance(place, slice) else super().__getitem__(place)
+        if isinstance(place, slice):
+            return Rows(super().__getitem__(place))
+        return super().__getitem__(place)

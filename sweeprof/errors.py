@@ -1,4 +1,4 @@
-"""The exceptions and warnings of sweeprof.
+"""The exceptions and warnings of sweeprof, and how errors are described: by their message and the line of the user's code.
 
     SweeprofError                 everything below; catch this one
     ├── UserError                 a mistake in a config or a command: printed without a traceback, exit code 1
@@ -21,7 +21,8 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -78,11 +79,14 @@ class Problem:
     """The line of the user's file that has it, as ``conf/sweep/mine.yaml:7``; None if it was not read from a file."""
 
     def __str__(self) -> str:
-        place = f"{self.source}: " if self.source else ""
-        hint = f" Did you mean '{self.nearest}'?" if self.nearest else ""
         # The list of what is known may be long: the suggestion comes before it.
         message, known, options = self.allowed.partition(" Known: ")
-        return f"{place}{shortened(self.key)}: {shown_value(self.value)} {message}{hint}{known}{options}"
+        text = f"{shortened(self.key)}: {shown_value(self.value)} {message}"
+        if self.source:
+            text = f"{self.source}: {text}"
+        if self.nearest:
+            text += f" Did you mean '{self.nearest}'?"
+        return text + known + options
 
 
 _LONGEST_VALUE = 300
@@ -103,7 +107,7 @@ def shortened(text: str, limit: int = _LONGEST_VALUE) -> str:
 
 
 def choice_problem(key: str, value: object, noun: str, known: Iterable[str]) -> Problem:
-    """The problem of ``value`` not being one of ``known``; ``noun`` reads as in "is not a backend"."""
+    """Return the problem of ``value`` not being one of ``known``; ``noun`` reads as in "is not a backend"."""
     options = sorted(known)
     article = "an" if noun[0] in "aeiou" else "a"
     return Problem(key, value, f"is not {article} {noun}. {_known(value, options)}", nearest(str(value), options))
@@ -111,7 +115,7 @@ def choice_problem(key: str, value: object, noun: str, known: Iterable[str]) -> 
 
 def target_advice(key: str, value: object) -> str | None:
     """Return what to write for a function or class of the user's that is given by its dotted name alone; None for other values."""
-    if not isinstance(value, str) or "." not in value or not all(part.isidentifier() for part in value.split(".")):
+    if not isinstance(value, str) or "." not in value or not all(map(str.isidentifier, value.split("."))):
         return None
     return f"a function or class of your own is given by _target_: write {key}._target_={value}."
 
@@ -119,58 +123,55 @@ def target_advice(key: str, value: object) -> str | None:
 def option_problem(key: str, option: str, known: Iterable[str]) -> Problem:
     """Return the problem of a metric not having an ``option``; lists the options that it has."""
     options = sorted(known)
-    return (
-        choice_problem(key, option, "option", options)
-        if options
-        else Problem(key, option, "is not an option: there is none.")
-    )
+    if not options:
+        return Problem(key, option, "is not an option: there is none.")
+    return choice_problem(key, option, "option", options)
 
 
 def _known(value: object, options: Sequence[str]) -> str:
-    """The sentence that lists ``options``; of a long list, those most like ``value``."""
+    """Return the sentence that lists ``options``; of a long list, those most like ``value``."""
     if len(", ".join(options)) <= _LISTED:
         return f"Known: {', '.join(options)}."
     matcher = difflib.SequenceMatcher(b=str(value))
-
-    def likeness(option: str) -> float:
+    likeness = {}
+    for option in options:
         matcher.set_seq1(option)
-        return matcher.ratio()
-
-    shown = sorted(sorted(options, key=likeness, reverse=True)[:_SHOWN])
+        likeness[option] = matcher.ratio()
+    shown = sorted(sorted(options, key=likeness.__getitem__, reverse=True)[:_SHOWN])
     return f"Known: {', '.join(shown)} and {len(options) - len(shown)} more."
 
 
 def key_problem(key: str, value: object, known: Iterable[str]) -> Problem:
     """Return the problem of a ``key`` that is not one of the dotted keys ``known``; lists its siblings and the nearest key."""
     options = sorted(set(known))
-    parent = key.rpartition(".")[0]
-    beside = [option for option in options if option.rpartition(".")[0] == parent] or [
-        o for o in options if "." not in o
-    ]
-    return Problem(
-        key, value, f"is given to a key that does not exist. {_known(key, beside)}", _nearest_key(key, options)
-    )
-
-
-def _nearest_key(key: str, options: Sequence[str]) -> str | None:
-    """The key most like ``key``; that two stand in one group makes them no more alike."""
     parent, _, name = key.rpartition(".")
-    beside = {o.rpartition(".")[2]: o for o in options if o.rpartition(".")[0] == parent}
-    elsewhere = [o for o in options if o not in beside.values()]
-    close = nearest(name, list(beside))
-    if close:
-        return beside[close]
-    return nearest(key, elsewhere, _ALIKE) or next((o for o in elsewhere if o.rpartition(".")[2] == name), None)
+    siblings = {}
+    elsewhere = []
+    for option in options:
+        group, _, last = option.rpartition(".")
+        if group == parent:
+            siblings[last] = option
+        else:
+            elsewhere.append(option)
+    # Names are compared within the group: that two stand in one group makes them no more alike.
+    close = nearest(name, list(siblings))
+    if close is not None:
+        suggested: str | None = siblings[close]
+    else:
+        same_name = [option for option in elsewhere if option.rpartition(".")[2] == name]
+        suggested = nearest(key, elsewhere, _ALIKE) or next(iter(same_name), None)
+    listed = list(siblings.values()) or [option for option in options if "." not in option]
+    return Problem(key, value, f"is given to a key that does not exist. {_known(key, listed)}", suggested)
 
 
 def nearest(word: str, options: Sequence[str], likeness: float = 0.6) -> str | None:
-    """The option that ``word`` most probably misspells, or None when none is at least so alike, of 1."""
+    """Return the option that ``word`` most probably misspells; None if none is at least so similar, of 1."""
     close = difflib.get_close_matches(word, options, n=5, cutoff=likeness)
     # `modle` is one edit away from `mode` and from `model`; only the second has the same letters.
-    return min(close, key=lambda option: (_slips(word, option), sorted(word) != sorted(option)), default=None)
+    return min(close, key=lambda option: (_edits(word, option), sorted(word) != sorted(option)), default=None)
 
 
-def _slips(word: str, other: str) -> int:
+def _edits(word: str, other: str) -> int:
     """Return the number of letters to insert, delete, replace or swap with their neighbour to turn ``word`` into ``other``."""
     rows = [list(range(len(other) + 1))]
     for i, letter in enumerate(word, 1):
@@ -188,8 +189,11 @@ class UserError(SweeprofError, ValueError):
     """One or more problems of a config or a command."""
 
     def __init__(self, problems: Sequence[Problem] | str) -> None:
-        self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)
-        super().__init__(problems if isinstance(problems, str) else "\n".join(str(problem) for problem in problems))
+        self.problems: tuple[Problem, ...] = ()
+        if not isinstance(problems, str):
+            self.problems = tuple(problems)
+            problems = "\n".join(map(str, self.problems))
+        super().__init__(problems)
 
 
 class DatasetError(UserError):
@@ -202,8 +206,8 @@ class UnknownMetric(SweeprofError, KeyError):
     def __init__(self, name: object, measured: Iterable[str]) -> None:
         options = list(measured)
         close = nearest(str(name), options)
-        hint = f" Did you mean {close!r}?" if close else f" There are: {', '.join(options) or 'none'}."
-        super().__init__(f"{name!r} is not among the measured metrics.{hint}")
+        hint = f"Did you mean {close!r}?" if close else f"There are: {', '.join(options) or 'none'}."
+        super().__init__(f"{name!r} is not among the measured metrics. {hint}")
 
     def __str__(self) -> str:
         return str(self.args[0])  # a KeyError shows the repr of its argument
@@ -237,7 +241,7 @@ class MetricWarning(UserWarning):
     """A metric's function raised, or did not return a number, so that the metric has no value."""
 
 
-# The message of an exception and the line of the user's code that raised it, even if a framework wrapped it.
+# How an error is described, even if a framework wrapped it.
 
 
 LENGTH = 500
@@ -264,7 +268,7 @@ Frame = tuple[str, int, str | None]
 
 
 def described(error: BaseException) -> str:
-    """Type, message and location of an error in one line, e.g. ``ValueError: no width (nets.py:7 in forward)``.
+    """Return type, message and location of an error in one line, e.g. ``ValueError: no width (nets.py:7 in forward)``.
 
     What could not be imported comes with the search path; a mistake that sweeprof itself reports is its message alone.
     """
@@ -272,16 +276,31 @@ def described(error: BaseException) -> str:
     message = message_of(error)[:LENGTH]
     if isinstance(error, UserError):
         return message
-    kind, location = type(error).__name__, location_of(error)
-    text = f"{kind}: {message}" if message else kind
+    text, location = type(error).__name__, location_of(error)
+    if message:
+        text += f": {message}"
     if location is not None:
-        text = f"{text} ({location})"
-    return f"{text}; sys.path: {', '.join(_search_path())}" if isinstance(error, ImportError) else text
+        text += f" ({location})"
+    if isinstance(error, ImportError):
+        standard = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+        folders = []
+        for folder in dict.fromkeys(entry or os.curdir for entry in sys.path):
+            is_standard = os.path.realpath(folder) in standard or folder.endswith(f"{os.sep}lib-dynload")
+            if Path(folder).is_dir() and not is_standard:
+                folders.append(folder)
+        text += f"; sys.path: {', '.join(folders)}"
+    return text
 
 
 def original(error: BaseException) -> BaseException:
-    """The error itself, without the errors that Hydra wraps around it."""
-    while error.__cause__ is not None and _is_hydras(error):
+    """Return the error itself, without the errors that Hydra wraps around it."""
+    while error.__cause__ is not None:
+        is_hydras = type(error).__module__.startswith("hydra.")
+        if isinstance(error, ImportError):  # which Hydra raises for a target that it cannot import
+            frames = _frames(error)
+            is_hydras = is_hydras or (bool(frames) and _package(frames[-1][0]) == "hydra")
+        if not is_hydras:
+            break
         error = error.__cause__
     return error
 
@@ -289,48 +308,56 @@ def original(error: BaseException) -> BaseException:
 def message_of(error: BaseException) -> str:
     """Return the first line of an error's message, without the text that Keras and AutoGraph add."""
     try:
+        text = str(error)
         metadata = getattr(error, "ag_error_metadata", None)
-        if metadata is not None and str(error).startswith("in user code:"):
+        if metadata is not None and text.startswith("in user code:"):
             text = str(metadata.cause_message).partition(": ")[2]
-        else:
-            text = str(error)
     except Exception as broken:  # __str__ of a user's class may raise anything
         return f"(its message raised {type(broken).__name__})"
     text = _ANSI.sub("", text).strip()
     inner = _KERAS.fullmatch(text)
-    lines = [line.strip() for line in (inner[1] if inner else text).splitlines() if line.strip()]
-    message = lines[0] if lines else ""
-    for line in lines[1:]:  # e.g. "Error(s) in loading state_dict for Net:"
-        if not message.endswith(":"):
+    if inner is not None:
+        text = inner[1]
+    message = ""
+    for line in text.splitlines():
+        message = f"{message} {line.strip()}".strip()
+        if message and not message.endswith(":"):  # e.g. "Error(s) in loading state_dict for Net:" goes on
             break
-        message = f"{message} {line}"
     return message
 
 
 def first_line(error: BaseException) -> str:
-    """Type and first line of an error, for a reason that is shown beside others."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """Return type and first line of an error, for a reason that is shown beside others."""
     kind = type(error).__name__
-    return f"{kind}: {lines[0]}"[:SHORT] if lines else kind
+    message = str(error).strip()
+    if not message:
+        return kind
+    return f"{kind}: {message.splitlines()[0].strip()}"[:SHORT]
 
 
 def location_of(error: BaseException) -> str | None:
-    """``file:line in function`` of the deepest frame in the user's code.
+    """Return ``file:line in function`` of the deepest frame in the user's code.
 
-    Errors that the error was raised from are searched after the error itself. Where none has a frame in the user's code, it is
+    Errors that the error was raised from are searched after the error itself. If none has a frame in the user's code, it is
     the deepest frame in an installed package that is not one of :data:`LIBRARIES`, then the deepest frame of all.
     None if that only imports or calls what a config names, as for a module that does not exist.
     """
-    chain = list(_chain(original(error)))
-    for one in chain:
-        known: str | None = getattr(one, _LOCATION, None)
+    chain: list[BaseException] = []
+    cause: BaseException | None = original(error)
+    while cause is not None and all(cause is not seen for seen in chain):
+        known: str | None = getattr(cause, _LOCATION, None)
         if known is not None:
             return known
+        chain.append(cause)
+        context = None if cause.__suppress_context__ else cause.__context__
+        cause = cause.__cause__ or context
+    frames: list[Frame] = []
+    for one in chain:
+        frames += reversed(_frames(one))
     for is_wanted in (_is_users, _is_in_another_package):
-        for one in chain:
-            found = next((frame for frame in reversed(_frames(one)) if is_wanted(frame[0])), None)
-            if found is not None:
-                return _shown(*found)
+        for frame in frames:
+            if is_wanted(frame[0]):
+                return _shown(*frame)
     deepest = next((frame for frame in reversed(_frames(chain[0])) if not frame[0].startswith("<")), None)
     if deepest is None or _package(deepest[0]) == "hydra" or Path(deepest[0]).parent.name == "importlib":
         return None
@@ -346,53 +373,38 @@ def located_at(error: BaseException, location: str | None) -> None:
 def definition_of(function: Callable[..., Any]) -> str | None:
     """Return ``file:line in function`` of a function's first line; None for a function of sweeprof, or without Python source."""
     code = getattr(function, "__code__", None)
-    return (
-        None
-        if code is None or not _is_users(code.co_filename)
-        else _shown(code.co_filename, code.co_firstlineno, function.__qualname__)
-    )
+    if code is None or not _is_users(code.co_filename):
+        return None
+    return _shown(code.co_filename, code.co_firstlineno, function.__qualname__)
 
 
 def formatted(error: BaseException) -> str:
-    """The traceback as Python prints it."""
+    """Return the traceback as Python prints it."""
     return "".join(traceback.format_exception(error))
 
 
-def _is_hydras(error: BaseException) -> bool:
-    """True if Hydra raised the error; for a target that it cannot import it raises ``ImportError``."""
-    if type(error).__module__.startswith("hydra."):
-        return True
-    frames = _frames(error)
-    return isinstance(error, ImportError) and bool(frames) and _package(frames[-1][0]) == "hydra"
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and those that it was raised from, the outermost first."""
-    seen: set[int] = set()
-    following: BaseException | None = error
-    while following is not None and id(following) not in seen:
-        seen.add(id(following))
-        yield following
-        following = following.__cause__ or (None if following.__suppress_context__ else following.__context__)
-
-
 def _frames(error: BaseException) -> list[Frame]:
-    """The frames of an error, the deepest last, as positions in source that a person wrote."""
-    found: list[Frame] = [
-        (frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
+    """Return the frames of an error, the deepest last, as positions in source that a person wrote."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    found: list[Frame] = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames]
     # AutoGraph runs a translation of the user's code, and torch.compile reads it without running it.
-    translated = getattr(getattr(error, "ag_error_metadata", None), "translated_stack", None)
-    if translated:
-        found += [(frame.filename, frame.lineno, frame.function_name) for frame in reversed(translated)]
-    found += [(frame.filename, frame.lineno or 0, frame.name) for frame in getattr(error, "real_stack", None) or ()]
+    translated = getattr(getattr(error, "ag_error_metadata", None), "translated_stack", None) or ()
+    found += [(one.filename, one.lineno, one.function_name) for one in reversed(translated)]
+    compiled = getattr(error, "real_stack", None) or ()
+    found += [(one.filename, one.lineno or 0, one.name) for one in compiled]
     if isinstance(error, SyntaxError) and error.filename is not None:
         found.append((error.filename, error.lineno or 0, None))
     return found
 
 
+@cache
 def _is_users(file: str) -> bool:
-    return _is_source(file) and _package(file) is None and not _is_standard(file)
+    if file.startswith("<"):
+        return file.startswith(("<stdin>", "<ipython-"))
+    if _GENERATED in file or _package(file) is not None:
+        return False
+    standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    return not any(map(Path(file).is_relative_to, standard))
 
 
 def _is_in_another_package(file: str) -> bool:
@@ -400,48 +412,18 @@ def _is_in_another_package(file: str) -> bool:
     return package is not None and package not in LIBRARIES and package != _OWN.name
 
 
-def _is_source(file: str) -> bool:
-    if file.startswith("<"):
-        return file.startswith(("<stdin>", "<ipython-"))
-    return _GENERATED not in file
-
-
 @cache
 def _package(file: str) -> str | None:
-    """The installed package that a file belongs to; None for a file of the user's, or of Python's own."""
-    if Path(file).is_relative_to(_OWN) or Path(file).is_relative_to(_OWN.parent / "hydra_plugins"):
+    """Return the installed package that a file belongs to; None for a file of the user's, or of Python's own."""
+    path = Path(file)
+    if path.is_relative_to(_OWN) or path.is_relative_to(_OWN.parent / "hydra_plugins"):
         return _OWN.name
     found = _INSTALLED.search(file)
     return found[1] if found else None
 
 
-@cache
-def _is_standard(file: str) -> bool:
-    return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
-
-
 def _shown(file: str, line: int, function: str | None) -> str:
-    place = f"{_relative(file)}:{line}"
+    with suppress(OSError, ValueError):  # the working directory is gone, or the file is not below it
+        file = str(Path(file).relative_to(Path.cwd()))
+    place = f"{file}:{line}"
     return place if function is None else f"{place} in {function}"
-
-
-def _relative(file: str) -> str:
-    """The path from the working directory where the file is below that."""
-    try:
-        path = Path(file)
-        return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
-    except OSError:  # the working directory is gone
-        return file
-
-
-def _search_path() -> list[str]:
-    """The folders of ``sys.path`` that may hold modules of the user's, or installed ones."""
-    standard = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
-    folders = dict.fromkeys(entry or os.curdir for entry in sys.path)
-    return [
-        folder
-        for folder in folders
-        if Path(folder).is_dir()
-        and os.path.realpath(folder) not in standard
-        and not folder.endswith(f"{os.sep}lib-dynload")
-    ]

@@ -1,10 +1,13 @@
-"""Nested tuples, lists and mappings of arrays: the samples of a dataset, the arguments of a model, or its outputs."""
+"""Nested tuples, lists and mappings of tensors of any framework: samples of a dataset, arguments or outputs of a model.
+
+No framework is imported to recognise its tensors or to read them as NumPy arrays.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,32 +28,28 @@ def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
     return change(tree)
 
 
-def named_leaves(tree: object) -> dict[str, Any]:
+def named_leaves(tree: object, path: str = "") -> dict[str, Any]:
     """Return the leaves by their paths: ``ids``, ``0``, ``encoder.0.mask``; a single leaf has the path ``""``.
 
     Every mapping, list, tuple and dataclass is a container here, whatever its type.
+
+    Args:
+        tree: a leaf, or containers of leaves.
+        path: of the tree itself, with which all paths begin.
     """
-    found: dict[str, Any] = {}
-    _collect(tree, "", found)
-    return found
-
-
-def _collect(tree: object, path: str, found: dict[str, Any]) -> None:
+    items: Iterable[tuple[object, object]]
     if isinstance(tree, Mapping):
-        items = [(str(key), value) for key, value in tree.items()]
+        items = tree.items()
     elif isinstance(tree, list | tuple):
-        names = getattr(tree, "_fields", range(len(tree)))
-        items = [(str(name), value) for name, value in zip(names, tree, strict=True)]
+        items = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
     elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         items = [(field.name, getattr(tree, field.name)) for field in dataclasses.fields(tree)]
     else:
-        found[path] = tree
-        return
+        return {path: tree}
+    found: dict[str, Any] = {}
     for name, value in items:
-        _collect(value, f"{path}.{name}" if path else name, found)
-
-
-# Tensors of any framework as NumPy arrays, without importing a framework.
+        found |= named_leaves(value, f"{path}.{name}" if path else str(name))
+    return found
 
 
 _NUMPY_FLOATS = ("float16", "float32", "float64")
@@ -88,8 +87,11 @@ def array_of(value: Any) -> npt.NDArray[Any]:
     array = np.asarray(value)
     if "float" in array.dtype.name and array.dtype.kind != "f":  # a type that ml_dtypes adds to NumPy
         return array.astype(np.float32)
-    # Arrays of TensorFlow and JAX are read-only, as are those that a file is mapped into; run-times take them for their own memory.
-    return array if array.flags.writeable else array.copy()
+    if (
+        not array.flags.writeable
+    ):  # as of TensorFlow and JAX, and of a mapped file: run-times take arrays for their own memory
+        return array.copy()
+    return array
 
 
 def in_package(tree: Any, package: str | None) -> Any:
@@ -103,8 +105,9 @@ def in_package(tree: Any, package: str | None) -> Any:
     def changed(leaf: Any) -> Any:
         if isinstance(leaf, Mapping) and not hasattr(leaf, "shape"):  # such as a tokenizer's BatchEncoding
             return {key: in_package(value, package) for key, value in leaf.items()}
-        found = package_of(leaf)
-        is_without_values = getattr(leaf, "is_meta", False)
-        return leaf if found is None or found == package or is_without_values else array_of(leaf)
+        has_values = not getattr(leaf, "is_meta", False)
+        if has_values and package_of(leaf) not in (None, package):
+            return array_of(leaf)
+        return leaf
 
     return mapped(tree, changed)

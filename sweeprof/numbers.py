@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 MISSING = "–"
 """Stands where there is no value: never a zero, never NaN."""
@@ -57,36 +56,42 @@ FIXED_NAMES = {
 
 
 def text_unit(metric: str, unit: str) -> str:
-    """The unit that :func:`rounded` reads values of the metric in: shares of a whole read better in percent than as ratios."""
-    is_share = metric in ("rate/mfu", "rate/mfu_train") or metric.endswith("_share")
-    return "share" if unit == "ratio" and is_share else unit
+    """Return the unit in which :func:`rounded` reads values of the metric: shares read better in percent than as ratios."""
+    if unit == "ratio" and (metric in ("rate/mfu", "rate/mfu_train") or metric.endswith("_share")):
+        return "share"
+    return unit
 
 
 def rounded(value: float, unit: str) -> str:
-    """A measured value with three significant digits and the prefix that suits it, e.g. ``1.23 ms``, ``61.7 k``, ``0.989``."""
+    """Return a measured value with three significant digits and the prefix that suits it, e.g. ``1.23 ms``, ``61.7 k``."""
     if unit == "share":
         return f"{significant(100.0 * value)} %"
+    if unit == "ratio":
+        return significant(value, 4)
     if unit not in _PREFIXES:
-        return significant(value, 4 if unit == "ratio" else 3)
+        return significant(value)
     # A value that would round up to 1000 takes the next prefix: 999.9 µs is 1 ms.
-    prefixes = _PREFIXES[unit]
-    factor, name = next(((f, n) for f, n in prefixes if abs(value) * 1.0005 >= f), prefixes[-1])
-    return f"{significant(value if factor == 1 else value / factor)} {name}".rstrip()  # 8 bytes are exact
+    size, prefixes = abs(value) * 1.0005, _PREFIXES[unit]
+    factor, name = next((prefix for prefix in prefixes if size >= prefix[0]), prefixes[-1])
+    if factor != 1:  # 8 bytes are exact
+        value /= factor
+    return f"{significant(value)} {name}".rstrip()
 
 
 def column_scale(values: Sequence[float], unit: str) -> tuple[float, str]:
-    """One scale for all values of a column, that of their median: the factor to divide by, and what the header calls it."""
+    """Return one scale for all values of a column, that of their median: the factor to divide by, and what the header calls it."""
     if unit == "share":
         return 0.01, "%"
+    if unit in ("ratio", "abs"):
+        return 1.0, ""
     if unit not in _PREFIXES:
-        return 1.0, "" if unit in ("ratio", "abs") else unit
+        return 1.0, unit
     middle = statistics.median(map(abs, values)) if values else 1.0
-    prefixes = _PREFIXES[unit]
-    return next(((factor, name) for factor, name in prefixes if middle >= factor), prefixes[-1])
+    return next((prefix for prefix in _PREFIXES[unit] if middle >= prefix[0]), _PREFIXES[unit][-1])
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """``value`` rounded to significant digits, trailing zeros kept; with an exponent only where it would not stay readable.
+    """Return ``value`` rounded to significant digits, trailing zeros kept; with an exponent only if it would not be readable.
 
     An integer is exact and is not rounded: 3744 bits are ``3,744``.
     """
@@ -106,18 +111,19 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def ratio_number(value: float) -> str:
-    """A ratio as a factor: two decimals, or two significant digits below 0.1 and three from 100 on."""
+    """Return a ratio as a factor: two decimals, or two significant digits below 0.1 and three from 100 on."""
     if 0.095 <= value < 99.995:
         return f"{value:.2f}"
     return significant(value, 2 if value < 1 else 3)
 
 
 def fixed_key(name: str, unit: str) -> str:
-    """The key under which a metric is tracked, its fixed unit included: ``latency/forward`` → ``latency/forward_ms``."""
+    """Return the key under which a metric is tracked, its fixed unit included: ``latency/forward`` → ``latency/forward_ms``."""
     if unit not in _FIXED:
         return name
-    stem = name.removesuffix("_bytes") if unit == "B" else name
-    return f"{stem}_{_FIXED[unit][0]}"
+    if unit == "B":
+        name = name.removesuffix("_bytes")
+    return f"{name}_{_FIXED[unit][0]}"
 
 
 def fixed_factor(unit: str) -> float:
@@ -126,7 +132,7 @@ def fixed_factor(unit: str) -> float:
 
 
 def fixed_value(value: float, unit: str, digits: int = 5) -> float:
-    """``value`` in the fixed unit of :func:`fixed_key`, rounded to significant digits; integers are not, but for bytes."""
+    """Return ``value`` in the unit of :func:`fixed_key`, rounded to significant digits; integers are not, apart from bytes."""
     if isinstance(value, int) and unit != "B":
         digits = max(digits, 15)
     return float(f"{value * fixed_factor(unit):.{digits - 1}e}")
@@ -141,7 +147,7 @@ _SECONDS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0}
 
 
 def scaled(value: float | None, unit: str, prefix: str | None = None, precision: int = 2) -> str:
-    """``value`` in base units with at most ``precision`` decimals, trailing zeros left out, e.g. ``61.71 k``, ``429.25 KMACs``.
+    """Return ``value`` in base units with at most ``precision`` decimals, trailing zeros left out, e.g. ``61.71 k``, ``4.5 KMACs``.
 
     Args:
         value: None, and what is not finite, is ``–``.
@@ -158,15 +164,18 @@ def scaled(value: float | None, unit: str, prefix: str | None = None, precision:
         return MISSING
     prefixes = {"B": _BYTES, "s": _SECONDS}.get(unit, _COUNT)
     if prefix is None:
-        name = _fitting(abs(value), prefixes, precision)
+        # The largest prefix that leaves at least 1 once rounded: 999,999 is `1 M`, not `1000 k`.
+        name = "" if value == 0 else next(iter(prefixes))
+        for other, factor in prefixes.items():
+            if abs(value) >= factor or round(abs(value) / prefixes[name], precision) >= factor / prefixes[name]:
+                name = other
     else:
         if unit == "B":
             prefixes = {**prefixes, **_DECIMAL_BYTES}
         name = {"K": "k", "µ": "u"}.get(prefix, prefix)
         if name not in prefixes:
-            raise ValueError(
-                f"{prefix!r} is no prefix of {unit or 'a count'!r}; known: {', '.join(map(repr, prefixes))}"
-            )
+            known = ", ".join(map(repr, prefixes))
+            raise ValueError(f"{prefix!r} is no prefix of {unit or 'a count'!r}; known: {known}")
     number = _decimals(value / prefixes[name], precision)
     if unit in ("params", "elements", ""):
         return f"{number} {name}".rstrip()
@@ -179,22 +188,16 @@ _PLURALS = {"MAC": "MACs", "FLOP": "FLOPs", "op": "ops"}
 
 
 def percent(share: float | None, precision: int = 3) -> str:
-    """A share of 1 in percent, e.g. ``82.151 %``; None is ``–``."""
-    return MISSING if share is None or not math.isfinite(share) else f"{_decimals(100 * share, precision)} %"
-
-
-def _fitting(size: float, prefixes: Mapping[str, float], precision: int) -> str:
-    """The largest prefix that leaves at least 1 once rounded: 999,999 is ``1 M``, not ``1000 k``."""
-    names = sorted(prefixes, key=lambda name: prefixes[name])
-    above = dict(itertools.pairwise(names))
-    name = next((name for name in reversed(names) if size >= prefixes[name]), "" if size == 0 else names[0])
-    if name in above and round(size / prefixes[name], precision) >= prefixes[above[name]] / prefixes[name]:
-        return above[name]
-    return name
+    """Return a share of 1 in percent, e.g. ``82.151 %``; None is ``–``."""
+    if share is None or not math.isfinite(share):
+        return MISSING
+    return f"{_decimals(100 * share, precision)} %"
 
 
 def _decimals(number: float, precision: int) -> str:
     text = f"{number:.{precision}f}"
     if number and not float(text):
         return f"{number:.{max(1, precision)}g}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return text

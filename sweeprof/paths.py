@@ -24,9 +24,8 @@ def expanded(path: str, key: str = "path") -> str:
         return path
     text = os.path.expandvars(os.path.expanduser(path))  # noqa: PTH111  # a Path would lose a slash at the end
     if text.startswith("~") and path.startswith("~"):
-        raise UserError(
-            [Problem(key, path, f"begins with {path.partition('/')[0]}, which is no user with a home folder.")]
-        )
+        reason = f"begins with {path.partition('/')[0]}, which is no user with a home folder."
+        raise UserError([Problem(key, path, reason)])
     unknown = _VARIABLE.search(text)
     if unknown and not Path(text).exists():
         raise UserError([Problem(key, path, f"has an environment variable that is not set: {unknown[0]}.")])
@@ -39,26 +38,30 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 
 
 def conf_folder() -> Path:
-    """The folder of the configs: beside the package in a checkout, inside it when installed from a wheel."""
+    """Return the folder of the configs: beside the package in a checkout, inside it when installed from a wheel."""
     package = Path(__file__).resolve().parent
-    return next(folder for folder in (package / "conf", package.parent / "conf") if (folder / "config.yaml").is_file())
+    inside = package / "conf"
+    return inside if (inside / "config.yaml").is_file() else package.parent / "conf"
 
 
 def expanded_address(uri: str) -> str:
     """Return the address of a store of MLflow; that of a SQLite file with its path :func:`expanded`."""
     scheme = "sqlite:///"
-    return scheme + expanded(uri.removeprefix(scheme), "uri") if uri.startswith(scheme) else uri
+    if not uri.startswith(scheme):
+        return uri
+    return scheme + expanded(uri.removeprefix(scheme), "uri")
 
 
 def cache_folder(name: str, configured_folder: str | None = None) -> Path | None:
     """Return the configured folder of a cache, else that of the XDG base directory specification; None without a home."""
     if configured_folder is not None:
         return user_path(configured_folder).absolute()
-    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        base = configured if configured.is_absolute() else Path.home() / ".cache"
-    except RuntimeError:  # a container may run as a user without a name
-        return None
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        try:
+            base = Path.home() / ".cache"
+        except RuntimeError:  # a container may run as a user without a name
+            return None
     return base / "sweeprof" / name
 
 
@@ -68,4 +71,6 @@ SAVED_MODEL = "SavedModel"
 def kind_of_model(path: str | os.PathLike[str]) -> str:
     """Return the suffix of the file of a model, such as ``.onnx``, or :data:`SAVED_MODEL` for the folder of one of TensorFlow."""
     place = user_path(path)
-    return SAVED_MODEL if (place / "saved_model.pb").is_file() else place.suffix
+    if (place / "saved_model.pb").is_file():
+        return SAVED_MODEL
+    return place.suffix

@@ -1,4 +1,4 @@
-"""Checks of the classes and functions that configs name by ``_target_``."""
+"""The classes and functions that configs name by ``_target_``: their checks, the objects made by them, and their nodes as JSON."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -26,11 +27,14 @@ def target_problems(key: str, target: str, arguments: Iterable[str]) -> list[Pro
         signature = inspect.signature(found)  # type: ignore[arg-type]
     except (TypeError, ValueError):  # what is written in C need not have one
         return []
-    return [
-        choice_problem(key.removesuffix("._target_"), name, f"argument of {target}", signature.parameters)
-        for name in arguments
-        if not _accepts(signature, name)
-    ]
+    problems = []
+    for name in arguments:
+        try:
+            signature.bind_partial(**{name: None})
+        except TypeError:
+            noun = f"argument of {target}"
+            problems.append(choice_problem(key.removesuffix("._target_"), name, noun, signature.parameters))
+    return problems
 
 
 def _found(key: str, target: str) -> object:
@@ -59,36 +63,25 @@ def _found(key: str, target: str) -> object:
     return value
 
 
-def _accepts(signature: inspect.Signature, name: str) -> bool:
-    try:
-        signature.bind_partial(**{name: None})
-    except TypeError:
-        return False
-    return True
-
-
 def source_file(target: str) -> Path | None:
     """Return the file of the module that a dotted name begins with, found without importing anything: that may take a framework."""
-    where, found = None, None
+    where: Sequence[str] | None = None
+    found = None
     for part in target.split("."):
-        spec = _spec(part, where) if part.isidentifier() else None
+        if not part.isidentifier():
+            break
+        spec = None
+        with suppress(ValueError):  # a module that runs without a file, as __main__ does
+            # At the top level an editable installation may have its own finder.
+            spec = find_spec(part) if where is None else PathFinder.find_spec(part, where)
         if spec is None:
             break
         found, where = spec.origin, spec.submodule_search_locations
         if where is None:
             break
-    return Path(found) if found not in (None, "built-in", "frozen") else None
-
-
-def _spec(name: str, where: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the spec of a module within ``where``, or at the top level, where an editable installation may have its own finder."""
-    try:
-        return find_spec(name) if where is None else PathFinder.find_spec(name, where)
-    except ValueError:  # a module that runs without a file, as __main__ does
+    if found in (None, "built-in", "frozen"):
         return None
-
-
-# The one function that turns a config node into an object, and how a node is stored as JSON.
+    return Path(str(found))
 
 
 NOT_ARGUMENTS = (
@@ -122,15 +115,14 @@ def storable(node: Any) -> Any:
     """
     if isinstance(node, float) and not math.isfinite(node):
         return {NUMBER: str(node)}
-    if isinstance(node, Mapping):
-        if not all(isinstance(key, str) for key in node):
-            return {ITEMS: [[storable(key), storable(value)] for key, value in node.items()]}
-        changed = {key: storable(value) for key, value in node.items()}
-        return changed if any(changed[key] is not node[key] for key in node) else node
+    stored: Any = node
     if isinstance(node, list):
-        elements = [storable(value) for value in node]
-        return elements if any(new is not old for new, old in zip(elements, node, strict=True)) else node
-    return node
+        stored = [storable(value) for value in node]
+    elif isinstance(node, Mapping) and all(isinstance(key, str) for key in node):
+        stored = {key: storable(value) for key, value in node.items()}
+    elif isinstance(node, Mapping):
+        return {ITEMS: [[storable(key), storable(value)] for key, value in node.items()]}
+    return node if stored == node else stored
 
 
 def restored(node: Any) -> Any:
@@ -153,38 +145,38 @@ def builder(node: Mapping[str, object], framework: str | None = None) -> Callabl
         node: of a config.
         framework: of the model that is built, as configs name it; a process that builds it seeds this one's generators.
     """
-    return partial(instantiate, {**node, **({"framework": framework} if framework else {})})
+    if framework:
+        node = {**node, "framework": framework}
+    return partial(instantiate, node)
 
 
 def builders_of(backend: Mapping[str, Any]) -> list[str]:
-    """The builders that a backend can run, by their keys in a model's node, the one it likes best first."""
+    """Return the builders that a backend can run, by their keys in a model's node, the preferred one first."""
     return list(backend.get("builders") or [backend.get("framework")])
 
 
 def chosen_builder(backend: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """The key and the node of the builder that ``backend`` runs ``model`` by.
+    """Return the key and the node of the builder by which ``backend`` runs ``model``.
 
     Raises:
         Unsupported: the model names none that it can run.
     """
     names = builders_of(backend)
-    for name in names:
-        if model.get(name) is not None and _is_for_file(model[name]):
-            return name, model[name]
-    if model.get("path") is not None and any(model.get(name) is not None for name in names):
+    offered = [name for name in names if model.get(name) is not None]
+    for name in offered:
+        node = model[name]
+        kinds = node.get("for_files")  # the kinds of files that it reads; None: any
+        if kinds is None or kind_of_model(str(node.get("path"))) in kinds:
+            return name, node
+    if offered and model.get("path") is not None:
         raise Unsupported(f"the backend does not run a {Path(str(model['path'])).suffix} file")
-    listed = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else str(names[0])
+    *others, last = map(str, names)
+    listed = f"{', '.join(others)} or {last}" if others else last
     raise Unsupported(f"the model names no builder for {listed}")
 
 
-def _is_for_file(node: Mapping[str, Any]) -> bool:
-    """True if a builder reads any file, or files of the kind that its path has."""
-    kinds = node.get("for_files")
-    return kinds is None or kind_of_model(str(node.get("path"))) in kinds
-
-
 def located(target: str) -> Callable[..., object]:
-    """The class or function of that dotted name.
+    """Return the class or function of that dotted name.
 
     Raises:
         Exception: it cannot be imported.

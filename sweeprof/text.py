@@ -30,7 +30,9 @@ _UNPRINTABLE = re.compile(f"(?![\n\t])[{CONTROL}]")
 
 def listed(names: str | Iterable[str]) -> list[str]:
     """Return one name that is given as text, or several, as a list."""
-    return [names] if isinstance(names, str) else list(names)
+    if isinstance(names, str):
+        return [names]
+    return list(names)
 
 
 def printable(text: str) -> str:
@@ -44,12 +46,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """``text`` without line breaks, terminal escapes and direction overrides; runs of spaces become one."""
+    """Return ``text`` without line breaks, terminal escapes and direction overrides; runs of spaces become one."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def shortened(text: str, limit: int) -> str:
-    """``text`` with its middle left out where it is longer than ``limit``: both ends tell names apart."""
+    """Return ``text`` without its middle if it is longer than ``limit``: both ends tell names apart."""
     if len(text) <= limit:
         return text
     head = (limit - 1) // 2
@@ -57,28 +59,29 @@ def shortened(text: str, limit: int) -> str:
 
 
 def axis_text(value: object) -> str:
-    """The value of an axis as it would be written on the command line."""
+    """Return the value of an axis as it would be written on the command line."""
     if isinstance(value, str):
         return one_line(value)
     if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
     return one_line(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def axes_text(axes: Mapping[str, object]) -> str:
-    """Several axes with their values, e.g. ``model=mlp, batch_size=512``."""
+    """Return several axes with their values, e.g. ``model=mlp, batch_size=512``."""
     return ", ".join(f"{one_line(axis)}={axis_text(value)}" for axis, value in axes.items())
 
 
 def axis_number(value: object) -> int | float | None:
-    """The value of an axis where it is a finite number; booleans are not."""
+    """Return the value of an axis if it is a finite number; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return value
 
 
 def limited(text: str, limit: int) -> str:
-    """``text`` if it has at most ``limit`` characters, else its beginning and its end with the number of omitted characters."""
+    """Return a text of at most ``limit`` characters, else its beginning and end with the number of characters left out."""
     if len(text) <= limit:
         return text
     kept = limit // 2
@@ -86,7 +89,7 @@ def limited(text: str, limit: int) -> str:
 
 
 def stored(text: str, limit: int = LONGEST_MESSAGE) -> str:
-    """``text`` as a record keeps it: without secrets, limited and printable."""
+    """Return ``text`` as a record keeps it: without secrets, limited and printable."""
     return printable(limited(redacted_message(text), limit))
 
 
@@ -105,10 +108,9 @@ class _Printable:
         self._longest = longest
 
     def write(self, text: str) -> int:
-        if self._longest is not None and len(text) > self._longest:
-            text = "".join(limited(line, self._longest) for line in text.splitlines(keepends=True))
         if self._longest is not None:
-            text = redacted_message(text, "***@")
+            lines = [limited(line, self._longest) for line in text.splitlines(keepends=True)]
+            text = redacted_message("".join(lines), "***@")
         self.rich_proxied_file.write(printable(text))
         return len(text)
 
@@ -127,8 +129,8 @@ class SafeConsole(Console):
     def file(self) -> IO[str]:
         """The stream itself: while a progress bar is shown, rich wraps the guarded stream in another one."""
         file = super().file
-        while (wrapped := getattr(file, "rich_proxied_file", None)) is not None:
-            file = wrapped
+        while hasattr(file, "rich_proxied_file"):
+            file = file.rich_proxied_file
         return file
 
     @file.setter
@@ -150,29 +152,25 @@ class _PrintableRecord(logging.LogRecord):
 def log_as_a_program() -> None:
     """Let the warnings of the library's log reach stderr where no logging is set up, as those of any program's log do."""
     log = logging.getLogger("sweeprof")
-    for handler in [handler for handler in log.handlers if isinstance(handler, logging.NullHandler)]:
-        log.removeHandler(handler)
+    for handler in list(log.handlers):
+        if isinstance(handler, logging.NullHandler):
+            log.removeHandler(handler)
 
 
 def guard_output() -> None:
     """Make everything that this process prints and logs printable, tracebacks included; every command begins with it."""
     log_as_a_program()
     logging.setLogRecordFactory(_PrintableRecord)
-    _open_closed_streams()
+    open_closed_descriptors()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed, as with ``>&-``: what is printed is discarded
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a letter of a path that the terminal's encoding lacks is no error
     if not isinstance(sys.stdout, _Printable):
         sys.stdout = cast("TextIO", _Printable(sys.stdout, None))
     if not isinstance(sys.stderr, _Printable):
         sys.stderr = cast("TextIO", _Printable(sys.stderr, LONGEST_LINE))
-
-
-def _open_closed_streams() -> None:
-    """Discard what is printed to a closed stream, as with ``>&-``."""
-    open_closed_descriptors()
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
 
 
 def open_closed_descriptors() -> None:
@@ -185,13 +183,16 @@ def open_closed_descriptors() -> None:
             os.set_inheritable(opened, True)
 
 
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "force_jupyter": False}
+"""Options of every console; in a notebook, rich would not write to the file."""
+
+
 def console(piped_width: int | None = None, file: IO[str] | None = None, **options: Any) -> SafeConsole:
-    """A console for stdout, or for ``file``; ``piped_width`` are its columns where the output is not a terminal."""
+    """Return a console for stdout, or for ``file``; it is ``piped_width`` columns wide if the output is not a terminal."""
     width = None if file is not None or sys.stdout.isatty() else piped_width
-    plain = {"markup": False, "emoji": False, "force_jupyter": False}  # in a notebook, rich would not write to the file
-    return SafeConsole(**{"file": file, "width": width, **plain, **options})
+    return SafeConsole(**{"file": file, "width": width, **_PLAIN, **options})
 
 
 def error_console() -> SafeConsole:
-    """A console for stderr: progress, warnings and errors."""
-    return SafeConsole(stderr=True, markup=False, emoji=False, force_jupyter=False)
+    """Return a console for stderr: progress, warnings and errors."""
+    return SafeConsole(stderr=True, **_PLAIN)

@@ -104,5 +104,5 @@ def channel_axis_of(dataset: Dataset) -> int | None:
 
 
 def first_batch(split: Split, size: int) -> tuple[Any, Any]:
-    """Inputs and targets of the first ``size`` samples, beginning again from the first where the split is shorter."""
+    """Return inputs and targets of the first ``size`` samples, beginning again from the first if the split is shorter."""
     return split.batch(np.arange(size) % len(split))

@@ -1,4 +1,4 @@
-"""The handwritten digits that ship inside scikit-learn: 1,797 real 8×8 scans, scaled up to 1×32×32."""
+"""Datasets of NumPy arrays: scikit-learn's handwritten digits, those in an ``.npz`` file, and generated ones of any shape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,6 @@ from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.source import CommonOptions, Layout, Source, layout_problems, path_problems
 from sweeprof.errors import DatasetError, Problem, nearest
 from sweeprof.text import listed
-
-Numbers = npt.NDArray[Any]
 
 SCALE = 4
 """8×8 → 32×32, the input LeNet-5 was designed for."""
@@ -33,8 +31,8 @@ CLASSES = 10
 
 
 @cache
-def scans() -> tuple[Numbers, Numbers]:
-    """Ink ``(1797, 64)`` and digits ``(1797,)``, from scikit-learn's file: importing scikit-learn itself takes seconds."""
+def scans() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return ink ``(1797, 64)`` and digits ``(1797,)`` from scikit-learn's file: importing scikit-learn itself takes seconds."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise DatasetError("the digits are a file of scikit-learn, which is not installed")
@@ -44,8 +42,8 @@ def scans() -> tuple[Numbers, Numbers]:
 
 
 @cache
-def parts(seed: int = 0, test_share: float = 0.2) -> tuple[Numbers, Numbers]:
-    """Indices of the training and of the test split, those of ``sklearn.model_selection.train_test_split(stratify=...)``.
+def parts(seed: int = 0, test_share: float = 0.2) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return indices of the training and the test split, as ``sklearn.model_selection.train_test_split(stratify=...)`` does.
 
     Args:
         test_share: the share of the test split, or how many samples it has.
@@ -56,23 +54,24 @@ def parts(seed: int = 0, test_share: float = 0.2) -> tuple[Numbers, Numbers]:
     _, targets = scans()
     test_samples = math.ceil(test_share * len(targets)) if 0 < test_share < 1 else int(test_share)
     if test_samples not in range(CLASSES, len(targets) - CLASSES + 1):
-        raise DatasetError(
-            f"test_share={test_share} is {test_samples} of {len(targets)} samples; each split needs {CLASSES}"
-        )
+        share = f"test_share={test_share} is {test_samples} of {len(targets)} samples"
+        raise DatasetError(f"{share}; each split needs {CLASSES}")
     generator = np.random.RandomState(seed)
     present = np.bincount(targets)
     of_train = _stratified(present, len(targets) - test_samples, generator)
     of_test = _stratified(present - of_train, test_samples, generator)
-    shuffled = [generator.permutation(np.flatnonzero(targets == digit)) for digit in range(CLASSES)]
-    train = [chosen[:n] for chosen, n in zip(shuffled, of_train, strict=True)]
-    test = [chosen[n : n + m] for chosen, n, m in zip(shuffled, of_train, of_test, strict=True)]
+    train, test = [], []
+    for digit, (first, second) in enumerate(zip(of_train, of_test, strict=True)):
+        shuffled = generator.permutation(np.flatnonzero(targets == digit))
+        train.append(shuffled[:first])
+        test.append(shuffled[first : first + second])
     return generator.permutation(np.concatenate(train)), generator.permutation(np.concatenate(test))
 
 
-def _stratified(present: Numbers, samples: int, generator: np.random.RandomState) -> Numbers:
+def _stratified(present: npt.NDArray[Any], samples: int, generator: np.random.RandomState) -> npt.NDArray[Any]:
     """Return how many samples of each class are drawn: in proportion, the largest remainders rounded up, ties at random."""
     exact = present / present.sum() * samples
-    drawn: Numbers = np.floor(exact).astype(int)
+    drawn: npt.NDArray[Any] = np.floor(exact).astype(int)
     remainders = exact - np.floor(exact)
     for remainder in np.unique(remainders)[::-1]:
         missing = samples - drawn.sum()
@@ -92,14 +91,8 @@ class Digits:
 
     seed: int = 0
     test_share: float = 0.2
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        return (1, 32, 32)
-
-    @property
-    def channel_axis(self) -> int | None:
-        return 1
+    sample_shape: ClassVar[tuple[int, ...]] = (1, 32, 32)
+    channel_axis: ClassVar[int] = 1
 
     def split(self, name: SplitName) -> Split:
         images, targets = scans()
@@ -107,9 +100,6 @@ class Digits:
         chosen = train if name == "train" else test
         small = (images[chosen] / FULL_INK).astype(np.float32).reshape(-1, 1, 8, 8)
         return Split(small.repeat(SCALE, axis=2).repeat(SCALE, axis=3), targets[chosen].astype(np.int64))
-
-
-# Arrays in an ``.npz`` file.
 
 
 INPUTS = ("x", "inputs", "images", "data", "features")
@@ -155,66 +145,60 @@ class Npz(Source):
         Raises:
             DatasetError: the file cannot be read, lacks an array, or has arrays of different lengths.
         """
-        arrays = self._arrays[name] = self._read(name)
-        lengths = {key: len(array) for key, array in arrays.items()}
-        if len(set(lengths.values())) > 1:
-            found = ", ".join(f"{key!r} {length}" for key, length in lengths.items())
-            raise DatasetError(
-                f"{self.path_of(str(self._path), name)} has arrays of different numbers of rows: {found}"
-            )
-        return [(name, row) for row in range(next(iter(lengths.values())))]
-
-    def _read(self, name: SplitName) -> dict[str, Any]:
-        """Return the arrays of a split by their names in the file; the last one is that of the targets, if there are any."""
         path = self.path_of(str(self._path), name)
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 if not hasattr(file, "files"):
                     raise DatasetError(f"{path} has a single array; an .npz file has arrays with names")
-                names = [*self._names(file.files, name, path)]
-                return {key: file[key] for key in names}
+                inputs, target = self._columns = self._names(file.files, self.part(name) or name, path)
+                arrays = {key: file[key] for key in [*inputs, *listed(target or ())]}
         except DatasetError:
             raise
         except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
             raise DatasetError(f"{path} cannot be read as an .npz file: {error}") from error
+        self._arrays[name] = arrays
+        lengths = [len(array) for array in arrays.values()]
+        if len(set(lengths)) > 1:
+            found = ", ".join(f"{key!r} {len(array)}" for key, array in arrays.items())
+            raise DatasetError(f"{path} has arrays of different numbers of rows: {found}")
+        return [(name, row) for row in range(lengths[0])]
 
-    def _names(self, known: Sequence[str], name: SplitName, path: Path) -> Iterable[str]:
-        part = self.part(name) or name
-        if self._inputs is None:
-            wanted = [name for name in [_usual(INPUTS, known, part)] if name is not None]
-        else:
-            wanted = [name.replace("{split}", part) for name in listed(self._inputs)]
+    def _names(self, known: Sequence[str], part: str, path: Path) -> tuple[list[str], str | None]:
+        """Return the names of the arrays of inputs in a file, and of that of the targets if there is one."""
+        wanted = [name.replace("{split}", part) for name in listed(self._inputs or ())]
         if not wanted:
-            raise DatasetError(
-                f"{path} has no array 'x_{part}' or 'x', but {', '.join(known)}: name one by dataset.inputs"
-            )
-        targets = self._targets.replace("{split}", part) if self._targets else _usual(TARGETS, known, part)
-        for one in [*wanted, targets]:
-            if one is not None and one not in known:
-                close = nearest(one, list(known))
+            wanted = [name for name in _usual(INPUTS, part) if name in known][:1]
+        if not wanted:
+            arrays = f"no array 'x_{part}' or 'x', but {', '.join(known)}"
+            raise DatasetError(f"{path} has {arrays}: name one by dataset.inputs")
+        if self._targets:
+            target: str | None = self._targets.replace("{split}", part)
+        else:
+            target = next((name for name in _usual(TARGETS, part) if name in known), None)
+        for name in [*wanted, *listed(target or ())]:
+            if name not in known:
+                close = nearest(name, list(known))
                 hint = f"; did you mean {close!r}?" if close else ""
-                raise DatasetError(f"{path} has no array {one!r}, but {', '.join(known)}{hint}")
-        self._columns = wanted, targets
-        return [one for one in [*wanted, targets] if one is not None]
+                raise DatasetError(f"{path} has no array {name!r}, but {', '.join(known)}{hint}")
+        return wanted, target
 
     def decoded(self, record: tuple[SplitName, int]) -> Sample:
         """Return a row."""
         name, row = record
         arrays = self._arrays[name]
-        inputs, targets = self._columns
-        values: Any = arrays[inputs[0]][row]
-        if not isinstance(self._inputs, str | None):
-            values = {key.removesuffix(f"_{self.part(name) or name}"): arrays[key][row] for key in inputs}
-        place = f"row {row} of {self._path}"
-        return Sample(values, None if targets is None else arrays[targets][row], place).with_layout(self._layout)
+        inputs, target = self._columns
+        values: Any
+        if self._inputs is None or isinstance(self._inputs, str):
+            values = arrays[inputs[0]][row]
+        else:
+            suffix = f"_{self.part(name) or name}"
+            values = {key.removesuffix(suffix): arrays[key][row] for key in inputs}
+        targets = None if target is None else arrays[target][row]
+        return Sample(values, targets, f"row {row} of {self._path}").with_layout(self._layout)
 
 
-def _usual(names: Sequence[str], known: Sequence[str], part: str) -> str | None:
-    wanted = [*(f"{name}_{part}" for name in names), *names]
-    return next((name for name in wanted if name in known), None)
-
-
-# Generated samples of any shape, for models whose data are not at hand.
+def _usual(names: Sequence[str], part: str) -> list[str]:
+    return [*(f"{name}_{part}" for name in names), *names]
 
 
 @dataclass(frozen=True, slots=True)

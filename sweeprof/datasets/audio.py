@@ -13,8 +13,8 @@ import numpy.typing as npt
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.images import folder_problems, labelled_files
-from sweeprof.datasets.source import CommonOptions, Source, import_transformers, package
-from sweeprof.errors import DatasetError, Problem, UserError
+from sweeprof.datasets.source import CommonOptions, Source, from_local_files, package
+from sweeprof.errors import DatasetError, Problem
 from sweeprof.paths import user_path
 
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".ogg", ".wav")
@@ -59,7 +59,9 @@ class Audio(Source):
     @property
     def units_per_sample(self) -> float | None:
         """Seconds of a recording; None where they differ."""
-        return self._length / self._rate if self._length is not None and self._rate is not None else None
+        if self._length is None or self._rate is None:
+            return None
+        return self._length / self._rate
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
@@ -71,8 +73,10 @@ class Audio(Source):
 
     def files(self, name: SplitName) -> Iterable[Path]:
         """Return the sound files, and that of the processor."""
-        extractor = [] if self._processor is None else [user_path(self._processor) / "preprocessor_config.json"]
-        return [*(path for path, _ in self.records(name)), *extractor]
+        found = [path for path, _ in self.records(name)]
+        if self._processor is not None:
+            found.append(user_path(self._processor) / "preprocessor_config.json")
+        return found
 
     def records(self, name: SplitName) -> list[tuple[Path, int]]:
         """Return the files of a split with the numbers of their classes; raises :class:`DatasetError` if there are none."""
@@ -93,23 +97,14 @@ class Audio(Source):
             mono = np.pad(mono[: self._length], (0, max(0, self._length - len(mono))))
         if self._normalize:
             mono = (mono - mono.mean()) / np.sqrt(mono.var() + 1e-7)
-        inputs = mono.astype(np.float32)
-        return Sample(inputs if self._processor is None else self._features(inputs, rate), label, str(path))
-
-    def _features(self, wave: npt.NDArray[np.float32], rate: int) -> Any:
-        if self._extract is None:
-            transformers = import_transformers()
-            try:
-                self._extract = transformers.AutoFeatureExtractor.from_pretrained(
-                    str(user_path(str(self._processor))), local_files_only=True
-                )
-            except (OSError, ValueError) as error:
-                reason = str(error).strip().partition("\n")[0]
-                raise UserError(
-                    [Problem("dataset.processor", self._processor, f"cannot be loaded: {reason}")]
-                ) from error
-        found = self._extract(wave, sampling_rate=self._rate or rate, return_tensors="np")
-        return {name: values[0] for name, values in found.items() if self.model is None or name in self.model.inputs}
+        inputs: Any = mono.astype(np.float32)
+        if self._processor is not None:
+            if self._extract is None:
+                self._extract = from_local_files("AutoFeatureExtractor", "dataset.processor", self._processor)
+            found = self._extract(inputs, sampling_rate=self._rate or rate, return_tensors="np")
+            taken = found if self.model is None else self.model.inputs
+            inputs = {name: values[0] for name, values in found.items() if name in taken}
+        return Sample(inputs, label, str(path))
 
 
 def resampled(wave: npt.NDArray[Any], rate: int, wanted: int) -> npt.NDArray[Any]:

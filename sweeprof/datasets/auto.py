@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeprof.datasets import PassAs, Split, SplitName
-from sweeprof.nested import mapped
 from sweeprof.results.files import validated
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
@@ -87,12 +86,12 @@ class ModelInputs:
     """The only batch size that the model takes; None: it takes any."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """Return plain JSON data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> ModelInputs:
-        """The description in a config; raises :class:`~sweeprof.errors.Damaged` for something else."""
+        """Return the description in a config; raises :class:`~sweeprof.errors.Damaged` for something else."""
         return validated(cls, data)
 
 
@@ -105,32 +104,16 @@ class Auto:
         samples: number of samples per split.
         seed: of the generated numbers.
         """
-        self._described = ModelInputs.from_dict(inputs)
+        described = self._described = ModelInputs.from_dict(inputs)
         self._samples, self._seed = samples, seed
-
-    @property
-    def channel_axis(self) -> int | None:
+        self.channel_axis = described.channel_axis
         """The axis of the channels of images within a batch."""
-        return self._described.channel_axis
-
-    @property
-    def unit(self) -> str:
-        """The unit in which the workload is counted."""
-        return self._described.unit
-
-    @property
-    def units_per_sample(self) -> float:
-        """Number of units of a sample."""
-        return self._described.units_per_sample
+        self.unit, self.units_per_sample = described.unit, described.units_per_sample
+        """The unit in which the workload is counted, and the number of units of a sample."""
 
     def split(self, name: SplitName) -> Split:
         """Return samples that are the same on every call, and differ by split."""
-        random = np.random.default_rng([self._seed, name == "test"])
-        inputs = mapped(dict(self._described.inputs), lambda spec: spec.generated(self._samples, random))
-        targets = self._described.targets
-        return Split(
-            inputs,
-            None if targets is None else targets.generated(self._samples, random),
-            pass_as=self._described.pass_as,
-            is_evaluated=False,
-        )
+        described, random = self._described, np.random.default_rng([self._seed, name == "test"])
+        inputs = {key: spec.generated(self._samples, random) for key, spec in described.inputs.items()}
+        targets = None if described.targets is None else described.targets.generated(self._samples, random)
+        return Split(inputs, targets, pass_as=described.pass_as, is_evaluated=False)

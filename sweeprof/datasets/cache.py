@@ -42,7 +42,7 @@ SAID_AFTER_S = 3.0
 DESCRIPTION = "entry.json"
 log = logging.getLogger(__name__)
 
-Array = npt.NDArray[Any]
+SampleArray = npt.NDArray[Any]
 Varies = Literal["nothing", "length", "shape"]
 """In what samples may differ: the length of their first axis, or their shape."""
 
@@ -76,8 +76,7 @@ class Cache:
         folder = self.folder / "entries" / key
         try:
             described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-            inputs = _restored(described["inputs"], folder)
-            targets = None if described["targets"] is None else _restored(described["targets"], folder)
+            inputs, targets = _restored(described["inputs"], folder), _restored(described["targets"], folder)
             with suppress(OSError):  # another user's, or a file system that is read only
                 os.utime(folder / DESCRIPTION)
             return CachedSamples(inputs, targets, described["channel_axis"])
@@ -118,17 +117,7 @@ class Cache:
         with self._writable():
             shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
             temporary.mkdir(parents=True)
-        try:
-            self._fill(temporary, samples, varies)
-            with self._writable():
-                shutil.rmtree(self.folder / "entries" / key, ignore_errors=True)  # a damaged one
-                temporary.rename(self.folder / "entries" / key)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        self._prune(key)
-
-    def _fill(self, folder: Path, samples: Iterator[Sample], varies: Varies) -> None:
-        writer = _Writer(folder, varies)
+        writer = _Writer(temporary, varies)
         try:
             for sample in samples:
                 with self._writable():
@@ -137,8 +126,12 @@ class Cache:
                 raise DatasetError("there are no samples")
             with self._writable():
                 writer.finish()
+                shutil.rmtree(self.folder / "entries" / key, ignore_errors=True)  # a damaged one
+                temporary.rename(self.folder / "entries" / key)
         finally:
             writer.close()
+            shutil.rmtree(temporary, ignore_errors=True)
+        self._prune(key)
 
     def key_of_run(self, run: str, config: str) -> str | None:
         """Return the key that a run found for a config; None if it has not looked yet."""
@@ -165,23 +158,28 @@ class Cache:
 
         Times of files tell the order of their use, and only together with their number that something is old: clocks are set.
         """
+        from filelock import FileLock, Timeout
+
         now = time.time()
-        runs = sorted(_listed(self.folder / "runs"), key=_modified)
-        for old in runs[:-NEWEST_RUNS]:
+        for old in sorted(_listed(self.folder / "runs"), key=_modified)[:-NEWEST_RUNS]:
             if now - _modified(old) > RUN_S:
                 shutil.rmtree(old, ignore_errors=True)
-        entries = []
+        sizes: dict[Path, int] = {}
         for path in _listed(self.folder / "entries"):
-            if path.suffix == ".part":
-                self._remove_incomplete(path)
+            if path.suffix == ".part":  # of a process that was killed; one that is being written has its lock taken
+                lock = FileLock(self._lock_path(path.name.partition(".")[0]))
+                with suppress(Timeout, OSError), lock.acquire(timeout=0):
+                    shutil.rmtree(path, ignore_errors=True)
                 continue
-            entries.append(path)
+            sizes[path] = 0
+            for file in _listed(path):
+                with suppress(OSError):
+                    sizes[path] += file.stat().st_size
             if _modified(path / DESCRIPTION) > now:  # by a clock that was ahead: it would count as just used for ever
                 with suppress(OSError):
                     os.utime(path / DESCRIPTION)
-        sizes = {path: sum(_size(file) for file in _listed(path)) for path in entries}
         total = sum(sizes.values())
-        for path in sorted(entries, key=lambda path: _modified(path / DESCRIPTION)):
+        for path in sorted(sizes, key=lambda path: _modified(path / DESCRIPTION)):
             if total <= self.limit:
                 return
             if path.name == kept:
@@ -191,14 +189,6 @@ class Cache:
                 path.rename(removed)
                 shutil.rmtree(removed, ignore_errors=True)
                 total -= sizes[path]
-
-    def _remove_incomplete(self, path: Path) -> None:
-        """Remove an entry of a process that was killed; one that is being written has its lock taken."""
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self._lock_path(path.name.partition(".")[0]))
-        with suppress(Timeout, OSError), lock.acquire(timeout=0):
-            shutil.rmtree(path, ignore_errors=True)
 
     def _lock_path(self, key: str) -> Path:
         return self.folder / "locks" / f"{key}.lock"
@@ -216,13 +206,6 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 @dataclass(slots=True)
@@ -244,22 +227,23 @@ class _Column:
         self.file = self.path.open("wb")
         self.file.write(bytes(HEADER_BYTES))
 
-    def add(self, array: Array, place: str) -> None:
+    def add(self, array: SampleArray, place: str) -> None:
         """Write the array of a sample; raises :class:`DatasetError` if it does not go with those before."""
         what = f"{self.name!r} of {place}" if self.name else place
+        problem = None
         if array.dtype != self.dtype:
-            raise DatasetError(f"{what} is of type {array.dtype}, and of {self.place} of type {self.dtype}")
-        if array.shape != self.shape and self.varies != "shape":
+            problem = f"is of type {array.dtype}, and of {self.place} of type {self.dtype}"
+        elif array.shape != self.shape and self.varies != "shape":
             if array.ndim != len(self.shape) or array.shape[1:] != self.shape[1:]:
                 advice = "dataset.collate may name a function that makes a batch of samples of different shapes"
-                raise DatasetError(f"{what} has the shape {array.shape}, and {self.place} has {self.shape}: {advice}")
-            if self.varies == "nothing":
+                problem = f"has the shape {array.shape}, and {self.place} has {self.shape}: {advice}"
+            elif self.varies == "nothing":
                 advice = "dataset.collate=pad fills up samples of different lengths"
-                raise DatasetError(
-                    f"{what} has the length {len(array)}, and {self.place} has {self.shape[0]}: {advice}"
-                )
-        if array.ndim != len(self.shape):
-            raise DatasetError(f"{what} has {array.ndim} axes, and {self.place} has {len(self.shape)}")
+                problem = f"has the length {len(array)}, and {self.place} has {self.shape[0]}: {advice}"
+        elif array.ndim != len(self.shape):
+            problem = f"has {array.ndim} axes, and {self.place} has {len(self.shape)}"
+        if problem is not None:
+            raise DatasetError(f"{what} {problem}")
         self.shapes.append(array.shape)
         self.file.write(np.ascontiguousarray(array).tobytes())
 
@@ -293,16 +277,14 @@ class _Writer:
         leaves = sample.leaves()
         if self._first is None:
             self._first = sample
-            for number, (name, array) in enumerate(leaves.items()):
-                path = self._folder / f"{number}.npy"
-                self._columns[name] = _Column(
-                    path, name.partition(".")[2], array.dtype, array.shape, sample.place, self._varies
-                )
-        if set(leaves) != set(self._columns):
-            ours, theirs = (", ".join(sorted(filter(None, names))) for names in (leaves, self._columns))
+            for number, (path, array) in enumerate(leaves.items()):
+                file, name = self._folder / f"{number}.npy", path.partition(".")[2]
+                self._columns[path] = _Column(file, name, array.dtype, array.shape, sample.place, self._varies)
+        if leaves.keys() != self._columns.keys():
+            ours, theirs = ", ".join(sorted(leaves)), ", ".join(sorted(self._columns))
             raise DatasetError(f"{sample.place} has {ours}, and {self._first.place} has {theirs}")
-        for name, array in leaves.items():
-            self._columns[name].add(array, sample.place)
+        for path, array in leaves.items():
+            self._columns[path].add(array, sample.place)
         self.count += 1
 
     def finish(self) -> None:
@@ -310,13 +292,14 @@ class _Writer:
         assert self._first is not None
         described: Json = {"format": FORMAT, "samples": self.count, "channel_axis": self._first.channel_axis}
         for part in ("inputs", "targets"):
-            columns = {name: one for name, one in self._columns.items() if name.partition(".")[0] == part}
+            columns = {path: one for path, one in self._columns.items() if path.partition(".")[0] == part}
             are_listed = any(len(set(column.shapes)) > 1 for column in columns.values())
-            files = {name: column.finish(are_listed) for name, column in columns.items()}
-            tree = _described(getattr(self._first, part), part, files) if files else None
-            described[part] = None if tree is None else {"are_listed": are_listed, "tree": tree}
-        path = self._folder / DESCRIPTION
-        with path.open("w", encoding="utf-8") as file:
+            files = {path: column.finish(are_listed) for path, column in columns.items()}
+            described[part] = None
+            if files:
+                tree = _described(getattr(self._first, part), part, files)
+                described[part] = {"are_listed": are_listed, "tree": tree}
+        with (self._folder / DESCRIPTION).open("w", encoding="utf-8") as file:
             json.dump(described, file)
             file.flush()
             os.fsync(file.fileno())
@@ -338,11 +321,12 @@ def _described(tree: object, path: str, files: Json) -> Json:
     return described
 
 
-def _restored(described: Json, folder: Path) -> Any:
-    """Return the samples that an entry describes: arrays of all samples, or a list of samples."""
-    if not described["are_listed"]:
-        return _arrays(described["tree"], folder)
-    return rows(_arrays(described["tree"], folder))
+def _restored(part: Json | None, folder: Path) -> Any:
+    """Return inputs or targets as an entry describes them: arrays of all samples, or a list of samples; None if it has none."""
+    if part is None:
+        return None
+    samples = _arrays(part["tree"], folder)
+    return rows(samples) if part["are_listed"] else samples
 
 
 def _arrays(tree: Json, folder: Path) -> Any:
@@ -362,9 +346,8 @@ def _arrays(tree: Json, folder: Path) -> Any:
 def rows(columns: Any) -> list[Any]:
     """Return a list of samples for arrays of all samples, or a mapping or tuple of them."""
     if isinstance(columns, dict):
-        names = list(columns)
-        listed = [rows(columns[name]) for name in names]
-        return [dict(zip(names, row, strict=True)) for row in zip(*listed, strict=True)]
+        values = zip(*map(rows, columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in values]
     if isinstance(columns, tuple):
         return list(zip(*map(rows, columns), strict=True))
     return list(columns)

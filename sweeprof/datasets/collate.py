@@ -1,9 +1,11 @@
-"""Batches of samples that have different lengths."""
+"""Samples, the checks of their values, and batches of them, also if they have different lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -42,30 +44,27 @@ class Pad:
             DatasetError: the samples differ in more than their lengths, or one is longer than :attr:`length`.
         """
         first = samples[0]
-        if isinstance(first, Mapping):
-            self._check_names(samples)
-            if self.mask is not None and self.masked in first and self.mask not in first:
-                samples = [{**sample, self.mask: np.ones(len(sample[self.masked]), np.int64)} for sample in samples]
-            return {name: self._column([sample[name] for sample in samples], name) for name in samples[0]}
         if isinstance(first, tuple):
             return tuple(self._column(list(column), str(at)) for at, column in enumerate(zip(*samples, strict=True)))
-        return self._column(samples, "")
-
-    def _check_names(self, samples: Sequence[Mapping[str, Any]]) -> None:
+        if not isinstance(first, Mapping):
+            return self._column(samples, "")
         for at, sample in enumerate(samples):
-            if set(sample) != set(samples[0]):
-                raise DatasetError(
-                    f"sample {at} of a batch has {', '.join(sorted(sample))}, and the first has {', '.join(sorted(samples[0]))}"
-                )
+            if set(sample) != set(first):
+                names, expected = ", ".join(sorted(sample)), ", ".join(sorted(first))
+                raise DatasetError(f"sample {at} of a batch has {names}, and the first has {expected}")
+        batch = {name: self._column([sample[name] for sample in samples], name) for name in first}
+        if self.mask is not None and self.masked in first and self.mask not in first:
+            ones = [np.ones(len(sample[self.masked]), np.int64) for sample in samples]
+            batch[self.mask] = self._column(ones, self.mask)
+        return batch
 
     def _column(self, values: list[Any], name: str) -> npt.NDArray[Any]:
-        arrays = [np.asarray(value) for value in values]
+        arrays = list(map(np.asarray, values))
         described = f" of {name!r}" if name else ""
-        shapes = {array.shape[1:] for array in arrays}
-        if len(shapes) > 1 or len({array.ndim for array in arrays}) > 1:
+        if len({(array.ndim, array.shape[1:]) for array in arrays}) > 1:
+            shapes = ", ".join(sorted({str(array.shape) for array in arrays}))
             raise DatasetError(
-                f"samples{described} differ in more than their lengths, and cannot be padded: "
-                f"their shapes are {', '.join(sorted({str(array.shape) for array in arrays}))}"
+                f"samples{described} differ in more than their lengths, and cannot be padded: their shapes are {shapes}"
             )
         if arrays[0].ndim == 0:
             return np.stack(arrays)
@@ -74,7 +73,11 @@ class Pad:
             value = value.get(name, 0)
         elif name == self.mask:
             value = 0
-        length = self._length(arrays, described)
+        longest = max(map(len, arrays))
+        if self.length is not None and longest > self.length:
+            limit = f"above the Pad(length={self.length}) of all batches"
+            raise DatasetError(f"a sample{described} has the length {longest}, which is {limit}")
+        length = math.ceil((self.length or longest) / self.multiple) * self.multiple
         batch = np.full((len(arrays), length, *arrays[0].shape[1:]), value, np.result_type(*arrays))
         for row, array in zip(batch, arrays, strict=True):
             if self.side == "right":
@@ -83,14 +86,6 @@ class Pad:
                 row[length - len(array) :] = array
         return batch
 
-    def _length(self, arrays: Sequence[npt.NDArray[Any]], described: str) -> int:
-        longest = max(len(array) for array in arrays)
-        if self.length is not None and longest > self.length:
-            raise DatasetError(
-                f"a sample{described} has the length {longest}, which is above the Pad(length={self.length}) of all batches"
-            )
-        return -(-(self.length or longest) // self.multiple) * self.multiple
-
 
 def stack(samples: list[Any]) -> Any:
     """Return the batch of samples that have the same shape.
@@ -98,7 +93,8 @@ def stack(samples: list[Any]) -> Any:
     Raises:
         DatasetError: their shapes differ.
     """
-    shapes = {tuple((name, np.shape(leaf)) for name, leaf in named_leaves(sample).items()) for sample in samples}
+    leaves = list(map(named_leaves, samples))
+    shapes = {tuple((name, np.shape(leaf)) for name, leaf in sample.items()) for sample in leaves}
     if len(shapes) > 1:
         listed = ", ".join(str(tuple(dict(shape).values())) for shape in sorted(shapes)[:3])
         raise DatasetError(f"samples differ in their shapes ({listed}): dataset.collate=pad pads them")
@@ -107,7 +103,7 @@ def stack(samples: list[Any]) -> Any:
         return {name: stack([sample[name] for sample in samples]) for name in first}
     if isinstance(first, tuple):
         return tuple(stack(list(column)) for column in zip(*samples, strict=True))
-    return np.stack([np.asarray(sample) for sample in samples])
+    return np.stack(samples)
 
 
 # One decoded sample, and the checks of its values.
@@ -134,10 +130,10 @@ class Sample:
 
     def leaves(self) -> dict[str, npt.NDArray[Any]]:
         """Return its arrays by their paths, such as ``inputs.input_ids``."""
-        inputs = {f"inputs.{path}".rstrip("."): leaf for path, leaf in named_leaves(self.inputs).items()}
-        if self.targets is None:
-            return inputs
-        return inputs | {f"targets.{path}".rstrip("."): leaf for path, leaf in named_leaves(self.targets).items()}
+        found = named_leaves(self.inputs, "inputs")
+        if self.targets is not None:
+            found |= named_leaves(self.targets, "targets")
+        return found
 
     def as_arrays(self) -> Sample:
         """Return the same with NumPy arrays, of numbers of 32 bits where they are floating-point numbers of 64.
@@ -149,14 +145,18 @@ class Sample:
         def array(value: object, part: str) -> npt.NDArray[Any]:
             made = array_of(value)
             if made.dtype.kind not in "biufc":
-                kind = "text" if made.dtype.kind in "US" else f"{type(value).__name__}"
+                kind = "text" if made.dtype.kind in "US" else type(value).__name__
                 raise DatasetError(f"{self.place} has {part} that are not numbers, but {kind}: {str(value)[:60]!r}")
             if made.dtype == np.float64:
                 return made.astype(np.float32)
-            return made.astype(np.int64) if part == "targets" and made.dtype.kind in "iu" else made
+            if part == "targets" and made.dtype.kind in "iu":
+                return made.astype(np.int64)
+            return made
 
-        targets = None if self.targets is None else mapped(_tupled(self.targets), lambda value: array(value, "targets"))
-        return replace(self, inputs=mapped(_tupled(self.inputs), lambda value: array(value, "inputs")), targets=targets)
+        inputs = mapped(_tupled(self.inputs), partial(array, part="inputs"))
+        if self.targets is None:
+            return replace(self, inputs=inputs)
+        return replace(self, inputs=inputs, targets=mapped(_tupled(self.targets), partial(array, part="targets")))
 
     def with_layout(self, layout: str | None) -> Sample:
         """Return the same with images, arrays of three axes, channels first.
@@ -174,13 +174,10 @@ class Sample:
     def check_labels(self, classes: int) -> None:
         """Raise :class:`DatasetError` for a label that is none of the classes ``0`` to ``classes - 1``."""
         for leaf in named_leaves(self.targets).values():
-            if leaf.dtype.kind != "i":
-                continue
             wrong = leaf[(leaf < 0) & (leaf != NOT_COUNTED) | (leaf >= classes)]
-            if wrong.size:
-                raise DatasetError(
-                    f"{self.place} has the label {wrong.flat[0]}, and the model has the classes 0 to {classes - 1}"
-                )
+            if leaf.dtype.kind == "i" and wrong.size:
+                known = f"the model has the classes 0 to {classes - 1}"
+                raise DatasetError(f"{self.place} has the label {wrong.flat[0]}, and {known}")
 
     def check_ids(self, vocabulary: int) -> None:
         """Raise :class:`DatasetError` for an id that is not in the vocabulary."""
@@ -189,9 +186,8 @@ class Sample:
                 continue
             wrong = leaf[(leaf < 0) | (leaf >= vocabulary)]
             if wrong.size:
-                raise DatasetError(
-                    f"{self.place} has the id {wrong.flat[0]}, and the model's vocabulary has the ids 0 to {vocabulary - 1}"
-                )
+                known = f"the model's vocabulary has the ids 0 to {vocabulary - 1}"
+                raise DatasetError(f"{self.place} has the id {wrong.flat[0]}, and {known}")
 
 
 def is_ids(path: str) -> bool:
@@ -205,4 +201,6 @@ def _tupled(tree: Any) -> Any:
         return {str(name): _tupled(value) for name, value in tree.items()}
     if isinstance(tree, tuple):
         return tuple(map(_tupled, tree))
-    return np.asarray(tree) if isinstance(tree, list) else tree
+    if isinstance(tree, list):
+        return np.asarray(tree)
+    return tree

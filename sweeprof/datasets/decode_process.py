@@ -20,8 +20,10 @@ def decode(question: Json) -> Json:
         source.prepare(question["split"])
     except Exception as error:  # the user's code may raise anything
         cause = original(error)
-        problems = cause.problems if isinstance(cause, UserError) else ()
-        answer["problems"] = [dataclasses.asdict(problem) for problem in problems]
-        answer["error"] = None if problems else described(error)
-        answer["location"] = None if isinstance(cause, UserError) else location_of(error)
+        if isinstance(cause, UserError):
+            answer["problems"] = [dataclasses.asdict(problem) for problem in cause.problems]
+        else:
+            answer["location"] = location_of(error)
+        if not answer["problems"]:
+            answer["error"] = described(error)
     return answer

@@ -46,7 +46,8 @@ class Huggingface(PictureSource):
         self._tokenizer, self._max_length = tokenizer, max_length
         super().__init__(**options)
         self._rows: Any = None
-        self._columns: list[str] = []
+        self._kinds: dict[str, str] = {}
+        """The columns that the model is given: ``text``, ``picture`` or ``array``."""
         self._target: str | None = None
         self._encode: Any = None
 
@@ -62,7 +63,9 @@ class Huggingface(PictureSource):
 
     def padding(self) -> Pad | None:
         """Return the padding of token ids."""
-        return None if tokenizer_problems(self._tokenizer) or self._tokenizer is None else Pad()
+        if self._tokenizer is None or tokenizer_problems(self._tokenizer):
+            return None
+        return Pad()
 
     def records(self, name: SplitName) -> range:
         """Return the numbers of the rows.
@@ -70,47 +73,48 @@ class Huggingface(PictureSource):
         Raises:
             DatasetError: the folder is not a saved dataset, or it lacks the split or a column.
         """
-        rows = self._rows = self._part(name)
-        columns = list(rows.column_names)
-        self._target = self._targets or next((column for column in TARGETS if column in columns), None)
-        self._columns = listed(self._inputs or ()) or [column for column in columns if column != self._target]
-        for key, names in (("inputs", self._columns), ("targets", [self._target] if self._target else [])):
-            for column in names:
-                if column not in columns:
-                    raise DatasetError([choice_problem(f"dataset.{key}", column, f"column of {self._path}", columns)])
-        if any(self._kind(column) == "text" for column in self._columns):
-            if self._tokenizer is None:
-                texts = ", ".join(column for column in self._columns if self._kind(column) == "text")
-                reason = f"is missing: the column {texts} has texts; name the folder of a tokenizer, or other dataset.inputs."
-                raise DatasetError([Problem("dataset.tokenizer", None, reason)])
-            if problems := tokenizer_problems(self._tokenizer):
-                raise DatasetError(problems)
-            self._encode = tokenizer_in(self._tokenizer)
-        return range(len(rows))
-
-    def _part(self, name: SplitName) -> Any:
-        """Return the rows of a split."""
         datasets = package("datasets", "huggingface")
-        folder = self.path_of(str(self._path), name)
         try:
-            loaded = datasets.load_from_disk(str(folder))
+            rows = datasets.load_from_disk(str(self.path_of(str(self._path), name)))
         except (OSError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise DatasetError([Problem("dataset.path", str(self._path), f"cannot be loaded: {reason}")]) from error
-        if not isinstance(loaded, datasets.DatasetDict):
-            return loaded
-        wanted = self.part(name)
-        known = [wanted] if wanted else [name, *(["validation", "valid", "val"] if name == "test" else [])]
-        found = next((part for part in known if part in loaded), None)
-        if found is None:
-            raise DatasetError([choice_problem("dataset.split", wanted or name, f"split of {self._path}", loaded)])
-        return loaded[found]
+        if isinstance(rows, datasets.DatasetDict):
+            wanted = self.part(name)
+            names = [wanted or name]
+            if wanted is None and name == "test":
+                names += ["validation", "valid", "val"]
+            found = next((part for part in names if part in rows), None)
+            if found is None:
+                raise DatasetError([choice_problem("dataset.split", names[0], f"split of {self._path}", rows)])
+            rows = rows[found]
+        self._rows, columns = rows, list(rows.column_names)
+        self._target = self._targets or next((column for column in TARGETS if column in columns), None)
+        inputs = listed(self._inputs or ()) or [column for column in columns if column != self._target]
+        for key, wanted_columns in (("inputs", inputs), ("targets", listed(self._target or ()))):
+            for column in wanted_columns:
+                if column not in columns:
+                    raise DatasetError([choice_problem(f"dataset.{key}", column, f"column of {self._path}", columns)])
+        self._kinds = {}
+        for column in inputs:
+            feature = rows.features[column]
+            self._kinds[column] = "picture" if type(feature).__name__ == "Image" else "array"
+            if getattr(feature, "dtype", None) in ("string", "large_string"):
+                self._kinds[column] = "text"
+        texts = self._columns("text")
+        if texts and self._tokenizer is None:
+            has = f"the column {', '.join(texts)} has texts"
+            reason = f"is missing: {has}; name the folder of a tokenizer, or other dataset.inputs."
+            raise DatasetError([Problem("dataset.tokenizer", None, reason)])
+        if texts:
+            problems = tokenizer_problems(self._tokenizer)
+            if problems:
+                raise DatasetError(problems)
+            self._encode = tokenizer_in(str(self._tokenizer))
+        return range(len(rows))
 
-    def _kind(self, column: str) -> str:
-        feature = self._rows.features[column]
-        if getattr(feature, "dtype", None) in ("string", "large_string"):
-            return "text"
-        return "picture" if type(feature).__name__ == "Image" else "array"
+    def _columns(self, kind: str) -> list[str]:
+        return [column for column in self._kinds if self._kinds[column] == kind]
 
     def decoded(self, record: int) -> Sample:
         """Return a row; raises :class:`DatasetError` for a picture that cannot be read, or a text that is missing."""
@@ -120,27 +124,25 @@ class Huggingface(PictureSource):
         except (OSError, ValueError, SyntaxError) as error:  # of a picture
             raise DatasetError(f"{place} cannot be read: {error}") from error
         target = None if self._target is None else row[self._target]
-        texts = [row[column] for column in self._columns if self._kind(column) == "text"]
+        texts = [row[column] for column in self._columns("text")]
         values: dict[str, Any] = {}
         if texts:
-            if any(text is None for text in texts):
+            if None in texts:
                 raise DatasetError(f"{place} has no text")
-            values = dict(self._encode(*texts, truncation=True, max_length=self._limit_of_tokens()))
-            values = {key: np.asarray(value, np.int64) for key, value in values.items() if self._is_taken(key)}
+            encoded = self._encode(*texts, truncation=True, max_length=self._limit_of_tokens())
+            for key, value in encoded.items():
+                if self.model is None or key in self.model.inputs:
+                    values[key] = np.asarray(value, np.int64)
         axis = None
-        for column in self._columns:
-            if self._kind(column) == "picture":
+        for column, kind in self._kinds.items():
+            if kind == "picture":
                 values[column], axis = array_of(row[column], self._spec, place), 1
-            elif self._kind(column) == "array":
+            elif kind == "array":
                 values[column] = np.asarray(row[column])
         if len(values) > 1 or texts:
             return Sample(values, target, place, axis)
         alone = Sample(next(iter(values.values())), target, place, axis)
         return alone if axis else alone.as_arrays().with_layout(self._layout)
-
-    def _is_taken(self, name: str) -> bool:
-        """True for an output of the tokenizer that the model takes."""
-        return self.model is None or name in self.model.inputs
 
     def _limit_of_tokens(self) -> int | None:
         if self._max_length is not None:

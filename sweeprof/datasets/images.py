@@ -1,4 +1,4 @@
-"""Pictures in one folder per class."""
+"""Pictures in one folder per class, and how pictures become arrays: resized, cut and normalised as a model's source specifies."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from sweeprof.paths import user_path
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-
-# Pictures as arrays: resized, cut and normalised as a model's source specifies.
 
 
 INTERPOLATIONS = get_args(Interpolation)
@@ -47,39 +44,35 @@ class PictureSource(Source):
 
     def __init__(self, **options: Unpack[PictureSourceOptions]) -> None:
         """Keep the options of pictures, and pass on the others."""
-        of_pictures: dict[str, object] = {}
-        common: dict[str, object] = {}
-        for name, value in options.items():
-            part = of_pictures if name in PictureOptions.__annotations__ else common
-            part[name] = value
-        self._pictures = cast("PictureOptions", of_pictures)
-        super().__init__(**cast("CommonOptions", common))
+        common: dict[str, Any] = dict(options)
+        pictures = {name: common.pop(name) for name in PictureOptions.__annotations__ if name in common}
+        self._pictures = cast("PictureOptions", pictures)
+        super().__init__(**common)
         self._spec = preprocessing(self._pictures, self.model)
 
     def problems(self) -> list[Problem]:
         """Return the problems of the options of pictures."""
-        return picture_problems(self._pictures)
+        channels, interpolation = self._pictures.get("channels"), self._pictures.get("interpolation")
+        crop: object = self._pictures.get("crop")  # whatever a config has
+        problems = []
+        if channels not in (None, 1, 3):
+            problems.append(Problem("dataset.channels", channels, "is not 1 (grey) or 3 (colours)."))
+        if crop is not None and (not isinstance(crop, int | float) or not 0 < crop <= 1):
+            problems.append(Problem("dataset.crop", crop, "is not a share of the picture: a number above 0, up to 1."))
+        if interpolation not in (None, *INTERPOLATIONS):
+            problems.append(choice_problem("dataset.interpolation", interpolation, "interpolation", INTERPOLATIONS))
+        for name in ("mean", "std"):
+            value = self._pictures.get(name)
+            values = _per_channel(value)
+            if not all(isinstance(one, int | float) for one in values) or (name == "std" and 0 in values):
+                problems.append(Problem(f"dataset.{name}", value, "is not a number, or one number for each channel."))
+        return problems
 
 
-def picture_problems(options: PictureOptions) -> list[Problem]:
-    """Return the problems of the values."""
-    channels = options.get("channels")
-    crop: object = options.get("crop")  # whatever a config has
-    problems = []
-    if channels not in (None, 1, 3):
-        problems.append(Problem("dataset.channels", channels, "is not 1 (grey) or 3 (colours)."))
-    if crop is not None and (not isinstance(crop, int | float) or not 0 < crop <= 1):
-        problems.append(Problem("dataset.crop", crop, "is not a share of the picture: a number above 0, up to 1."))
-    if options.get("interpolation") not in (None, *INTERPOLATIONS):
-        problems.append(
-            choice_problem("dataset.interpolation", options.get("interpolation"), "interpolation", INTERPOLATIONS)
-        )
-    for name in ("mean", "std"):
-        value = options.get(name)
-        listed = value if isinstance(value, list | tuple) else [] if value is None else [value]
-        if not all(isinstance(one, int | float) for one in listed) or (name == "std" and 0 in listed):
-            problems.append(Problem(f"dataset.{name}", value, "is not a number, or one number for each channel."))
-    return problems
+def _per_channel(value: object) -> tuple[Any, ...]:
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    return () if value is None else (value,)
 
 
 def preprocessing(options: PictureOptions, model: ModelInputs | None) -> ImagePreprocessing:
@@ -87,48 +80,38 @@ def preprocessing(options: PictureOptions, model: ModelInputs | None) -> ImagePr
 
     A height of 0 stands for the picture's own size.
     """
-    specified = None if model is None else model.images
-    if model is not None and model.no_images and (options.get("mean") is None or options.get("std") is None):
-        reason = (
-            f"is missing: {model.no_images}; set dataset.mean and dataset.std, and dataset.crop if pictures are cut."
-        )
-        raise UserError([Problem("dataset.mean", options.get("mean"), reason)])
-    if specified is None:
-        specified = _of_shape(model)
+    spec = ImagePreprocessing(0, 0)
+    if model is not None:
+        if model.no_images and (options.get("mean") is None or options.get("std") is None):
+            advice = "set dataset.mean and dataset.std, and dataset.crop if pictures are cut."
+            raise UserError([Problem("dataset.mean", options.get("mean"), f"is missing: {model.no_images}; {advice}")])
+        shapes = [array.shape for array in model.inputs.values() if len(array.shape) == 3]
+        if model.images is not None:
+            spec = model.images
+        elif len(shapes) == 1:  # the size that a model takes, where its source tells no more
+            channels, height, width = shapes[0]
+            spec = ImagePreprocessing(height, width, channels)
     size, crop = options.get("image_size"), options.get("crop")
     if size is not None:
-        scaled = (
-            None
-            if specified.resize is None
-            else round(specified.resize * size / min(specified.height, specified.width))
-        )
-        specified = replace(specified, height=size, width=size, resize=scaled)
+        if spec.resize is not None:
+            spec = replace(spec, resize=round(spec.resize * size / min(spec.height, spec.width)))
+        spec = replace(spec, height=size, width=size)
     if crop is not None:
-        specified = replace(specified, resize=int(min(specified.height, specified.width) / crop))
+        spec = replace(spec, resize=int(min(spec.height, spec.width) / crop))
     changes: dict[str, Any] = {}
     for name in ("channels", "interpolation", "mean", "std"):
         value = options.get(name)
         if value is not None:
-            is_per_channel = name in ("mean", "std")
-            changes[name] = tuple(value if isinstance(value, list | tuple) else [value]) if is_per_channel else value
-    changed = replace(specified, **changes)
-    if crop is not None and not changed.height:
+            changes[name] = _per_channel(value) if name in ("mean", "std") else value
+    spec = replace(spec, **changes)
+    if crop is not None and not spec.height:
         raise UserError([Problem("dataset.crop", crop, "needs dataset.image_size.")])
     for name in ("mean", "std"):
-        values = getattr(changed, name)
-        if len(values) not in (1, changed.channels):
-            allowed = f"has {len(values)} numbers, and the images {changed.channels} channels (dataset.channels)."
+        values = getattr(spec, name)
+        if len(values) not in (1, spec.channels):
+            allowed = f"has {len(values)} numbers, and the images {spec.channels} channels (dataset.channels)."
             raise UserError([Problem(f"dataset.{name}", list(values), allowed)])
-    return changed
-
-
-def _of_shape(model: ModelInputs | None) -> ImagePreprocessing:
-    """Return the size that a model takes, where its source tells no more."""
-    shapes = [] if model is None else [spec.shape for spec in model.inputs.values() if len(spec.shape) == 3]
-    if len(shapes) != 1:
-        return ImagePreprocessing(0, 0)
-    channels, height, width = shapes[0]
-    return ImagePreprocessing(height, width, channels)
+    return spec
 
 
 def array_of(picture: Image, spec: ImagePreprocessing, place: str) -> npt.NDArray[np.float32]:
@@ -141,25 +124,25 @@ def array_of(picture: Image, spec: ImagePreprocessing, place: str) -> npt.NDArra
     picture = picture.convert("L" if spec.channels == 1 else "RGB")
     width, height = picture.size
     wanted = (spec.width or width, spec.height or height)
-    method = getattr(image.Resampling, spec.interpolation.upper())
+    size = wanted
     if spec.resize is not None:
         # As torchvision does: the longer side is rounded down, and the position of the crop to an even number.
         long = int(spec.resize * max(width, height) / min(width, height))
         size = (spec.resize, long) if width <= height else (long, spec.resize)
-        picture = picture if size == picture.size else picture.resize(size, method)
-        left, top = (round((side - part) / 2.0) for side, part in zip(picture.size, wanted, strict=True))
+    if picture.size != size:
+        picture = picture.resize(size, getattr(image.Resampling, spec.interpolation.upper()))
+    if spec.resize is not None:
+        left, top = round((size[0] - wanted[0]) / 2.0), round((size[1] - wanted[1]) / 2.0)
         if left < 0 or top < 0:
-            raise DatasetError(f"{place} is resized to {picture.size}, which is smaller than the crop {wanted}")
+            raise DatasetError(f"{place} is resized to {size}, which is smaller than the crop {wanted}")
         picture = picture.crop((left, top, left + wanted[0], top + wanted[1]))
-    elif picture.size != wanted:
-        picture = picture.resize(wanted, method)
     values = np.asarray(picture, np.float32).reshape(wanted[1], wanted[0], spec.channels).transpose(2, 0, 1)
     if spec.order == "bgr":
         values = values[::-1]
     # Divided by 255, not multiplied with its inverse, as all frameworks do: the results differ in the last bit.
     scaled = values / np.float32(255) if spec.scale == 1 / 255 else values * np.float32(spec.scale)
-    mean, std = (np.asarray(one, np.float32).reshape(-1, 1, 1) for one in (spec.mean, spec.std))
-    return np.ascontiguousarray((scaled - mean) / std)
+    mean, std = np.asarray(spec.mean, np.float32), np.asarray(spec.std, np.float32)
+    return np.ascontiguousarray((scaled - mean.reshape(-1, 1, 1)) / std.reshape(-1, 1, 1))
 
 
 # Pictures in one folder per class.
@@ -177,6 +160,8 @@ class Images(PictureSource):
     """
 
     packages = ("pillow",)
+    unit = "images"
+    units_per_sample = 1
 
     def __init__(self, *, path: str | None = None, **options: Unpack[PictureSourceOptions]) -> None:
         """Args:
@@ -185,16 +170,6 @@ class Images(PictureSource):
         self._path = path
         super().__init__(**options)
         self._shape: tuple[int, ...] | None = None
-
-    @property
-    def unit(self) -> str:
-        """Images."""
-        return "images"
-
-    @property
-    def units_per_sample(self) -> float:
-        """One image."""
-        return 1
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
@@ -226,7 +201,7 @@ class Images(PictureSource):
             raise DatasetError(f"{path} cannot be read as a picture: {error}") from error
         self._shape = self._shape or array.shape
         if array.shape != self._shape:
-            sizes = " and ".join(f"{width} × {height}" for _, height, width in (array.shape, self._shape))
+            sizes = f"{array.shape[2]} × {array.shape[1]} and {self._shape[2]} × {self._shape[1]}"
             raise DatasetError(f"{path} and those before differ in size ({sizes}): set dataset.image_size")
         return Sample(array, label, str(path), 1)
 
@@ -254,16 +229,18 @@ def labelled_files(
         raise DatasetError(f"{root} is not a folder, and was to be the split {name!r}")
     classes = {folder.name for folder in _folders(root)}
     if root != whole:  # numbers must not depend on the part: all parts have the same classes
-        classes |= {folder.name for part in _folders(whole) for folder in _folders(part)}
+        for part in _folders(whole):
+            classes |= {folder.name for folder in _folders(part)}
     if not classes:
         raise DatasetError(f"{root} has no folders: one is needed for each class")
     numbers = {label: number for number, label in enumerate(sorted(classes))}
-    found = [
-        (file, numbers[folder.name])
-        for folder in _folders(root)
-        for file in sorted(folder.rglob("*"))
-        if file.suffix.lower() in suffixes and file.is_file() and not _is_hidden(file.relative_to(folder))
-    ]
+    found = []
+    for folder in _folders(root):
+        for file in sorted(folder.rglob("*")):
+            # Hidden is what programs leave beside the data: `.ipynb_checkpoints/1-checkpoint.png`, `._1.png` of macOS.
+            is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+            if file.suffix.lower() in suffixes and file.is_file() and not is_hidden:
+                found.append((file, numbers[folder.name]))
     if not found:
         raise DatasetError(f"{root} has no {noun} in the folders of its classes ({', '.join(suffixes)})")
     return found
@@ -271,11 +248,6 @@ def labelled_files(
 
 def _folders(path: Path) -> list[Path]:
     return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
-
-
-def _is_hidden(path: Path) -> bool:
-    """True for what programs leave beside the data, such as ``.ipynb_checkpoints/1-checkpoint.png`` and ``._1.png`` of macOS."""
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _part(source: Source, root: Path, name: SplitName) -> Path:
@@ -286,10 +258,8 @@ def _part(source: Source, root: Path, name: SplitName) -> Path:
     if not root.is_dir():
         return root
     folders = [folder.name for folder in _folders(root)]
-    known = {part for parts in PARTS.values() for part in parts}
-    if not folders or not set(folders) <= known:
-        if wanted is not None and root.name != wanted:
-            raise DatasetError(f"{root} has no folder {wanted!r}, which was to be the split {name!r}")
-        return root
-    found = [part for part in PARTS[name] if part in folders] or folders
-    return root / found[0]
+    if folders and set(folders) <= {*PARTS["test"], *PARTS["train"]}:
+        return root / next((part for part in PARTS[name] if part in folders), folders[0])
+    if wanted is not None and root.name != wanted:
+        raise DatasetError(f"{root} has no folder {wanted!r}, which was to be the split {name!r}")
+    return root

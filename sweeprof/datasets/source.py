@@ -16,6 +16,7 @@ import secrets
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +27,7 @@ from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 
-from sweeprof.datasets import Collate, Dataset, Split, SplitName, samples_in
+from sweeprof.datasets import Collate, Dataset, PassAs, Split, SplitName, samples_in
 from sweeprof.datasets.auto import ModelInputs
 from sweeprof.datasets.cache import FORMAT, Cache, CachedSamples, Varies, rows
 from sweeprof.datasets.collate import NOT_COUNTED, Pad, Sample, is_ids, stack
@@ -60,7 +61,9 @@ def made(node: str | Mapping[str, Any] | None, key: str) -> Any:
     if problems:
         raise UserError(problems)
     try:
-        return get_object(node) if isinstance(node, str) else instantiate(dict(node), _convert_="all")
+        if isinstance(node, str):
+            return get_object(node)
+        return instantiate(dict(node), _convert_="all")
     except InstantiationException as error:
         raise (error.__cause__ or error) from None
 
@@ -70,9 +73,6 @@ def node_problems(key: str, node: Mapping[str, Any] | None) -> list[Problem]:
     if isinstance(node, Mapping) and isinstance(node.get("_target_"), str):
         return []
     return [Problem(f"{key}._target_", None, "is missing: it must name a class or function.")]
-
-
-# Sources: datasets that read files or the user's code, once per host, and are then read from a cache.
 
 
 BOUNDS = {
@@ -100,7 +100,7 @@ def integer_problems(arguments: Mapping[str, object]) -> list[Problem]:
     return problems
 
 
-# Sources: datasets that read files or the user's code, once per host, and are then read from a cache.
+# The base class of sources.
 
 
 RUN = "SWEEPROF_DATA_RUN"
@@ -155,12 +155,11 @@ class Source(ABC):
         cache_limit: bytes above which the samples that were used longest ago are removed from it.
         model_inputs: :class:`~sweeprof.datasets.auto.ModelInputs` as plain data; planning takes it from the model's source.
         """
-        problems = [
-            choice_problem("dataset", name, f"argument of {type(self).__name__}", CommonOptions.__annotations__)
-            for name in options
-            if name not in CommonOptions.__annotations__
-        ]
-        problems += integer_problems(self._arguments)
+        problems = integer_problems(self._arguments)
+        known = CommonOptions.__annotations__
+        for name in options:
+            if name not in known:
+                problems.append(choice_problem("dataset", name, f"argument of {type(self).__name__}", known))
         if options.get("split") is not None and options.get("split") == options.get("train_split"):
             reason = "is both the test and the training split; name another part."
             problems.append(Problem("dataset.train_split", options.get("train_split"), reason))
@@ -215,8 +214,9 @@ class Source(ABC):
     def unit(self) -> str | None:
         """The unit in which the workload is counted: tokens where there are ids with a mask; None: samples."""
         first = _first(self._entry("test").inputs)
-        has_ids = isinstance(first, Mapping) and "input_ids" in first
-        return "tokens" if has_ids and ("attention_mask" in first or isinstance(self._collate(), Pad)) else None
+        if not isinstance(first, Mapping) or "input_ids" not in first:
+            return None
+        return "tokens" if "attention_mask" in first or isinstance(self._collate(), Pad) else None
 
     @property
     def units_per_sample(self) -> float | None:
@@ -226,28 +226,34 @@ class Source(ABC):
     def split(self, name: SplitName) -> Split:
         """Return samples that all processes of a host share; another process decodes them where that is still to be done."""
         entry = self._entry(name)
-        pad = self._collate()
-        of_targets: Collate | None = None
         inputs, targets = entry.inputs, entry.targets
-        if isinstance(pad, Pad):
-            of_targets = replace(pad, value=NOT_COUNTED, mask=None)
-        if pad is not None and not isinstance(inputs, list):  # they have one shape, and may still be padded to another
-            if isinstance(pad, Pad) and _is_per_token(targets, inputs):
+        collate = self._collate()
+        collate_targets: Collate | None = None
+        if isinstance(collate, Pad):
+            collate_targets = replace(collate, value=NOT_COUNTED, mask=None)
+        if collate is not None and not isinstance(inputs, list):
+            # They have one shape, and may still be padded to another; so may targets of which there is one per token.
+            lengths = [leaf.shape[1] for leaf in named_leaves(inputs).values() if leaf.ndim > 1]
+            if isinstance(collate, Pad) and getattr(targets, "ndim", 0) > 1 and targets.shape[1] in lengths:
                 targets = rows(targets)
             inputs = rows(inputs)
-        pass_as = "auto" if self.model is None else self.model.pass_as
-        if pass_as == "keywords" and not isinstance(_first(entry.inputs), Mapping):
-            pass_as = "auto"
-        return Split(inputs, targets, pad, of_targets, pass_as)
+        pass_as: PassAs = "auto"
+        if self.model is not None and (self.model.pass_as != "keywords" or isinstance(_first(entry.inputs), Mapping)):
+            pass_as = self.model.pass_as
+        return Split(inputs, targets, collate, collate_targets, pass_as)
 
     def prepare(self, name: SplitName) -> None:
         """Decode the samples of a split in this process, unless they are in the cache."""
         cache = self._cache()
         key = self._key(name)
         if cache.read(key) is None:
+            collate = self._collate()
+            varies: Varies = "nothing"
+            if collate is not None:
+                varies = "length" if isinstance(collate, Pad) else "shape"
             with cache.locked(key):
                 if cache.read(key) is None:
-                    cache.write(key, self.samples(name), self._varies())
+                    cache.write(key, self.samples(name), varies)
         cache.set_key_of_run(run_name(), self._config_key(name), key)
 
     def samples(self, name: SplitName) -> Iterator[Sample]:
@@ -255,13 +261,13 @@ class Source(ABC):
         for path in self.files(name):
             if path.exists() and not path.is_file() and not path.is_dir():  # reading a FIFO or a device might never end
                 raise DatasetError(f"{path} is neither a file nor a folder")
-        records, limit = self.records(name), self.options.get("limit")
+        records = self.records(name)
         if self.options.get("shuffle"):
             known = records if isinstance(records, Sequence) else list(records)
             order = np.random.default_rng(self.options.get("seed", 0)).permutation(len(known))
-            records = (known[index] for index in order)
+            records = map(known.__getitem__, order)
         transform = made(self.options.get("transform"), "dataset.transform")
-        for record in itertools.islice(records, limit):
+        for record in itertools.islice(records, self.options.get("limit")):
             sample = self.decoded(record)
             if transform is not None:
                 sample = replace(sample, inputs=transform(sample.inputs))
@@ -290,12 +296,6 @@ class Source(ABC):
             return replace(sample, inputs={names[0]: sample.inputs})
         return sample
 
-    def _varies(self) -> Varies:
-        collate = self._collate()
-        if collate is None:
-            return "nothing"
-        return "length" if isinstance(collate, Pad) else "shape"
-
     def _collate(self) -> Collate | None:
         collate = self.options.get("collate")
         if collate is None:
@@ -321,47 +321,46 @@ class Source(ABC):
 
     def _key(self, name: SplitName) -> str:
         """Return what identifies the samples: the arguments, the files and the versions of what decodes them."""
-        found: list[object] = [FORMAT, self._config_key(name), *map(_installed, ("sweeprof", *self.packages))]
+        found: list[object] = [FORMAT, self._config_key(name)]
+        for package in ("sweeprof", *self.packages):
+            try:
+                found.append(version(package))
+            except PackageNotFoundError:
+                found.append("")
         for path in self.files(name):
             status = path.stat()
             found.append([str(path), status.st_size, status.st_mtime_ns])
-        if self._is_of_this_run():
+        is_own = type(self).__module__.startswith("sweeprof.")
+        if self.runs_user_code or self.options.get("transform") is not None or not is_own:
             found.append(run_name())
         return _hashed(found)
 
-    def _is_of_this_run(self) -> bool:
-        is_own = type(self).__module__.startswith("sweeprof.")
-        return self.runs_user_code or self.options.get("transform") is not None or not is_own
-
     def _entry(self, name: SplitName) -> CachedSamples:
         cache = self._cache()
-        key = cache.key_of_run(run_name(), self._config_key(name))
-        entry = None if key is None else cache.read(key)
+        entry = self._cached(cache, name)
         if entry is None:
-            self._decode_elsewhere(name)
-            key = cache.key_of_run(run_name(), self._config_key(name))
-            entry = None if key is None else cache.read(key)
+            kind = type(self)
+            question = {"target": f"{kind.__module__}.{kind.__qualname__}", "arguments": self._arguments, "split": name}
+            answer = call("sweeprof.datasets.decode_process:decode", question, child_environment({}))
+            if answer["problems"]:
+                raise DatasetError([Problem(**problem) for problem in answer["problems"]])
+            if answer["error"] is not None:
+                error = DatasetError(answer["error"])
+                located_at(error, answer["location"])
+                raise error
+            entry = self._cached(cache, name)
         if entry is None:
-            raise DatasetError(
-                f"the decoded samples were removed from {cache.folder} at once: raise dataset.cache_limit"
-            )
+            removed = f"the decoded samples were removed from {cache.folder} at once"
+            raise DatasetError(f"{removed}: raise dataset.cache_limit")
         return entry
 
-    def _decode_elsewhere(self, name: SplitName) -> None:
-        run_name()  # so that the process has it, too
-        kind = type(self)
-        question = {"target": f"{kind.__module__}.{kind.__qualname__}", "arguments": self._arguments, "split": name}
-        answer = call("sweeprof.datasets.decode_process:decode", question, child_environment({}))
-        if answer["problems"]:
-            raise DatasetError([Problem(**problem) for problem in answer["problems"]])
-        if answer["error"] is not None:
-            error = DatasetError(answer["error"])
-            located_at(error, answer["location"])
-            raise error
+    def _cached(self, cache: Cache, name: SplitName) -> CachedSamples | None:
+        key = cache.key_of_run(run_name(), self._config_key(name))
+        return None if key is None else cache.read(key)
 
 
 def run_name() -> str:
-    """Return the name that the processes of this run have in common."""
+    """Return the name that the processes of this run have in common; those that are started from now on have it, too."""
     return os.environ.setdefault(RUN, secrets.token_hex(8))
 
 
@@ -369,35 +368,32 @@ def _hashed(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
-def _installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
 def _first(values: Any) -> Any:
-    return values[0] if isinstance(values, list) and values else values
+    if isinstance(values, list) and values:
+        return values[0]
+    return values
 
 
-def _is_per_token(targets: Any, inputs: Any) -> bool:
-    """Return whether targets are one array whose second axis is as long as that of an array of the inputs."""
-    lengths = {leaf.shape[1] for leaf in named_leaves(inputs).values() if leaf.ndim > 1}
-    return getattr(targets, "ndim", 0) > 1 and targets.shape[1] in lengths
+def path_problems(path: str | None, noun: str, suffixes: tuple[str, ...] = ()) -> list[Problem]:
+    """Return the problems of ``dataset.path``, which must be there unless it depends on the split.
 
-
-def path_problems(path: str | None, noun: str) -> list[Problem]:
-    """Return the problem of ``dataset.path``, which must be there unless it depends on the split."""
+    Args:
+        noun: what it must name.
+        suffixes: of the files that can be read; none: any, and folders.
+    """
+    if suffixes:
+        noun += f" ({', '.join(suffixes)})"
     if path is None:
         return [Problem("dataset.path", None, f"is missing: it must name {noun}.")]
-    if "{split}" in path:
-        return []
     found = user_path(path)
-    if not found.exists():
-        return [Problem("dataset.path", path, "does not exist.")]
-    if not found.is_file() and not found.is_dir():
-        return [Problem("dataset.path", path, f"is neither a file nor a folder: it must name {noun}.")]
-    return []
+    problems = []
+    if "{split}" not in path and not found.exists():
+        problems.append(Problem("dataset.path", path, "does not exist."))
+    elif "{split}" not in path and not found.is_file() and not found.is_dir():
+        problems.append(Problem("dataset.path", path, f"is neither a file nor a folder: it must name {noun}."))
+    if suffixes and found.suffix not in suffixes:
+        problems.append(Problem("dataset.path", path, f"is not {noun}."))
+    return problems
 
 
 def layout_problems(layout: str | None) -> list[Problem]:
@@ -407,7 +403,7 @@ def layout_problems(layout: str | None) -> list[Problem]:
     return [choice_problem("dataset.layout", layout, "layout", get_args(Layout))]
 
 
-# Checks of what a dataset returns, so that data of another form are an error and not a measurement of something else.
+# Checks of what any dataset returns, so that data of another form are an error and not a measurement of something else.
 
 
 SAMPLES_OR_INPUTS = (
@@ -419,44 +415,52 @@ _NOT_NUMBERS = "OSUMm"
 
 
 def checked_split(dataset: Dataset, name: SplitName) -> Split:
-    """The samples of a split.
+    """Return the samples of a split.
 
     Raises:
         DatasetError: with everything that is wrong with them, and where the dataset's ``split`` is defined.
         Exception: whatever the dataset raised.
     """
-    method = getattr(type(dataset), "split", None)
     if not callable(getattr(dataset, "split", None)):
         raise DatasetError(f"dataset {_name(dataset)} has no method split(name)")
     split = dataset.split(name)
     problems = list(_split_problems(dataset, name, split))
-    if problems:
-        location = None if method is None else definition_of(method)
-        place = "" if location is None else f" ({location})"
-        error = DatasetError(f"dataset {_name(dataset)}{place}: {'; '.join(problems)}")
-        located_at(error, location)
-        raise error
-    return split
+    if not problems:
+        return split
+    method = getattr(type(dataset), "split", None)
+    location = None if method is None else definition_of(method)
+    place = "" if location is None else f" ({location})"
+    error = DatasetError(f"dataset {_name(dataset)}{place}: {'; '.join(problems)}")
+    located_at(error, location)
+    raise error
 
 
 def not_finite(name: SplitName, split: Split) -> list[Warning]:
-    """A warning each for inputs and targets that have NaN or infinities."""
+    """Return a warning each for inputs and targets that have NaN or infinities."""
     warnings = []
     for part, values in (("inputs", split.inputs), ("targets", split.targets)):
-        arrays = [leaf for value in _samples(values) for leaf in named_leaves(value).values()]
-        if all(map(_is_finite, arrays)):
+        if values is None:
             continue
-        bad = _samples_not_finite(values)
-        text = f"{bad} of the {samples_in(values)} samples of split('{name}') have {part} that are NaN or infinite"
-        advice = "clean the data: outputs, losses and qualities of them mean nothing"
-        warnings.append(Warning(f"{part}_not_finite", text, advice))
+        if isinstance(values, list):
+            bad = sum(not all(map(_is_finite, named_leaves(value).values())) for value in values)
+        else:
+            is_bad = np.zeros(samples_in(values), bool)
+            for array in map(np.asarray, named_leaves(values).values()):
+                if not _is_finite(array):
+                    is_bad |= (~np.isfinite(array)).reshape(len(array), -1).any(axis=1)
+            bad = int(is_bad.sum())
+        if bad:
+            text = f"{bad} of the {samples_in(values)} samples of split('{name}') have {part} that are NaN or infinite"
+            advice = "clean the data: outputs, losses and qualities of them mean nothing"
+            warnings.append(Warning(f"{part}_not_finite", text, advice))
     return warnings
 
 
 def check_ids(dataset: Dataset, name: SplitName, split: Split, vocabulary: int) -> None:
     """Raise :class:`DatasetError` for the first token id of a split that is not in the vocabulary of the model."""
     is_list = isinstance(split.inputs, list)
-    for place, value in enumerate(_samples(split.inputs)):
+    samples = split.inputs if is_list else [split.inputs]
+    for place, value in enumerate(samples):
         for path, leaf in named_leaves(value).items():
             ids = np.asarray(leaf)
             if ids.dtype.kind not in "iu" or not is_ids(path) or not ids.size:
@@ -472,29 +476,13 @@ def check_ids(dataset: Dataset, name: SplitName, split: Split, vocabulary: int) 
             )
 
 
-def _samples(values: Any) -> list[Any]:
-    """Return the samples of a list, or all of them together."""
-    return values if isinstance(values, list) else [values]
-
-
 def _is_finite(values: object) -> bool:
     array = np.asarray(values)
-    if array.dtype.kind not in "fc":
+    if array.dtype.kind not in "fc" or not array.size:
         return True
     # By the extremes, which NaN and infinities reach: needs no memory, unlike a mask.
-    return array.size == 0 or all(
-        bool(np.isfinite(real.min()) and np.isfinite(real.max())) for real in (array.real, array.imag)
-    )
-
-
-def _samples_not_finite(values: Any) -> int:
-    if isinstance(values, list):
-        return sum(not all(map(_is_finite, named_leaves(value).values())) for value in values)
-    bad = np.zeros(samples_in(values), bool)
-    for array in map(np.asarray, named_leaves(values).values()):
-        if not _is_finite(array):
-            bad |= (~np.isfinite(array)).reshape(len(array), -1).any(axis=1)
-    return int(bad.sum())
+    real, imaginary = array.real, array.imag
+    return bool(np.isfinite([real.min(), real.max(), imaginary.min(), imaginary.max()]).all())
 
 
 def _split_problems(dataset: Dataset, name: SplitName, split: object) -> Iterator[str]:
@@ -504,68 +492,64 @@ def _split_problems(dataset: Dataset, name: SplitName, split: object) -> Iterato
     inputs, targets = split.inputs, split.targets
     collate = getattr(split, "collate", None)
     problems = list(_part_problems(f"split('{name}').inputs", inputs, collate))
-    yield from problems
     if not problems and not samples_in(inputs):
         yield f"split('{name}') has no samples"
     elif not problems:
         yield from _declaration_problems(dataset, name, inputs)
     if isinstance(targets, list) and all(isinstance(target, numbers.Number) for target in targets):
         targets = np.asarray(targets)
-    if targets is None:
-        return
-    target_problems = list(
-        _part_problems(f"split('{name}').targets", targets, getattr(split, "collate_targets", None) or collate)
-    )
-    yield from target_problems
-    if not problems and not target_problems and samples_in(inputs) != samples_in(targets):
+    if targets is not None:
+        collate_targets = getattr(split, "collate_targets", None) or collate
+        problems += _part_problems(f"split('{name}').targets", targets, collate_targets)
+    yield from problems
+    if targets is not None and not problems and samples_in(inputs) != samples_in(targets):
         yield f"split('{name}') has {samples_in(inputs)} inputs and {samples_in(targets)} targets"
 
 
 def _part_problems(place: str, values: Any, collate: object) -> Iterator[str]:
-    """Why values are neither arrays of as many samples, ``(n, …)``, nor a list of samples that can be collated."""
-    if isinstance(values, list):
-        if not any(hasattr(leaf, "shape") for leaf in named_leaves(values).values()):
-            yield f"{place} is {_described(values)}; make it one array: np.asarray(…)"
-        elif collate is None:
-            yield f"{place} is {_described(values)}; {SAMPLES_OR_INPUTS}"
-        elif values:
-            yield from _array_problems(f"sample 0 of {place}", values[0])
-        return
-    yield from _array_problems(place, values)
-    lengths = {path: len(leaf) for path, leaf in named_leaves(values).items() if np.ndim(leaf)}
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{path!r} {length}" for path, length in lengths.items())
-        yield f"{place} has arrays of different numbers of samples: {listed}"
+    """Yield why values are neither arrays of as many samples, ``(n, …)``, nor a list of samples that can be collated."""
+    leaves = named_leaves(values)
+    if not isinstance(values, list):
+        yield from _array_problems(place, values)
+        lengths = {path: len(leaf) for path, leaf in leaves.items() if np.ndim(leaf)}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{path!r} {length}" for path, length in lengths.items())
+            yield f"{place} has arrays of different numbers of samples: {listed}"
+    elif not any(hasattr(leaf, "shape") for leaf in leaves.values()):
+        yield f"{place} is {_described(values)}; make it one array: np.asarray(…)"
+    elif collate is None:
+        yield f"{place} is {_described(values)}; {SAMPLES_OR_INPUTS}"
+    elif values:
+        yield from _array_problems(f"sample 0 of {place}", values[0])
 
 
 def _array_problems(place: str, values: object) -> Iterator[str]:
+    """Yield why values are not arrays of numbers, ``(n, …)``."""
     leaves = named_leaves(values)
     if not leaves:
-        yield f"{place} is an empty {'mapping' if isinstance(values, Mapping) else 'tuple'}"
+        kind = "mapping" if isinstance(values, Mapping) else "tuple"
+        yield f"{place} is an empty {kind}"
     for path, leaf in leaves.items():
-        problem = _array_problem(leaf)
-        if problem is not None:
-            yield f"{place}{f'[{path!r}]' if path else ''} {problem}"
-
-
-def _array_problem(values: object) -> str | None:
-    """Why values are not one array of numbers, ``(n, …)``."""
-    try:
-        array: Any = values
-        dtype, shape = np.dtype(array.dtype), tuple(array.shape)
-    except (AttributeError, TypeError):
-        return f"is {_described(values)}; make it one NumPy array, as tensor.numpy() does"
-    if dtype.kind in _NOT_NUMBERS or dtype.names is not None:
-        advice = "samples need one shape and a type of numbers; those of different lengths are a list with a collate function"
-        return f"is an array of {dtype.name if dtype.names is None else 'records'}; {advice}"
-    return None if shape else "is a single number, not an array (n, …)"
+        part = f"{place}[{path!r}]" if path else place
+        try:
+            dtype, shape = np.dtype(leaf.dtype), tuple(leaf.shape)
+        except (AttributeError, TypeError):
+            yield f"{part} is {_described(leaf)}; make it one NumPy array, as tensor.numpy() does"
+            continue
+        if dtype.kind in _NOT_NUMBERS or dtype.names is not None:
+            kind = "records" if dtype.names is not None else dtype.name
+            advice = "samples need one shape and a type of numbers; those of different lengths are a list with a collate function"
+            yield f"{part} is an array of {kind}; {advice}"
+        elif not shape:
+            yield f"{part} is a single number, not an array (n, …)"
 
 
 def _declaration_problems(dataset: Dataset, name: SplitName, inputs: Any) -> Iterator[str]:
     """Yield the differences between the samples and what the dataset declares."""
-    arrays = list(named_leaves(inputs).values())
     axis: Any = getattr(dataset, "channel_axis", None)
-    most_axes = max(len(array.shape) for array in arrays) + isinstance(inputs, list)
+    most_axes = max(len(array.shape) for array in named_leaves(inputs).values())
+    if isinstance(inputs, list):
+        most_axes += 1
     if axis is not None and not 0 < axis < most_axes:
         yield f"channel_axis is {axis!r}, and inputs have the axes 0 (samples) to {most_axes - 1}"
     if not hasattr(inputs, "shape"):
@@ -575,32 +559,34 @@ def _declaration_problems(dataset: Dataset, name: SplitName, inputs: Any) -> Ite
     if declared is not None and shape != tuple(declared):
         yield f"split('{name}').inputs has samples of shape {shape}, and sample_shape is {tuple(declared)}"
     dtype: Any = getattr(dataset, "dtype", None)
-    if dtype is not None and str(dtype).removeprefix("torch.") not in (inputs.dtype.name, str(inputs.dtype)):
-        try:
-            is_same = np.dtype(dtype) == inputs.dtype
-        except TypeError:
-            is_same = False
-        if not is_same:
-            yield f"split('{name}').inputs is of type {inputs.dtype}, and dtype is {dtype}"
+    if dtype is None or str(dtype).removeprefix("torch.") in (inputs.dtype.name, str(inputs.dtype)):
+        return
+    with suppress(TypeError):  # not a type of NumPy
+        if np.dtype(dtype) == inputs.dtype:
+            return
+    yield f"split('{name}').inputs is of type {inputs.dtype}, and dtype is {dtype}"
 
 
 def _described(values: object) -> str:
-    """``a tuple of 2 arrays of shapes (64, 16), (64, 16)``."""
+    """Return e.g. ``a tuple of 2 arrays of shapes (64, 16), (64, 16)``."""
     if isinstance(values, Mapping):
         return f"a mapping of {', '.join(map(repr, values))}"[:200]
-    if isinstance(values, tuple | list):
-        kind, parts = type(values).__name__, list(values)
-        shapes = [str(tuple(part.shape)) for part in parts if hasattr(part, "shape")]
-        if shapes and len(shapes) == len(parts):
-            more = ", …" if len(shapes) > 3 else ""
-            return f"a {kind} of {len(parts)} arrays of shapes {', '.join(shapes[:3])}{more}"
-        return f"a {kind} of {len(parts)} items"
-    return f"a {_name(values)}"
+    if not isinstance(values, tuple | list):
+        return f"a {_name(values)}"
+    described = f"a {type(values).__name__} of {len(values)}"
+    if not values or not all(hasattr(part, "shape") for part in values):
+        return f"{described} items"
+    shapes = [str(tuple(part.shape)) for part in values[:3]]
+    if len(values) > 3:
+        shapes.append("…")
+    return f"{described} arrays of shapes {', '.join(shapes)}"
 
 
 def _name(value: object) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 # Optional packages, which an extra of sweeprof installs.
@@ -628,15 +614,32 @@ def import_torchvision(key: str = "dataset") -> ModuleType:
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]
+        for name in list(sys.modules):
+            if name.partition(".")[0] == "torchvision":
+                del sys.modules[name]
         sys.modules["torchvision._meta_registrations"] = ModuleType("torchvision._meta_registrations")
         return package("torchvision", "torchvision", key)
 
 
-def import_transformers() -> ModuleType:
+def import_transformers(key: str = "dataset") -> ModuleType:
     """Return transformers, which imports torchvision where it is installed."""
-    transformers = package("transformers", "transformers")
+    transformers = package("transformers", "transformers", key)
     if find_spec("torch") is not None and find_spec("torchvision") is not None:
-        import_torchvision()
+        import_torchvision(key)
     return transformers
+
+
+def from_local_files(kind: str, key: str, folder: str) -> Any:
+    """Return an object of a class of transformers, such as ``AutoTokenizer``; raises :class:`UserError` if it cannot be loaded.
+
+    Args:
+        kind: name of the class.
+        key: of the config that has the folder.
+        folder: of the object's files.
+    """
+    transformers = import_transformers()
+    try:
+        return getattr(transformers, kind).from_pretrained(str(user_path(folder)), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError([Problem(key, folder, f"cannot be loaded: {reason}")]) from error

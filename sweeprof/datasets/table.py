@@ -43,7 +43,7 @@ class Table(Source):
         categories: columns of the inputs whose values, such as texts, become numbers from 0 by their order, as for an embedding.
         shape: of a sample, such as ``[1, 32, 32]`` for images, channels first; None: ``(columns,)``.
         """
-        self._path, self._inputs, self._shape = path, inputs, shape
+        self._path, self._inputs, self._shape = path, listed(inputs or ()), shape
         self._targets, self._is_one_target = listed(targets or ()), isinstance(targets, str)
         self._categories = listed(categories)
         self._rows: dict[SplitName, dict[str, npt.NDArray[Any]]] = {}
@@ -54,10 +54,7 @@ class Table(Source):
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        found = path_problems(self._path, f"a table ({', '.join(SUFFIXES)})")
-        if self._path is not None and Path(self._path).suffix not in SUFFIXES:
-            found.append(Problem("dataset.path", self._path, f"is not a table: {', '.join(SUFFIXES)}."))
-        return found
+        return path_problems(self._path, "a table", SUFFIXES)
 
     def files(self, name: SplitName) -> Iterable[Path]:
         """Return the file."""
@@ -71,27 +68,27 @@ class Table(Source):
         """
         path = self.path_of(str(self._path), name)
         table = _read(path)
-        columns = [str(column) for column in table.columns]
-        wanted = listed(self._inputs or ()) or [column for column in columns if column not in self._targets]
-        for key, names in (("inputs", wanted), ("targets", self._targets), ("categories", self._categories)):
+        columns = list(table.columns)
+        self._columns = self._inputs or [column for column in columns if column not in self._targets]
+        for key, names in (("inputs", self._columns), ("targets", self._targets), ("categories", self._categories)):
             for column in names:
                 if column not in columns:
-                    problem = choice_problem(f"dataset.{key}", column, f"column of {path.name}", columns)
-                    raise DatasetError([problem])
+                    noun = f"column of {path.name}"
+                    raise DatasetError([choice_problem(f"dataset.{key}", column, noun, columns)])
+        # Numbers of texts must not depend on the split: those of the other split are counted, too.
+        both = [table]
+        other = self.path_of(str(self._path), "train" if name == "test" else "test")
+        texts = [column for column in self._targets if not _has_numbers(table[column].to_numpy())]
+        numbered = [*self._categories, *texts]
+        if numbered and other != path and other.is_file():
+            both.append(_read(other))
+        for column in numbered:
+            found: set[str] = set()
+            for part in both:
+                found.update(map(str, part[column].dropna().to_numpy()))
+            self._classes[column] = {value: number for number, value in enumerate(sorted(found))}
         self._rows[name] = {column: table[column].to_numpy() for column in columns}
-        self._columns = wanted
-        texts = [column for column in self._targets if not _has_numbers(self._rows[name][column])]
-        self._classes = {column: self._numbered(name, column) for column in (*self._categories, *texts)}
         return [(name, row) for row in range(len(table))]
-
-    def _numbered(self, name: SplitName, column: str) -> dict[str, int]:
-        """Return the numbers of the values of a column; of all files, so that they do not depend on the split."""
-        found = {str(value) for value in self._rows[name][column] if not _is_missing(value)}
-        other: SplitName = "train" if name == "test" else "test"
-        path = self.path_of(str(self._path), other)
-        if path != self.path_of(str(self._path), name) and path.is_file():
-            found |= {str(value) for value in _read(path)[column] if not _is_missing(value)}
-        return {value: number for number, value in enumerate(sorted(found))}
 
     def decoded(self, record: tuple[SplitName, int]) -> Sample:
         """Return a row; raises :class:`DatasetError` for a value that is missing or not a number."""
@@ -101,58 +98,61 @@ class Table(Source):
         target = None
         if self._targets:
             target = self._numbers(name, row, self._targets, place)
-            target = target.astype(np.int64) if target.dtype == bool else target
-            target = target if self._is_one_target else np.atleast_1d(target)
-        if self._shape is None:
-            return Sample(inputs, target, place)
-        try:
-            inputs = inputs.reshape(*self._shape)
-        except ValueError:
-            reason = f"which do not fit dataset.shape={list(self._shape)}"
-            raise DatasetError(f"{place} has {inputs.size} numbers, {reason}") from None
-        return Sample(inputs, target, place, 1 if len(self._shape) == 3 else None)
+            if target.dtype == bool:
+                target = target.astype(np.int64)
+            if not self._is_one_target:
+                target = np.atleast_1d(target)
+        axis = None
+        if self._shape is not None:
+            try:
+                inputs = inputs.reshape(*self._shape)
+            except ValueError:
+                reason = f"which do not fit dataset.shape={list(self._shape)}"
+                raise DatasetError(f"{place} has {inputs.size} numbers, {reason}") from None
+            if inputs.ndim == 3:
+                axis = 1
+        return Sample(inputs, target, place, axis)
 
     def _numbers(self, name: SplitName, row: int, columns: Sequence[str], place: str) -> npt.NDArray[Any]:
         """Return the numbers of some columns, or those of a single column, as an array."""
+        import pandas
+
         numbers: list[Any] = []
         for column in columns:
             value = self._rows[name][column][row]
-            if _is_missing(value):
+            if np.ndim(value) == 0 and pandas.isna(value):
                 raise DatasetError(f"{place} has no value in column {column!r}")
             if column in self._classes:
                 value = self._classes[column][str(value)]
-            try:  # a column with a single word has texts only
-                numbers.append(float(value) if isinstance(value, str) else value)
-            except ValueError:
-                advice = "dataset.inputs chooses columns, and dataset.categories numbers the texts of some"
-                raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}: {advice}") from None
-        array = np.asarray(numbers[0] if len(numbers) == 1 else numbers)
+            elif isinstance(value, str):  # a column with a single word has texts only
+                try:
+                    value = float(value)
+                except ValueError:
+                    advice = "dataset.inputs chooses columns, and dataset.categories numbers the texts of some"
+                    raise DatasetError(f"{place} has no number in column {column!r}, but {value!r}: {advice}") from None
+            numbers.append(value)
+        array = np.asarray(numbers[0]) if len(numbers) == 1 else np.asarray(numbers)
         return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
 def _has_numbers(values: npt.NDArray[Any]) -> bool:
-    """True for numbers, and for lists of them."""
+    """Return whether a column has numbers, or lists of them."""
     return values.dtype.kind in "biuf" or any(isinstance(value, list | np.ndarray) for value in values)
-
-
-def _is_missing(value: object) -> bool:
-    """True for what pandas has where a file has nothing."""
-    is_nan = isinstance(value, float | np.floating) and bool(np.isnan(value))
-    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _read(path: Path) -> pandas.DataFrame:
     """Return the table; raises :class:`DatasetError` if it cannot be read."""
-    pandas = package("pandas", "all")
+    import pandas
+
     try:
         if path.suffix == ".parquet":
             package("pyarrow", "parquet")
-            table: Any = pandas.read_parquet(path)
+            table = pandas.read_parquet(path)
         elif path.suffix == ".jsonl":
             table = pandas.read_json(path, lines=True)
         else:
             table = pandas.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
     except (OSError, ValueError) as error:  # what pandas and pyarrow raise for damaged files are ValueErrors
-        raise DatasetError(f"{path} cannot be read as a table: {str(error).strip().partition(chr(10))[0]}") from error
-    table.columns = [str(column) for column in table.columns]
-    return table  # type: ignore[no-any-return]
+        reason = str(error).strip().partition("\n")[0]
+        raise DatasetError(f"{path} cannot be read as a table: {reason}") from error
+    return table.rename(columns=str)

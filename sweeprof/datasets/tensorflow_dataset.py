@@ -11,8 +11,8 @@ import numpy as np
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Sample
 from sweeprof.datasets.images import PictureSource, PictureSourceOptions, array_of
-from sweeprof.datasets.source import Layout, layout_problems, made, node_problems, package
-from sweeprof.datasets.torch_dataset import rows_of, sample_of
+from sweeprof.datasets.source import Layout, layout_problems, node_problems, package
+from sweeprof.datasets.torch_dataset import made_source, rows_of, sample_of
 from sweeprof.errors import DatasetError, Problem
 from sweeprof.paths import user_path
 
@@ -52,9 +52,8 @@ class TensorflowDataset(PictureSource):
         if self._path is None:
             return [*found, *node_problems("dataset.source", self._source)]
         if self._source is not None:
-            found.append(
-                Problem("dataset.path", self._path, "cannot be combined with dataset.source; remove one of the two.")
-            )
+            reason = "cannot be combined with dataset.source; remove one of the two."
+            found.append(Problem("dataset.path", self._path, reason))
         if not (user_path(self._path) / "dataset_info.json").is_file():
             reason = "is not the folder of a prepared dataset, DIR/NAME/VERSION with dataset_info.json."
             found.append(Problem("dataset.path", self._path, reason))
@@ -62,7 +61,9 @@ class TensorflowDataset(PictureSource):
 
     def files(self, name: SplitName) -> Iterable[Path]:
         """Return the files of TensorFlow Datasets."""
-        return [] if self._path is None else sorted(self.path_of(self._path, name).iterdir())
+        if self._path is None:
+            return []
+        return sorted(self.path_of(self._path, name).iterdir())
 
     def records(self, name: SplitName) -> Iterator[tuple[int, Any]]:
         """Yield the elements, those of batches one by one.
@@ -76,51 +77,45 @@ class TensorflowDataset(PictureSource):
         """Return the elements, not in batches."""
         tensorflow = package("tensorflow", "tensorflow")
         tensorflow.config.set_visible_devices([], "GPU")  # decoding needs none, and trials do
-        if self._path is not None:
-            data = self._stored(name)
-        else:
-            is_train = name == "train" and self._train_source is not None
-            node = self._train_source if is_train else self._source
-            data = made(node, "dataset.train_source" if is_train else "dataset.source")
+        data = self._stored(self._path, name) if self._path else made_source(self._source, self._train_source, name)
         if not isinstance(data, tensorflow.data.Dataset):
             raise DatasetError(f"dataset.source is a {type(data).__name__}, not a tf.data.Dataset")
         if self._batched:
             data = data.unbatch()
-        limit = self.options.get("limit")
-        if int(data.cardinality()) == -1 and (limit is None or self.options.get("shuffle")):  # INFINITE_CARDINALITY
-            raise DatasetError(
-                "dataset.source never ends (repeat()): give it an end with take(n), or set dataset.limit"
-            )
+        needs_end = self.options.get("limit") is None or self.options.get("shuffle")
+        if needs_end and int(data.cardinality()) == -1:  # INFINITE_CARDINALITY
+            advice = "give it an end with take(n), or set dataset.limit"
+            raise DatasetError(f"dataset.source never ends (repeat()): {advice}")
         return data
 
-    def _stored(self, name: SplitName) -> Any:
+    def _stored(self, path: str, name: SplitName) -> Any:
         datasets = package("tensorflow_datasets", "tensorflow_datasets")
-        builder = datasets.builder_from_directory(str(self.path_of(str(self._path), name)))
-        wanted = self.part(name) or name
-        if wanted.partition("[")[0] not in builder.info.splits:
-            known = ", ".join(builder.info.splits)
-            if self.part(name) is not None or len(builder.info.splits) > 1:
-                raise DatasetError(
-                    f"{self._path} has no split {wanted!r}, but {known}: set dataset.split or dataset.train_split"
-                )
-            wanted = known
-        return builder.as_dataset(
-            split=wanted, shuffle_files=False, read_config=datasets.ReadConfig(interleave_cycle_length=1)
-        )
+        builder = datasets.builder_from_directory(str(self.path_of(path, name)))
+        splits, part = list(builder.info.splits), self.part(name)
+        wanted = part or name
+        if wanted.partition("[")[0] not in splits:
+            if part is not None or len(splits) > 1:
+                known = f"{', '.join(splits)}: set dataset.split or dataset.train_split"
+                raise DatasetError(f"{path} has no split {wanted!r}, but {known}")
+            wanted = splits[0]
+        in_order = datasets.ReadConfig(interleave_cycle_length=1)
+        return builder.as_dataset(split=wanted, shuffle_files=False, read_config=in_order)
 
     def batch_sizes(self, name: SplitName, batch_size: int) -> Iterator[int]:
         """Load the pipeline of a split in batches; yields the number of samples of each batch when it is there."""
         data, limit = self._data(name), self.options.get("limit")
-        for batch in (data if limit is None else data.take(limit)).batch(batch_size):
-            yield rows_of(batch)
+        if limit is not None:
+            data = data.take(limit)
+        yield from map(rows_of, data.batch(batch_size))
 
     def decoded(self, record: tuple[int, Any]) -> Sample:
         """Return the sample of an element."""
         index, element = record
         sample = sample_of(element, self._targets, f"sample {index} of {self._path or 'dataset.source'}").as_arrays()
         inputs = sample.inputs
-        if self._path is not None and getattr(inputs, "dtype", None) == np.uint8 and inputs.ndim == 3:
-            image = package("PIL.Image", "images")
-            picture = image.fromarray(inputs[..., 0] if inputs.shape[-1] == 1 else inputs)
-            return Sample(array_of(picture, self._spec, sample.place), sample.targets, sample.place, 1)
-        return sample.with_layout(self._layout)
+        if self._path is None or getattr(inputs, "dtype", None) != np.uint8 or inputs.ndim != 3:
+            return sample.with_layout(self._layout)
+        if inputs.shape[-1] == 1:
+            inputs = inputs[..., 0]
+        picture = package("PIL.Image", "images").fromarray(inputs)
+        return Sample(array_of(picture, self._spec, sample.place), sample.targets, sample.place, 1)

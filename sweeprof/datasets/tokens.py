@@ -11,12 +11,9 @@ import numpy.typing as npt
 
 from sweeprof.datasets import SplitName
 from sweeprof.datasets.collate import Sample
-from sweeprof.datasets.source import CommonOptions, Source, import_transformers, path_problems
-from sweeprof.errors import DatasetError, Problem, UserError, choice_problem
+from sweeprof.datasets.source import CommonOptions, Source, from_local_files, path_problems
+from sweeprof.errors import DatasetError, Problem, choice_problem
 from sweeprof.paths import user_path
-
-# Tokenizers of transformers, from local files.
-
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 
@@ -32,33 +29,29 @@ def tokenizer_files(folder: str | None) -> list[Path]:
     """Return the files of a tokenizer."""
     if folder is None:
         return []
-    paths = (user_path(folder).absolute() / name for name in (*FILES, "special_tokens_map.json", "merges.txt"))
-    return [path for path in paths if path.is_file()]
+    place = user_path(folder).absolute()
+    names = (*FILES, "special_tokens_map.json", "merges.txt")
+    return [place / name for name in names if (place / name).is_file()]
 
 
 def tokenizer_in(folder: str) -> Any:
     """Return the tokenizer in a folder; raises :class:`UserError` if it cannot be loaded."""
-    transformers = import_transformers()
-    try:
-        return transformers.AutoTokenizer.from_pretrained(str(user_path(folder)), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError([Problem("dataset.tokenizer", folder, f"cannot be loaded: {reason}")]) from error
-
-
-# A text, or token ids, cut into blocks of one length: data of language models.
+    return from_local_files("AutoTokenizer", "dataset.tokenizer", folder)
 
 
 SUFFIXES = (".npy", ".bin", ".txt")
 LENGTH = 128
 """Tokens of a block where neither the options nor the model tell."""
 Targets = Literal["next", "same", "none"]
+IDS = ("uint8", "uint16", "uint32", "int32", "int64")
+"""Types of token ids in a file."""
 
 
 class Tokens(Source):
     """Blocks of token ids of a file: ``.npy``, ``.bin`` (whole numbers one behind the other), or ``.txt`` with a tokenizer."""
 
     packages = ("transformers", "tokenizers")
+    unit = "tokens"
 
     def __init__(
         self,
@@ -85,27 +78,17 @@ class Tokens(Source):
         self._block = length or known or LENGTH
 
     @property
-    def unit(self) -> str:
-        """Tokens."""
-        return "tokens"
-
-    @property
     def units_per_sample(self) -> float:
         """Tokens of a block."""
         return self._block
 
     def problems(self) -> list[Problem]:
         """Return the problems of the arguments."""
-        found = path_problems(self._path, f"a file ({', '.join(SUFFIXES)})")
-        if self._path is not None and Path(self._path).suffix not in SUFFIXES:
-            found.append(
-                Problem("dataset.path", self._path, f"is not a file of tokens or text: {', '.join(SUFFIXES)}.")
-            )
+        found = path_problems(self._path, "a file of tokens or text", SUFFIXES)
         if self._targets not in get_args(Targets):
             found.append(choice_problem("dataset.targets", self._targets, "kind of targets", get_args(Targets)))
-        if self._dtype not in ("uint8", "uint16", "uint32", "int32", "int64"):
-            known = ["uint8", "uint16", "uint32", "int32", "int64"]
-            found.append(choice_problem("dataset.dtype", self._dtype, "type of ids", known))
+        if self._dtype not in IDS:
+            found.append(choice_problem("dataset.dtype", self._dtype, "type of ids", IDS))
         if self._path is not None and self._path.endswith(".txt"):
             if self._tokenizer is None:
                 found.append(Problem("dataset.tokenizer", None, "is missing: a text needs the folder of a tokenizer."))
@@ -141,9 +124,8 @@ class Tokens(Source):
         except (OSError, ValueError, EOFError) as error:
             raise DatasetError(f"{path} cannot be read: {error}") from error
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise DatasetError(
-                f"{path} has {ids.dtype} of shape {ids.shape}; it must have whole numbers along one axis"
-            )
+            needed = "it must have whole numbers along one axis"
+            raise DatasetError(f"{path} has {ids.dtype} of shape {ids.shape}; {needed}")
         return ids
 
     def decoded(self, record: int) -> Sample:
@@ -152,6 +134,6 @@ class Tokens(Source):
         inputs = ids[: self._block]
         targets = {"next": ids[1:], "same": inputs, "none": None}[self._targets]
         place = f"token {record} to {record + self._block - 1} of {self._path}"
-        if self.model is None or "attention_mask" not in self.model.inputs:
-            return Sample(inputs, targets, place)
-        return Sample({"input_ids": inputs, "attention_mask": np.ones_like(inputs)}, targets, place)
+        if self.model is not None and "attention_mask" in self.model.inputs:
+            return Sample({"input_ids": inputs, "attention_mask": np.ones_like(inputs)}, targets, place)
+        return Sample(inputs, targets, place)

@@ -30,18 +30,29 @@ def sample_of(item: Any, targets: str | None, place: str) -> Sample:
         inputs = {name: value for name, value in item.items() if name != key}
         alone = next(iter(inputs.values())) if len(inputs) == 1 else inputs
         return Sample(alone, None if key is None else item[key], place)
-    if isinstance(item, tuple | list) and len(item) == 2:
-        inputs = item[0]
-        return Sample(tuple(inputs) if isinstance(inputs, list) and _are_arrays(inputs) else inputs, item[1], place)
-    if isinstance(item, tuple | list) and len(item) == 1:
+    if not isinstance(item, tuple | list):
+        return Sample(item, None, place)
+    if len(item) == 1:
         return Sample(item[0], None, place)
-    if isinstance(item, tuple | list) and _are_arrays(item):
+    if len(item) == 2:
+        first, target = item
+        if isinstance(first, list) and _has_arrays(first):
+            first = tuple(first)
+        return Sample(first, target, place)
+    if _has_arrays(item):
         raise DatasetError(f"{place} has {len(item)} parts; it must be inputs, or a pair (inputs, targets)")
     return Sample(item, None, place)
 
 
-def _are_arrays(items: Sequence[object]) -> bool:
+def _has_arrays(items: Sequence[object]) -> bool:
     return any(hasattr(item, "shape") for item in items)
+
+
+def made_source(source: Mapping[str, Any] | None, train_source: Mapping[str, Any] | None, name: SplitName) -> Any:
+    """Return the object that the config's node makes for a split: of ``train_source`` if there is one, else of ``source``."""
+    if name == "train" and train_source is not None:
+        return made(train_source, "dataset.train_source")
+    return made(source, "dataset.source")
 
 
 class TorchDataset(Source):
@@ -83,9 +94,7 @@ class TorchDataset(Source):
         Raises:
             DatasetError: the object is neither.
         """
-        is_train = name == "train" and self._train_source is not None
-        node = self._train_source if is_train else self._source
-        self._made = made(node, "dataset.train_source" if is_train else "dataset.source")
+        self._made = made_source(self._source, self._train_source, name)
         if hasattr(self._made, "__getitem__") and hasattr(self._made, "__len__"):
             return range(len(self._made))
         if isinstance(self._made, Iterable):
@@ -105,16 +114,13 @@ class TorchDataset(Source):
         """
         data = package("torch.utils.data", "torch")
         records, limit = self.records(name), self.options.get("limit")
-        loaded, is_map = self._made, isinstance(records, range)
-        if limit is not None and isinstance(records, range):
-            loaded = data.Subset(loaded, records[:limit])
-        loader = data.DataLoader(
-            loaded,
-            batch_size,
-            shuffle=bool(self.options.get("shuffle")) and is_map,
-            num_workers=self._workers,
-            collate_fn=None if self._collate() is None else self._collated,
-        )
+        loaded, shuffle = self._made, False
+        if isinstance(records, range):
+            shuffle = bool(self.options.get("shuffle"))
+            if limit is not None:
+                loaded = data.Subset(loaded, records[:limit])
+        collate = None if self._collate() is None else self._collated
+        loader = data.DataLoader(loaded, batch_size, shuffle=shuffle, num_workers=self._workers, collate_fn=collate)
         seen = 0
         for batch in loader:
             size = rows_of(batch)

@@ -39,11 +39,10 @@ def image_inputs(
         classes: that an image may have; None or 0: the model does not classify.
         sizes, images, no_images: as of :class:`ModelInputs`.
     """
-    targets = ArraySpec((), "int64", high=classes) if classes else None
     return ModelInputs(
         {"x": ArraySpec(shape)},
         "positional",
-        targets,
+        ArraySpec((), "int64", high=classes) if classes else None,
         channel_axis=1,
         unit="images",
         sizes=sizes,
@@ -63,9 +62,10 @@ def known_name(key: str, name: str, known: Iterable[str], noun: str) -> str:
 def size(sizes: Mapping[str, Any], name: str, default: int, *, may_be_empty: bool = False) -> int:
     """Return the size that ``inputs.NAME`` gives, or the default of the model."""
     value = sizes.get(name, default)
-    least = 0 if may_be_empty else 1
+    least, allowed = 1, "a whole number above 0."
+    if may_be_empty:
+        least, allowed = 0, "a whole number, 0 or more."
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        allowed = "a whole number, 0 or more." if may_be_empty else "a whole number above 0."
         raise UserError([Problem(f"inputs.{name}", value, f"is not a size: {allowed}")])
     return value
 
@@ -73,9 +73,9 @@ def size(sizes: Mapping[str, Any], name: str, default: int, *, may_be_empty: boo
 def check_sizes(sizes: Mapping[str, Any], known: Iterable[str]) -> None:
     """Raise :class:`UserError` for every key under ``inputs`` that the model does not have."""
     keys = [f"inputs.{name}" for name in known]
-    problems = [key_problem(f"inputs.{name}", sizes[name], keys) for name in sizes if f"inputs.{name}" not in keys]
-    if problems:
-        raise UserError(problems)
+    unknown = [name for name in sizes if f"inputs.{name}" not in keys]
+    if unknown:
+        raise UserError([key_problem(f"inputs.{name}", sizes[name], keys) for name in unknown])
 
 
 def check_arguments(arguments: Mapping[str, Any], build: Callable[[], object], module: str) -> None:
@@ -108,9 +108,10 @@ def check_arguments(arguments: Mapping[str, Any], build: Callable[[], object], m
 
 def check_names_of_arguments(key: str, arguments: Iterable[str], called: Callable[..., object], name: str) -> None:
     """Raise :class:`UserError` for every argument under ``key`` that a function or a class does not take."""
-    known = _names_of_arguments(called)
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(called).parameters.values()):
+    parameters = inspect.signature(called).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
+    known = _names_of_arguments(called)
     unknown = [argument for argument in arguments if argument not in known]
     if unknown:
         raise UserError([choice_problem(f"{key}.{one}", one, f"argument of {name}", known) for one in unknown])
@@ -141,14 +142,12 @@ def argument_problems(arguments: Mapping[str, Any], is_own: bool) -> list[Proble
         is_own: True if they are for a function of the user's, which may have any.
     """
     problems = []
-    for name in () if is_own else arguments:
-        if name in FIXED:
-            problems.append(
-                Problem(f"generation.{name}", arguments[name], "is set by sweeprof: give generation.new_tokens.")
-            )
-        elif name in RESERVED:
+    for name, value in arguments.items():
+        if name in FIXED and not is_own:
+            problems.append(Problem(f"generation.{name}", value, "is set by sweeprof: give generation.new_tokens."))
+        elif name in RESERVED and not is_own:
             allowed = "is set by sweeprof, which measures until the last token."
-            problems.append(Problem(f"generation.{name}", arguments[name], allowed))
+            problems.append(Problem(f"generation.{name}", value, allowed))
     return problems
 
 
@@ -170,14 +169,11 @@ def check_generate(kind: type, arguments: Mapping[str, Any]) -> None:
             "model.task=text-generation, or name a function by generation.function."
         )
         raise UserError([Problem("mode", "generation", allowed)])
-    names = set(inspect.signature(generate).parameters)
-    transformers = sys.modules.get("transformers")  # imported by whoever has such a class
-    if transformers is not None:
-        names |= set(transformers.GenerationConfig().to_dict())
-    known = [f"generation.{name}" for name in sorted({*names, *OWN_KEYS} - {"self", "kwargs", *FIXED, *RESERVED})]
-    problems = []
-    for name, value in arguments.items():
-        if f"generation.{name}" not in known:
-            problems.append(key_problem(f"generation.{name}", value, known))
-    if problems:
-        raise UserError(problems)
+    names = {*inspect.signature(generate).parameters, *OWN_KEYS}
+    if "transformers" in sys.modules:  # imported by whoever has such a class
+        names |= set(sys.modules["transformers"].GenerationConfig().to_dict())
+    names -= {"self", "kwargs", *FIXED, *RESERVED}
+    unknown = [name for name in arguments if name not in names]
+    if unknown:
+        known = [f"generation.{name}" for name in sorted(names)]
+        raise UserError([key_problem(f"generation.{name}", arguments[name], known) for name in unknown])

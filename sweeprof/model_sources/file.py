@@ -27,8 +27,8 @@ KINDS = (".onnx", *KERAS, SAVED_MODEL, ".tflite", ".xml", ".pt2")
 class _Array:
     """An input of a model, as its file describes it."""
 
-    shape: Sequence[int | str]
-    """With the batch axis; a side that the file leaves open is its name."""
+    sides: Sequence[object]
+    """With the batch axis; a side that the file leaves open is its name, -1 or anything else."""
     dtype: str
     rows: int | None = None
     """Of the table in which the numbers are looked up; None: it is not known."""
@@ -36,14 +36,15 @@ class _Array:
 
 def _existing(path: str) -> Path:
     found, kind = user_path(path), kind_of_model(path)
-    if found.is_dir() and kind not in KINDS:
-        raise UserError([Problem("model.path", path, "is a folder without a saved_model.pb: no SavedModel.")])
-    if kind not in KINDS:
-        allowed = f"is not a model file that is known here: {', '.join(KINDS)}."
-        raise UserError([Problem("model.path", path, allowed)])
-    if not found.is_file() and kind != SAVED_MODEL:
-        raise UserError([Problem("model.path", path, "is not a file.")])
-    return found
+    if kind not in KINDS and found.is_dir():
+        problem = "is a folder without a saved_model.pb: no SavedModel."
+    elif kind not in KINDS:
+        problem = f"is not a model file that is known here: {', '.join(KINDS)}."
+    elif kind != SAVED_MODEL and not found.is_file():
+        problem = "is not a file."
+    else:
+        return found
+    raise UserError([Problem("model.path", path, problem)])
 
 
 @contextmanager
@@ -62,13 +63,12 @@ def _reading(path: str) -> Iterator[None]:
 
 def keras_model(path: str) -> keras.Model:
     """Return a model that Keras has saved, or a layer that runs a SavedModel of TensorFlow."""
-    if kind_of_model(path) == SAVED_MODEL:
-        with _reading(path):
-            loaded: keras.Model = import_module("sweeprof.backends.tensorflow.files").load(path)
-        return loaded
-    saving = package("keras", "tensorflow").saving
     with _reading(path):
-        model: keras.Model = saving.load_model(_existing(path), compile=False)
+        model: keras.Model
+        if kind_of_model(path) == SAVED_MODEL:
+            model = import_module("sweeprof.backends.tensorflow.files").load(path)
+        else:
+            model = package("keras", "tensorflow").saving.load_model(_existing(path), compile=False)
     return model
 
 
@@ -108,60 +108,43 @@ def _onnx_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     if not graph.output:  # which an empty file has not either, and is read without an error
         raise ValueError("it has no outputs")
     helper = package("onnx.helper", "onnxruntime")
-    tables = {weight.name: weight.dims[0] for weight in graph.initializer if weight.dims}
-    same = {value.name: value.name for value in graph.input}
+    weights = {weight.name: weight.dims for weight in graph.initializer}
+    inputs = {value.name: value.type.tensor_type for value in graph.input if value.name not in weights}
+    source = {name: name for name in inputs}
     rows: dict[str, int] = {}
     for node in graph.node:
-        if node.op_type in ("Cast", "Identity") and node.input[0] in same:
-            same[node.output[0]] = same[node.input[0]]
-        elif any(attribute.name in ("axis", "gather_axis") and attribute.i != 0 for attribute in node.attribute):
+        if node.op_type in ("Cast", "Identity"):
+            if node.input[0] in source:
+                source[node.output[0]] = source[node.input[0]]
+            continue
+        if any(attribute.name in ("axis", "gather_axis") and attribute.i != 0 for attribute in node.attribute):
             continue
         for table, indices in LOOKUPS.get(node.op_type, ()):
-            if max(table, indices) < len(node.input) and node.input[table] in tables and node.input[indices] in same:
-                name, count = same[node.input[indices]], tables[node.input[table]]
-                rows[name] = min(count, rows.get(name, count))
-    weights = {weight.name for weight in graph.initializer}
+            if max(table, indices) < len(node.input):
+                dims, name = weights.get(node.input[table]), source.get(node.input[indices])
+                if dims and name is not None:
+                    rows[name] = min(dims[0], rows.get(name, dims[0]))
     arrays = {}
-    for value in graph.input:
-        if value.name in weights:
-            continue
-        tensor = value.type.tensor_type
-        shape = [
-            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"size_{axis}"
-            for axis, dim in enumerate(tensor.shape.dim)
-        ]
+    for name, tensor in inputs.items():
+        sides = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
         dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-        arrays[value.name] = _Array(shape, dtype, rows.get(value.name))
+        arrays[name] = _Array(sides, dtype, rows.get(name))
     return _described(arrays, sizes, has_fixed_batch=True)
 
 
 def _keras_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     model = keras_model(str(file))
     embedding = package("keras.layers", "tensorflow").Embedding
-    rows = {
-        layer.input.name: layer.input_dim
-        for layer in model.layers
-        if isinstance(layer, embedding) and any(layer.input is tensor for tensor in model.inputs)
-    }
-    arrays = {
-        tensor.name: _Array(
-            [f"size_{axis}" if side is None else side for axis, side in enumerate(tensor.shape)],
-            tensor.dtype,
-            rows.get(tensor.name),
-        )
-        for tensor in model.inputs
-    }
+    arrays = {}
+    for tensor in model.inputs:
+        tables = [layer for layer in model.layers if isinstance(layer, embedding) and layer.input is tensor]
+        arrays[tensor.name] = _Array(tensor.shape, tensor.dtype, tables[-1].input_dim if tables else None)
     return _described(arrays, sizes)
 
 
 def _saved_model_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     model: Any = keras_model(str(file))
-    arrays = {
-        name: _Array(
-            [f"size_{axis}" if side is None else side for axis, side in enumerate(spec.shape)], spec.dtype.name
-        )
-        for name, spec in model.input_specs().items()
-    }
+    arrays = {name: _Array(spec.shape, spec.dtype.name) for name, spec in model.input_specs().items()}
     return _described(arrays, sizes, "positional")
 
 
@@ -169,8 +152,7 @@ def _tflite_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     interpreter = package("ai_edge_litert.interpreter", "litert").Interpreter(model_path=str(file))
     arrays = {}
     for detail in interpreter.get_input_details():
-        shape = [f"size_{axis}" if side == -1 else int(side) for axis, side in enumerate(detail["shape_signature"])]
-        arrays[detail["name"]] = _Array(shape, detail["dtype"].__name__)
+        arrays[detail["name"]] = _Array(detail["shape_signature"].tolist(), detail["dtype"].__name__)
     return _described(arrays, sizes)
 
 
@@ -179,35 +161,32 @@ def _openvino_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     graph = package("openvino", "openvino").Core().read_model(str(file))
     arrays = {}
     for slot in graph.inputs:
-        shape = [
-            f"size_{axis}" if side.is_dynamic else side.get_length() for axis, side in enumerate(slot.partial_shape)
-        ]
-        arrays[slot.get_any_name()] = _Array(shape, str(slot.element_type.to_dtype()))
+        sides = [None if side.is_dynamic else side.get_length() for side in slot.partial_shape]
+        arrays[slot.get_any_name()] = _Array(sides, str(slot.element_type.to_dtype()))
     return _described(arrays, sizes, has_fixed_batch=True)
 
 
 def _exported_inputs(file: Path, sizes: Mapping[str, Any]) -> ModelInputs:
     program = package("torch.export", "torch").load(file)
     args, kwargs = program.example_inputs
-    signature = program.module_call_graph[0].signature
-    names = [*signature.forward_arg_names] if signature.forward_arg_names else [str(i) for i in range(len(args))]
+    names = program.module_call_graph[0].signature.forward_arg_names or map(str, range(len(args)))
     tensors = {**dict(zip(names, args, strict=False)), **kwargs}
-    nodes = {node.name: node for node in program.graph.nodes}
-    placeholders = [nodes[name] for name in program.graph_signature.user_inputs]
-    rows = {
-        node.args[1]: int(node.args[0].meta["val"].shape[0])
-        for node in program.graph.nodes
-        if str(node.target) == "aten.embedding.default"
-    }
+    rows = {}
+    placeholders = []
+    for node in program.graph.nodes:
+        if node.name in program.graph_signature.user_inputs:
+            placeholders.append(node)
+        elif str(node.target) == "aten.embedding.default":
+            rows[node.args[1]] = int(node.args[0].meta["val"].shape[0])
     arrays, defaults = {}, {}
     for (name, tensor), placeholder in zip(tensors.items(), placeholders, strict=True):
-        shape: list[int | str] = []
-        for axis, side in enumerate(placeholder.meta["val"].shape):
-            shape.append(side if isinstance(side, int) else f"size_{axis}")
+        sides = placeholder.meta["val"].shape
+        for axis, side in enumerate(sides):
             if axis and not isinstance(side, int):
                 defaults[f"size_{axis}"] = int(tensor.shape[axis])
-        arrays[name] = _Array(shape, str(tensor.dtype).removeprefix("torch."), rows.get(placeholder))
-    return _described(arrays, {**defaults, **sizes}, "keywords" if kwargs else "positional", has_fixed_batch=True)
+        arrays[name] = _Array(sides, str(tensor.dtype).removeprefix("torch."), rows.get(placeholder))
+    pass_as: Literal["keywords", "positional"] = "keywords" if kwargs else "positional"
+    return _described(arrays, {**defaults, **sizes}, pass_as, has_fixed_batch=True)
 
 
 def _described(
@@ -224,46 +203,48 @@ def _described(
         pass_as: how the model takes them.
         has_fixed_batch: True if the model takes no other batch than that of its file, where that is a number.
     """
-    sides = [side for array in arrays.values() for side in array.shape[1:] if isinstance(side, str)]
-    symbols = {name: None for side in sides for name in _names_in(side)}
+    sides: dict[str, list[list[str]]] = {}  # of each input, the terms of each side
+    symbols: list[str] = []
+    for name, array in arrays.items():
+        sides[name] = []
+        for axis, side in enumerate(array.sides):
+            if axis == 0:
+                continue
+            terms = [f"size_{axis}"]
+            if isinstance(side, int | str) and side != -1:
+                terms = _terms(str(side))
+            sides[name].append(terms)
+            symbols += [term for term in terms if not term.isdigit()]
     check_sizes(sizes, symbols)
-    missing = [symbol for symbol in symbols if symbol not in sizes]
+    missing = [symbol for symbol in dict.fromkeys(symbols) if symbol not in sizes]
     if missing:
         keys = " ".join(f"inputs.{symbol}=…" for symbol in missing)
         raise UserError([Problem("inputs", dict(sizes), f"lacks sizes that the file leaves open: add {keys}")])
+    # Keys and values of the past may be none, as before the first token.
+    used = {name: size(sizes, name, 1, may_be_empty=name.startswith("past")) for name in symbols}
     specs = {}
+    batches = []
     for name, array in arrays.items():
-        shape = tuple(_length(side, sizes) for side in array.shape[1:])
+        shape = tuple(_length(terms, used) for terms in sides[name])
         if array.dtype.startswith(("float", "bfloat", "complex")):
             specs[name] = ArraySpec(shape, array.dtype)
         elif name.lower().endswith("mask"):
             specs[name] = ArraySpec(shape, array.dtype, low=1)
         else:
             specs[name] = ArraySpec(shape, array.dtype, high=array.rows or 2)
-    used = {symbol: _size(symbol, sizes) for symbol in symbols}
-    batches = {array.shape[0] for array in arrays.values() if array.shape and isinstance(array.shape[0], int)}
-    only = min(batches) if has_fixed_batch and batches else None
+        if has_fixed_batch and array.sides and isinstance(array.sides[0], int):
+            batches.append(array.sides[0])
+    only = min(batches, default=None)
     return ModelInputs(specs, pass_as, sizes=used, batch_size=only)
 
 
-def _names_in(side: str) -> list[str]:
-    """Return the names of the sizes that a side depends on: ``past_sequence_length + sequence_length`` has two."""
+def _terms(side: str) -> list[str]:
+    """Return the sizes and numbers whose sum a side is: ``past_sequence_length + sequence_length`` has two."""
     terms = [term.strip() for term in side.split("+")]
-    if not all(term.isidentifier() or term.isdigit() for term in terms):
-        return [side]
-    return [term for term in terms if not term.isdigit()]
+    if all(term.isidentifier() or term.isdigit() for term in terms):
+        return terms
+    return [side]
 
 
-def _length(side: int | str, sizes: Mapping[str, Any]) -> int:
-    """Return the length of a side that is a number, one of the sizes, or a sum of such."""
-    if isinstance(side, int):
-        return side
-    if _names_in(side) == [side]:
-        return _size(side, sizes)
-    terms = [term.strip() for term in side.split("+")]
-    return sum(int(term) if term.isdigit() else _size(term, sizes) for term in terms)
-
-
-def _size(name: str, sizes: Mapping[str, Any]) -> int:
-    """Return the size of that name; keys and values of the past may be none, as before the first token."""
-    return size(sizes, name, 1, may_be_empty=name.startswith("past"))
+def _length(terms: list[str], sizes: Mapping[str, int]) -> int:
+    return sum(int(sizes.get(term, term)) for term in terms)

@@ -75,12 +75,14 @@ def inputs(
     check_names_of_arguments("model.arguments", given, builder, name)
     if weights not in (None, "imagenet") and not user_path(str(weights)).is_file():
         raise UserError([Problem("model.weights", weights, "is neither a file nor imagenet.")])
-    shape = given.get("input_shape")
-    image_size = size(sizes, "image_size", SIZES.get(name, 224) if shape is None else int(shape[0]))
-    channels = 3 if shape is None else int(shape[-1])
+    side, _, channels = given.get("input_shape") or (SIZES.get(name, 224), None, 3)
+    image_size, channels = size(sizes, "image_size", int(side)), int(channels)
     classes = int(given.get("classes", CLASSES)) if given.get("include_top", True) else None
-    images = _preprocessing(name, image_size) if channels == 3 else None
-    no_images = None if images else "the model's preprocess_input is for three channels, and one value at a time"
+    images = no_images = None
+    if channels == 3:
+        images = _preprocessing(name, image_size)
+    if images is None:
+        no_images = "the model's preprocess_input is for three channels, and one value at a time"
     return image_inputs((channels, image_size, image_size), classes, {"image_size": image_size}, images, no_images)
 
 

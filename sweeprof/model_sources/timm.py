@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 
-UNKNOWN = "timm prepares pictures for this model in a way that is not described here"
-
-
 def import_timm() -> ModuleType:
     """Return timm, which imports torchvision."""
     if find_spec("timm") is not None:
@@ -62,35 +59,33 @@ def build(
 def inputs(name: str, sizes: Mapping[str, Any], arguments: Mapping[str, Any] | None = None) -> ModelInputs:
     """Return the description of the model's inputs: images of ``inputs.image_size`` pixels on each side."""
     timm = import_timm()
-    known_name("model.name", name.partition(".")[0], timm.list_models(), "model of timm")
+    architecture = name.partition(".")[0]
+    known_name("model.name", architecture, timm.list_models(), "model of timm")
     check_sizes(sizes, ["image_size"])
-    config = timm.get_pretrained_cfg(name)
     given = arguments or {}
-    module = timm.model_entrypoint(name.partition(".")[0]).__module__
-    check_arguments(given, partial(build, name, sizes, given), module)
-    channels, side, _ = (3, 224, 224) if config is None else config.input_size
+    config = timm.get_pretrained_cfg(name)
+    check_arguments(given, partial(build, name, sizes, given), timm.model_entrypoint(architecture).__module__)
+    channels, side, classes = 3, 224, 1000
+    if config is not None:
+        (channels, side, _), classes = config.input_size, config.num_classes
     image_size = size(sizes, "image_size", given.get("img_size", side))
     shape = (int(given.get("in_chans", channels)), int(image_size), int(image_size))
-    classes = int(given.get("num_classes", 1000 if config is None else config.num_classes))
-    images = None if config is None else _preprocessing(config, shape)
-    no_images = UNKNOWN if config is not None and images is None else None
-    return image_inputs(shape, classes, {"image_size": image_size}, images, no_images)
+    images = no_images = None
+    if config is not None:
+        images = _preprocessing(config, shape)
+        if images is None:
+            no_images = "timm prepares pictures for this model in a way that is not described here"
+    return image_inputs(shape, int(given.get("num_classes", classes)), {"image_size": image_size}, images, no_images)
 
 
 def _preprocessing(config: Any, shape: tuple[int, int, int]) -> ImagePreprocessing | None:
-    """Return how ``timm.data.create_transform`` prepares pictures; None where it adds borders to them."""
+    """Return how ``timm.data.create_transform`` prepares pictures; None if it adds borders to them."""
     channels, height, width = shape
     if config.crop_mode == "border" or config.interpolation not in INTERPOLATIONS:
         return None
-    resize = math.floor(min(height, width) / config.crop_pct)
-    if config.crop_mode == "squash" and resize != height:
-        return None
-    return ImagePreprocessing(
-        height,
-        width,
-        channels,
-        None if config.crop_mode == "squash" else resize,
-        config.interpolation,
-        mean=config.mean,
-        std=config.std,
-    )
+    resize: int | None = math.floor(min(height, width) / config.crop_pct)
+    if config.crop_mode == "squash":
+        if resize != height:
+            return None
+        resize = None
+    return ImagePreprocessing(height, width, channels, resize, config.interpolation, mean=config.mean, std=config.std)

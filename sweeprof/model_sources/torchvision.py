@@ -56,23 +56,25 @@ def inputs(
     if ".detection" in kind or ".optical_flow" in kind:
         reason = "takes lists of images or pairs of them: write a dataset of your own for it, see docs/data.md."
         raise UserError([Problem("dataset", "auto", f"has no description of {name}'s inputs, which {reason}")])
-    check_arguments(arguments or {}, partial(build, name, arguments), kind)
+    given = arguments or {}
+    check_arguments(given, partial(build, name, arguments), kind)
     offered = models.get_model_weights(name)
     if weights is not None:
         known = ["DEFAULT", *(one.name for one in offered)]
         known_name("model.weights", weights.removeprefix(f"{offered.__name__}."), known, f"name of weights of {name}")
     transforms = offered.DEFAULT.transforms()
-    crop = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
-    side = crop[0] if isinstance(crop, list | tuple) else crop
+    side = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
+    if isinstance(side, list | tuple):
+        side = side[0]
     is_video = ".video" in kind
-    check_sizes(sizes, ["image_size", *(["frames"] if is_video else [])])
+    check_sizes(sizes, ["image_size", "frames"] if is_video else ["image_size"])
     image_size = size(sizes, "image_size", side or 224)
-    shape: tuple[int, ...] = (3, image_size, image_size)
     used = {"image_size": image_size}
+    shape: tuple[int, ...] = (3, image_size, image_size)
     if is_video:
-        frames = size(sizes, "frames", VIDEO_FRAMES)
-        shape, used = (3, frames, image_size, image_size), {**used, "frames": frames}
-    classes = None if ".segmentation" in kind else int((arguments or {}).get("num_classes", CLASSES))
+        used["frames"] = size(sizes, "frames", VIDEO_FRAMES)
+        shape = (3, used["frames"], image_size, image_size)
+    classes = None if ".segmentation" in kind else int(given.get("num_classes", CLASSES))
     images = None
     if type(transforms).__name__ == "ImageClassification" and side is not None:
         (resize,) = transforms.resize_size

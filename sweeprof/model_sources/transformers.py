@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeprof.datasets import source
 from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, Interpolation, ModelInputs
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, key_problem, nearest
 from sweeprof.model_sources import (
@@ -29,7 +30,6 @@ from sweeprof.model_sources import (
     package,
     size,
 )
-from sweeprof.model_sources.torchvision import import_torchvision
 from sweeprof.paths import expanded, user_path
 
 if TYPE_CHECKING:
@@ -89,10 +89,7 @@ INTERPOLATIONS: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "
 
 def import_transformers() -> Any:
     """Return transformers, which imports torchvision where it is installed."""
-    transformers = package("transformers", "transformers")
-    if transformers.utils.is_torchvision_available():
-        import_torchvision()
-    return transformers
+    return source.import_transformers("model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +117,8 @@ def _model(architecture: str | None, path: str | None, task: str | None, config:
         known_name("model.architecture", architecture, transformers.CONFIG_MAPPING, "architecture of transformers")
         made = transformers.AutoConfig.for_model(architecture, **config)
     else:
-        raise UserError(
-            [Problem("model.architecture", None, "is missing: name an architecture, or a folder by model.path.")]
-        )
+        missing = "is missing: name an architecture, or a folder by model.path."
+        raise UserError([Problem("model.architecture", None, missing)])
     # Checked here: a configuration takes any setting, and keeps one that it does not know.
     settings = {*type(made)().to_dict(), *made.attribute_map, "use_cache", "num_labels", "dtype"}
     unknown = [name for name in config if name not in settings]
@@ -179,8 +175,10 @@ def build(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/mo
     Raises:
         Unsupported: the model does not have this implementation of attention, or its package is not installed.
     """
-    settings = {"use_cache": False, **(config or {})}
-    found = _model(architecture, path, task, settings if path is None else dict(config or {}))
+    settings = dict(config or {})
+    if path is None:
+        settings.setdefault("use_cache", False)
+    found = _model(architecture, path, task, settings)
     given = dict(arguments or {})
     if dtype is not None:
         given["dtype"] = dtype
@@ -217,53 +215,21 @@ def _as_unsupported(attn_implementation: str | None) -> Iterator[None]:
 def _with_adapters(model: torch.nn.Module, node: Mapping[str, Any]) -> torch.nn.Module:
     """Return the model with the adapters of peft; imports peft, after the packages that it imports itself."""
     peft = package("peft", "peft")
-    target = str(node.get("_target_"))
+    arguments = dict(node)
+    target = str(arguments.pop("_target_", None))
     module_name, _, name = target.rpartition(".")
     try:
         made = getattr(import_module(module_name), name)
     except (ImportError, ValueError, AttributeError):
         configs = [f"peft.{one}" for one in vars(peft) if one.endswith("Config") and one != "PeftConfig"]
         raise UserError([choice_problem("model.peft._target_", target, "configuration of peft", configs)]) from None
-    arguments = {key: value for key, value in node.items() if key != "_target_"}
     check_names_of_arguments("model.peft", arguments, made, target)
     try:
         adapted: torch.nn.Module = peft.get_peft_model(model, made(**arguments))
     except (TypeError, ValueError) as error:
-        raise UserError(
-            [Problem("model.peft", target, f"does not fit {type(model).__name__}: {str(error).rstrip('.')}.")]
-        ) from None
+        reason = f"does not fit {type(model).__name__}: {str(error).rstrip('.')}."
+        raise UserError([Problem("model.peft", target, reason)]) from None
     return adapted
-
-
-def _check_settings(
-    found: _Model,
-    arguments: Mapping[str, Any],
-    dtype: str | None,
-    attn_implementation: str | None,
-    peft: Mapping[str, Any] | None,
-) -> None:
-    """Check the settings of a model that are not in its configuration; builds the model on the meta device.
-
-    Raises:
-        UserError: there is no such data type, implementation of attention or argument, or peft does not take the model.
-        Unsupported: the model does not have this implementation of attention, or its package is not installed.
-    """
-    if dtype is not None:
-        known_name("model.dtype", dtype, DTYPES, "data type of weights")
-    given: dict[str, Any] = {}
-    if attn_implementation is not None:
-        attentions = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS.valid_keys()
-        if "/" not in attn_implementation:  # a kernel of the hub
-            known_name("model.attn_implementation", attn_implementation, {"eager", *attentions}, "kind of attention")
-        given["attn_implementation"] = attn_implementation
-    if arguments:
-        check_arguments(arguments, lambda: _from_config(found, arguments), found.kind.__module__)
-    if not given and peft is None:
-        return
-    with _as_unsupported(attn_implementation), import_module("torch").device("meta"):
-        model = _from_config(found, given)
-        if peft is not None:
-            _with_adapters(model, peft)
 
 
 def inputs(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/model/transformers.yaml
@@ -281,7 +247,8 @@ def inputs(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/m
     """Return the description of the model's inputs, as its configuration and the signature of its forward tell them.
 
     Args:
-        architecture, path, task, config, arguments, dtype, attn_implementation, peft: as of :func:`build`; they are checked.
+        architecture, path, task, config, arguments, dtype, attn_implementation, peft: as of :func:`build`; they are checked, for
+            which the model may be built on the meta device.
         sizes: the config's ``inputs``.
         generation: the config's ``generation`` in mode=generation; its prompt is the text that the model, or its encoder, is given.
 
@@ -290,25 +257,38 @@ def inputs(  # noqa: PLR0913, PLR0917  # one argument for each setting of conf/m
         Unsupported: the model does not have this implementation of attention, or its package is not installed.
     """
     found = _model(architecture, path, task, dict(config or {}))
-    _check_settings(found, {} if path is not None else arguments or {}, dtype, attn_implementation, peft)
+    if dtype is not None:
+        known_name("model.dtype", dtype, DTYPES, "data type of weights")
+    given: dict[str, Any] = {}
+    if attn_implementation is not None:
+        attentions = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS.valid_keys()
+        if "/" not in attn_implementation:  # a kernel of the hub
+            known_name("model.attn_implementation", attn_implementation, {"eager", *attentions}, "kind of attention")
+        given["attn_implementation"] = attn_implementation
+    if arguments and path is None:
+        check_arguments(arguments, lambda: _from_config(found, arguments), found.kind.__module__)
+    if given or peft is not None:
+        with _as_unsupported(attn_implementation), import_module("torch").device("meta"):
+            model = _from_config(found, given)
+            if peft is not None:
+                _with_adapters(model, peft)
     length = None if generation is None else generation.get("prompt_length")
-    if length is not None and sizes.get("sequence_length", length) != length:
-        allowed = f"differs from generation.prompt_length={length}: give only one of the two."
-        raise UserError([Problem("inputs.sequence_length", sizes["sequence_length"], allowed)])
-    description = _Description(found, sizes if length is None else {**sizes, "sequence_length": length})
+    if length is not None:
+        if sizes.get("sequence_length", length) != length:
+            allowed = f"differs from generation.prompt_length={length}: give only one of the two."
+            raise UserError([Problem("inputs.sequence_length", sizes["sequence_length"], allowed)])
+        sizes = {**sizes, "sequence_length": length}
+    description = _Description(found, sizes)
     described = description.inputs(is_prompt=generation is not None)
     if generation is not None:
         description.check_generation(generation)
     saved = {} if path is None else _saved_processor(user_path(path))
-    rate = saved.get("sampling_rate")
+    if isinstance(saved.get("sampling_rate"), int):
+        described = replace(described, sampling_rate=saved["sampling_rate"])
     images = _preprocessing(saved, described)
-    has_images = "image_mean" in saved or "do_resize" in saved
-    return replace(
-        described,
-        images=images,
-        no_images="the saved processor is not described here" if has_images and images is None else None,
-        sampling_rate=rate if isinstance(rate, int) else described.sampling_rate,
-    )
+    if images is None and ("image_mean" in saved or "do_resize" in saved):
+        return replace(described, no_images="the saved processor is not described here")
+    return replace(described, images=images)
 
 
 def _saved_processor(folder: Path) -> Mapping[str, Any]:
@@ -330,23 +310,20 @@ def _preprocessing(settings: Mapping[str, Any], described: ModelInputs) -> Image
     if len(shape) != 3 or not isinstance(size, dict) or settings.get("do_pad") or not settings.get("do_resize", True):
         return None
     channels, height, width = shape
-    cuts = bool(settings.get("do_center_crop")) and "shortest_edge" in size
-    if not cuts and not {"height", "width"} <= set(size):
+    shorter = None
+    if settings.get("do_center_crop") and "shortest_edge" in size:
+        cropped = (settings.get("crop_size") or {}).get("height")
+        if cropped:
+            shorter = round(size["shortest_edge"] * height / cropped)
+    elif not {"height", "width"} <= set(size):
         return None
-    crop = settings.get("crop_size") or {}
-    specified = crop.get("height") if cuts else size["height"]
-    shorter = round(size["shortest_edge"] * height / specified) if cuts and specified else None
-    normalizes = settings.get("do_normalize", True) and settings.get("image_mean") is not None
-    return ImagePreprocessing(
-        height,
-        width,
-        channels,
-        shorter,
-        INTERPOLATIONS[settings.get("resample", 2)],
-        float(settings.get("rescale_factor", 1 / 255)) if settings.get("do_rescale", True) else 1.0,
-        tuple(settings["image_mean"]) if normalizes else (0.0,),
-        tuple(settings["image_std"]) if normalizes else (1.0,),
-    )
+    scale, mean, std = 1.0, (0.0,), (1.0,)
+    if settings.get("do_rescale", True):
+        scale = float(settings.get("rescale_factor", 1 / 255))
+    if settings.get("do_normalize", True) and settings.get("image_mean") is not None:
+        mean, std = tuple(settings["image_mean"]), tuple(settings["image_std"])
+    interpolation = INTERPOLATIONS[settings.get("resample", 2)]
+    return ImagePreprocessing(height, width, channels, shorter, interpolation, scale, mean, std)
 
 
 class _Description:
@@ -375,23 +352,28 @@ class _Description:
             self._add_images()
         if main in ("input_features", "input_values"):
             self._add_audio(main)
-        if "input_ids" in self._arguments and main not in ("input_features", "input_values", "pixel_values_videos"):
+        elif "input_ids" in self._arguments and main != "pixel_values_videos":
             self._add_text()
         if self._config.is_encoder_decoder and "decoder_input_ids" in self._arguments:
-            self._add_decoder()
+            length = self._size("decoder_length", DECODER_LENGTH)
+            self._specs["decoder_input_ids"] = self._ids(length)
+            if self._unit == "tokens":
+                self._units += length
         if is_prompt and "sequence_length" in self._sizes and "sequence_length" not in self._used:
             sizes = ", ".join(f"inputs.{name}" for name in self._used)
             allowed = f"has no effect: the prompt of {self._kind.__name__} is {main}. Set its sizes: {sizes}."
             raise UserError([Problem("generation.prompt_length", self._sizes["sequence_length"], allowed)])
         check_sizes(self._sizes, self._used)
         if not self._specs:
-            reason = (
-                f"has no description of the inputs of {self._kind.__name__}, which begin with {main}: name a dataset."
-            )
-            raise UserError([Problem("dataset", "auto", reason)])
-        images = self._specs.get("pixel_values")
-        axis = None if images is None else len(images.shape) - 2
-        has_ids = any(name.endswith("input_ids") for name in self._specs)
+            noun = f"the inputs of {self._kind.__name__}, which begin with {main}"
+            raise UserError([Problem("dataset", "auto", f"has no description of {noun}: name a dataset.")])
+        axis = vocabulary = rate = None
+        if "pixel_values" in self._specs:
+            axis = len(self._specs["pixel_values"].shape) - 2
+        if any(name.endswith("input_ids") for name in self._specs):
+            vocabulary = self._vocabulary()
+        if self._unit == "seconds of audio":
+            rate = _first(self._config, "sampling_rate") or 16000
         return ModelInputs(
             self._specs,
             "keywords",
@@ -401,8 +383,8 @@ class _Description:
             self._units,
             self._used,
             targets_argument="labels" if "labels" in self._arguments else None,
-            vocabulary=self._vocabulary() if has_ids else None,
-            sampling_rate=_first(self._config, "sampling_rate") or 16000 if self._unit == "seconds of audio" else None,
+            vocabulary=vocabulary,
+            sampling_rate=rate,
         )
 
     def _vocabulary(self) -> int | None:
@@ -412,8 +394,7 @@ class _Description:
         """Raise :class:`UserError` for a model without ``generate``, for unknown arguments, and for too many tokens."""
         if generation.get("function") is not None:
             return
-        arguments = {name: value for name, value in generation.items() if name not in OWN_KEYS}
-        check_generate(self._kind, arguments)
+        check_generate(self._kind, {name: value for name, value in generation.items() if name not in OWN_KEYS})
         is_decoder = not self._config.is_encoder_decoder and "input_ids" in self._specs
         if not is_decoder or self._longest is None:
             return
@@ -433,10 +414,11 @@ class _Description:
         longest = _first(self._text, "max_position_embeddings", "n_positions", "max_length_positions")
         length = self._size("sequence_length", min(SEQUENCE_LENGTH, longest or SEQUENCE_LENGTH))
         is_relative = any(hasattr(self._text, name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
-        self._longest = None if is_relative else longest
-        if longest is not None and length > longest and not is_relative:
-            limit = f"is above the longest sequence of this model: model.config.max_position_embeddings={longest}."
-            raise UserError([Problem("inputs.sequence_length", length, limit)])
+        if not is_relative:
+            self._longest = longest
+            if longest is not None and length > longest:
+                limit = f"is above the longest sequence of this model: model.config.max_position_embeddings={longest}."
+                raise UserError([Problem("inputs.sequence_length", length, limit)])
         self._specs = {"input_ids": self._ids(length), **self._specs}
         if "attention_mask" in self._arguments:
             self._specs["attention_mask"] = ArraySpec((length,), "int64", low=1)
@@ -447,12 +429,6 @@ class _Description:
 
     def _ids(self, length: int) -> ArraySpec:
         return ArraySpec((length,), "int64", high=self._vocabulary())
-
-    def _add_decoder(self) -> None:
-        length = self._size("decoder_length", DECODER_LENGTH)
-        self._specs["decoder_input_ids"] = self._ids(length)
-        if self._unit == "tokens":
-            self._units += length
 
     def _add_images(self) -> None:
         vision = getattr(self._config, "vision_config", None) or self._config
@@ -469,21 +445,25 @@ class _Description:
     def _add_audio(self, name: str) -> None:
         encoder = getattr(self._config, "audio_config", None) or self._config
         bins = _first(encoder, "num_mel_bins")
-        rate = _first(self._config, "sampling_rate") or 16000
+        self._unit = "seconds of audio"
         if name == "input_values" and (bins is None or hasattr(encoder, "conv_stride")):
+            rate = _first(self._config, "sampling_rate") or 16000
             samples = self._size("audio_samples", rate)
             self._specs[name] = ArraySpec((samples,))
-            self._unit, self._units = "seconds of audio", samples / rate
+            self._units = samples / rate
             return
         longest = _first(encoder, "max_source_positions", "max_length")
-        frames = self._size("audio_frames", 2 * (longest or 1500) if name == "input_features" else longest or 1024)
+        default = longest or 1024
+        if name == "input_features":
+            default = 2 * (longest or 1500)
+        frames = self._size("audio_frames", default)
         if self._config.model_type == "whisper" and longest is not None and frames != 2 * longest:
             fixed = f"is not the length that this model takes: 2 · model.config.max_source_positions = {2 * longest}."
             raise UserError([Problem("inputs.audio_frames", frames, fixed)])
         mels = bins or _first(encoder, "input_feat_per_channel", "feature_size") or 80
         is_frames_last = name == "input_features" and not hasattr(encoder, "input_feat_per_channel")
         self._specs[name] = ArraySpec((mels, frames) if is_frames_last else (frames, mels))
-        self._unit, self._units = "seconds of audio", frames / 100
+        self._units = frames / 100
 
     def _targets(self) -> ArraySpec | None:
         head = self._kind.__name__.partition("For")[2]

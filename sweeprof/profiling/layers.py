@@ -1,4 +1,4 @@
-"""Layers: a LayerTable with the ways to look at it, each of them in sweeprof/report."""
+"""Layers: a LayerTable with the ways to look at it, each in sweeprof/report; and what other profilers count for each layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sweeprof.display import Displayed, FilePath, written
 from sweeprof.errors import Unsupported, UserError, choice_problem
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from sweeprof.report.view import View
-
-
-# The figures of other profilers (``compat/*``) by layer and by type, as those profilers print them.
 
 
 PREFIX = "compat/"
@@ -78,14 +75,14 @@ class ConventionFigures(Displayed):
         from sweeprof.numbers import percent, scaled
         from sweeprof.report.view import View, table
 
-        lines = [
-            [row.path, row.type, scaled(value, self.unit), percent(value / self.total if self.total else None)]
-            for row, value in self.rows
-            if value
-        ]
+        figures = [(row.path, row.type, value) for row, value in self.rows if value]
         if self.rest:
-            lines.append(["no layer", "", scaled(self.rest, self.unit), percent(self.rest / self.total)])
-        lines.append(["total", "", scaled(self.total, self.unit), percent(1.0 if self.total else None)])
+            figures.append(("no layer", "", self.rest))
+        figures.append(("total", "", self.total))
+        lines = []
+        for path, kind, value in figures:
+            share = value / self.total if self.total else None
+            lines.append([path, kind, scaled(value, self.unit), percent(share)])
         title = f"{PREFIX}{self.name}"
         return View(title, (table(["layer", "type", self.unit, "share"], lines, [self.unit, "share"]),))
 
@@ -102,8 +99,10 @@ def figures_by_layer(table: LayerTable, name: str, **options: object) -> Convent
         UserError: there is no such convention.
         Unsupported: it does not count this model, or its figure is not a sum over layers.
     """
-    known = {full.removeprefix(PREFIX): metric for full, metric in builtin_metrics().items() if full.startswith(PREFIX)}
-    known = {short: metric for short, metric in known.items() if "layers" in metric.reads}
+    known = {}
+    for full, metric in builtin_metrics().items():
+        if full.startswith(PREFIX) and "layers" in metric.reads:
+            known[full.removeprefix(PREFIX)] = metric
     if name not in known:
         raise UserError([choice_problem("compat", name, "convention by layer", known)])
     if table.is_inclusive:
@@ -116,16 +115,18 @@ def figures_by_layer(table: LayerTable, name: str, **options: object) -> Convent
         return result.value if isinstance(result, Estimate) else result
 
     total = figure(table.rows)
-    root = next((_without_counts(row) for row in table.rows if row.path == ROOT), None)
-    around = [] if root is None else [root]
+    around = [_without_counts(row) for row in table.rows if row.path == ROOT][:1]
     nothing = figure(around)
     last = {row.path: index for index, row in enumerate(table.rows) if row.call >= 0}
-    holding = {path for row in table.rows for path in above(row.path)}
+    holding: set[str] = set()
+    for row in table.rows:
+        holding.update(above(row.path))
     values: list[Number] = []
     for index, row in enumerate(table.rows):
         rows = [row] if row.path == ROOT else [*around, row]
         if row.path in holding:  # it stays a module that holds others
-            rows.append(dataclasses.replace(_without_counts(row), path=_below(row.path), call=-1))
+            inner = "inner" if row.path == ROOT else f"{row.path}.inner"
+            rows.append(dataclasses.replace(_without_counts(row), path=inner, call=-1))
         if last.get(row.path, index) != index:  # it stays a call that is not the last
             rows.append(_without_counts(row))
         try:
@@ -137,33 +138,21 @@ def figures_by_layer(table: LayerTable, name: str, **options: object) -> Convent
     return ConventionFigures(name, known[name].info.unit, tuple(zip(table.rows, values, strict=True)), total, nothing)
 
 
-def _below(path: str) -> str:
-    return "inner" if path == ROOT else f"{path}.inner"
+_NOTHING: dict[str, Any] = {
+    "type": "",
+    "operators": (),
+    "output_shapes": (),
+    "subtree": Weights(),
+    "dtypes": {},
+    "declared_flops": None,
+    **dict.fromkeys(("params", "trainable", "params_bytes", "buffers", "buffers_bytes"), 0),
+    **dict.fromkeys(("macs", "flops", "ops", "act_bytes"), 0),
+}
 
 
 def _without_counts(row: LayerRow) -> LayerRow:
     """Return a row in the same place, of a module that has and does nothing; the model keeps the shapes of its inputs."""
-    return dataclasses.replace(
-        row,
-        type="",
-        operators=(),
-        output_shapes=(),
-        subtree=Weights(),
-        dtypes={},
-        params=0,
-        trainable=0,
-        params_bytes=0,
-        buffers=0,
-        buffers_bytes=0,
-        macs=0,
-        flops=0,
-        ops=0,
-        declared_flops=None,
-        act_bytes=0,
-    )
-
-
-# Layers: a LayerTable with the ways to look at it, each of them in sweeprof/report.
+    return dataclasses.replace(row, **_NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +166,8 @@ class Layers(LayerTable):
     @classmethod
     def of(cls, table: LayerTable, host: Host | None = None) -> Layers:
         """Return the same table with methods to display and export it."""
-        return cls(**{spec.name: getattr(table, spec.name) for spec in fields(LayerTable)}, host=host or {})
+        values = {spec.name: getattr(table, spec.name) for spec in fields(LayerTable)}
+        return cls(**values, host=host or {})
 
     def to_frame(self, host: bool = False) -> pandas.DataFrame:
         """Return a row per layer; shares are of the table's total, 0..1.
@@ -204,7 +194,7 @@ class Layers(LayerTable):
         path: str | Path | None = None,
         figsize: tuple[float, float] | None = None,
     ) -> tuple[Figure, Axes]:
-        """Times as stacked bars per depth, see :func:`sweeprof.report.stacked_layers.stacked`."""
+        """Draw the times as stacked bars per depth, see :func:`sweeprof.report.stacked_layers.stacked`."""
         from sweeprof.report.stacked_layers import stacked  # with matplotlib, which nothing else here needs
 
         return stacked(self, channels, direction, path, figsize)

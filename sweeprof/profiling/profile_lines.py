@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial, update_wrapper
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
@@ -30,9 +30,6 @@ from sweeprof.measuring.line_profile import (
 )
 from sweeprof.paths import user_path
 from sweeprof.results.observations import Lines
-
-# Time and memory by source line of functions in a program of the user's own: a decorator, and what a script's functions did.
-
 
 NOT_ASKED = "it was not asked for: profile_lines(memory=True), or sweeprof lines --memory"
 
@@ -148,10 +145,9 @@ class ProfiledFunction(Displayed):
         return self.lines.__view__()
 
     def _times(self) -> dict[int, tuple[int, float]]:
-        before = self._before
         found = dict(self._memory.times)
         for number, (hits, seconds) in self._raw_times().items():
-            hits_before, seconds_before = before.get(number, (0, 0.0))
+            hits_before, seconds_before = self._before.get(number, (0, 0.0))
             metered_hits, metered_s = found.get(number, (0, 0.0))
             found[number] = (hits - hits_before + metered_hits, seconds - seconds_before + metered_s)
         return found
@@ -222,25 +218,28 @@ def profiled(function: object, meter: AllocationMeter | None, device: str, with_
     found = python_function(function) if callable(function) else None
     if found is None or isinstance(function, type):
         shown = getattr(function, "__qualname__", None) or type(function).__name__
-        raise UserError(
-            [Problem("profile_lines", shown, "is not a Python function, whose source lines could be measured.")]
-        )
+        reason = "is not a Python function, whose source lines could be measured."
+        raise UserError([Problem("profile_lines", shown, reason)])
     return ProfiledFunction(found, meter, device, with_memory)
 
 
 def together(functions: Sequence[ProfiledFunction]) -> Lines:
     """Return the lines of several functions over one run of a script; a device is that of the first function."""
-    by_place: dict[tuple[str, int], ProfiledFunction] = {}
+    by_place: dict[tuple[str, int], Lines] = {}
     for function in functions:
-        by_place.setdefault((function._code.co_filename, function._code.co_firstlineno), function)
-    every = [function.lines for function in by_place.values()]
-    reasons = [lines.memory_reason for lines in every]
-    reason = next((reason for reason in reasons if reason), None) if all(reasons) else None
-    device = every[0].device if every else "cpu"
+        place = (function._code.co_filename, function._code.co_firstlineno)
+        if place not in by_place:
+            by_place[place] = function.lines
+    every = list(by_place.values())
+    reason, device = None, "cpu"
+    if every:
+        device = every[0].device
+        if all(lines.memory_reason for lines in every):
+            reason = every[0].memory_reason
     return Lines(tuple(lines.functions[0] for lines in every), 1, reason, device, span="run")
 
 
-# ``sweeprof.profile_lines`` and ``sweeprof lines``: the source lines of functions in a program of the user's own.
+# The decorator, and scripts whose functions are decorated.
 
 
 DECORATORS = ("profile", "profile_lines")
@@ -289,7 +288,8 @@ def profile_lines(function: Callable[..., Any] | None = None, *, memory: bool | 
         return lambda decorated: profile_lines(decorated, memory=memory)
     wanted = memory or _memory_of_script
     meter = _meter_of(wanted)
-    made = profiled(function, meter, str(wanted) if meter is not None else "cpu", bool(wanted))
+    device = "cpu" if meter is None else str(wanted)
+    made = profiled(function, meter, device, bool(wanted))
     if _collected is not None:
         _collected.append(made)
     return made
@@ -331,79 +331,70 @@ def run_script(
         UserError: there is no such script, module or function, or the script is not Python.
         BaseException: whatever the script raised, SystemExit among it.
     """
+    global _collected, _memory_of_script  # a script's decorators have no other way to tell
     _meter_of(memory)
-    path = _path_of(target, is_module)
-    code = _with_probes(path, functions)
+    path = _module_file(target) if is_module else user_path(target)
+    if not path.is_file():
+        raise UserError([Problem("script", target, "is not a file.")])
+    code = compile(_decorated(path, functions), str(path), "exec")
     main = ModuleType("__main__")
     main.__dict__.update({"__file__": str(path), "__builtins__": builtins, _ADDED: profile_lines})
-    first = str(Path.cwd()) if is_module else str(path.parent)
+    folder = path.parent
     if is_module:
         main.__dict__["__package__"] = target.rpartition(".")[0]
-    with _collecting(memory) as collected, _as_program(main, [str(path), *arguments], first):
-        try:
-            exec(code, main.__dict__)
-        finally:
-            report(together(collected))
-
-
-@contextmanager
-def _collecting(memory: bool | str) -> Iterator[list[ProfiledFunction]]:
-    """Within the context, decorated functions are collected, and measure memory if ``memory`` says so."""
-    global _collected, _memory_of_script  # a script's decorators have no other way to tell
-    before = _collected, _memory_of_script
+        folder = Path.cwd()
     collected: list[ProfiledFunction] = []
-    _collected, _memory_of_script = collected, memory
-    try:
-        yield collected
-    finally:
-        _collected, _memory_of_script = before
+    before = _collected, _memory_of_script, sys.modules["__main__"], sys.argv, list(sys.path)
+    with (
+        _replaced(builtins, profile_lines),
+        _decorator_of("line_profiler", profile_lines),
+        _decorator_of("memory_profiler", _profile_memory),
+    ):
+        _collected, _memory_of_script = collected, memory
+        sys.modules["__main__"], sys.argv, sys.path[:0] = main, [str(path), *arguments], [str(folder)]
+        try:
+            try:
+                exec(code, main.__dict__)
+            finally:
+                report(together(collected))
+        finally:
+            _collected, _memory_of_script, sys.modules["__main__"], sys.argv, sys.path[:] = before
 
 
 @contextmanager
-def _as_program(main: ModuleType, arguments: list[str], first: str) -> Iterator[None]:
-    """Within the context, a module is the program of this process; the decorators of other profilers are ours."""
-    before = sys.modules["__main__"], sys.argv, list(sys.path), getattr(builtins, "profile", None)
-    sys.modules["__main__"], sys.argv, sys.path[:0] = main, arguments, [first]
-    builtins.profile = profile_lines  # type: ignore[attr-defined]  # as kernprof has it
+def _replaced(module: Any, decorator: Callable[..., Any]) -> Iterator[None]:
+    """Within the context, ``profile`` of a module is ``decorator``; of ``builtins``, too, as kernprof has it."""
+    theirs = getattr(module, "profile", None)
+    module.profile = decorator
     try:
-        with _decorator_of("line_profiler", profile_lines), _decorator_of("memory_profiler", _profile_memory):
-            yield
+        yield
     finally:
-        sys.modules["__main__"], sys.argv, sys.path[:] = before[:3]
-        if before[3] is None:
-            del builtins.profile  # type: ignore[attr-defined]
+        if theirs is None:
+            del module.profile
         else:
-            builtins.profile = before[3]  # type: ignore[attr-defined]
+            module.profile = theirs
 
 
 @contextmanager
 def _decorator_of(package: str, decorator: Callable[..., Any]) -> Iterator[None]:
     """Within the context, ``profile`` of a profiler's package is ``decorator``, also where the package is not installed."""
-    if package not in sys.modules and importlib.util.find_spec(package) is None:
-        module = ModuleType(package)
-        module.__dict__.update({"profile": decorator, "__getattr__": partial(_not_installed, package)})
-        sys.modules[package] = module
-        try:
+    if package in sys.modules or importlib.util.find_spec(package) is not None:
+        with _replaced(importlib.import_module(package), decorator):
             yield
-        finally:
-            del sys.modules[package]
         return
-    installed: Any = importlib.import_module(package)
-    theirs = installed.profile
-    installed.profile = decorator
+
+    def not_installed(name: str) -> NoReturn:
+        if name.startswith("__"):  # which Python asks for
+            raise AttributeError(name)
+        has = "`sweeprof lines` has its decorator `profile`"
+        raise ModuleNotFoundError(f"{package} is not installed: {has}, and no {name!r}", name=package)
+
+    sys.modules[package] = ModuleType(package)
+    sys.modules[package].__dict__.update({"profile": decorator, "__getattr__": not_installed})
     try:
         yield
     finally:
-        installed.profile = theirs
-
-
-def _not_installed(package: str, name: str) -> NoReturn:
-    """Raise the error of a script that imports more than the decorator from a package that is not installed."""
-    if name.startswith("__"):  # which Python asks for
-        raise AttributeError(name)
-    raise ModuleNotFoundError(
-        f"{package} is not installed: `sweeprof lines` has its decorator `profile`, and no {name!r}", name=package
-    )
+        del sys.modules[package]
 
 
 def _profile_memory(
@@ -415,25 +406,21 @@ def _profile_memory(
     return profile_lines(func, memory=_memory_of_script or True)
 
 
-def _path_of(target: str, is_module: bool) -> Path:
-    if not is_module:
-        path = user_path(target)
-        if not path.is_file():
-            raise UserError([Problem("script", target, "is not a file.")])
-        return path
+def _module_file(name: str) -> Path:
+    """Return the file that ``python -m name`` runs."""
     try:
-        spec = importlib.util.find_spec(target)
+        spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{target}.__main__")
+            spec = importlib.util.find_spec(f"{name}.__main__")
     except ModuleNotFoundError:
         spec = None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise UserError([Problem("module", target, "is not a module with Python source.")])
+        raise UserError([Problem("module", name, "is not a module with Python source.")])
     return Path(spec.origin)
 
 
-def _with_probes(path: Path, functions: Sequence[str]) -> Any:
-    """Return the code of a script whose chosen functions are decorated; lines keep their numbers."""
+def _decorated(path: Path, functions: Sequence[str]) -> ast.Module:
+    """Return a script whose chosen functions are decorated; lines keep their numbers."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
@@ -442,19 +429,24 @@ def _with_probes(path: Path, functions: Sequence[str]) -> Any:
     defined = dict(_defined(tree, ""))
     unknown = [name for name in functions if name not in defined]
     if unknown:
-        raise UserError(
-            [
-                Problem("--function", name, f"is not defined in {path}.", nearest(name, list(defined)))
-                for name in unknown
-            ]
-        )
-    marks = {*DECORATORS, *_other_names(tree)}
-    is_marked = any(_is_marked(node, marks) for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
-    for name, node in defined.items():
+        reason = f"is not defined in {path}."
+        raise UserError([Problem("--function", name, reason, nearest(name, list(defined))) for name in unknown])
+    # A script may import a decorator by another name: `from memory_profiler import profile as measured`.
+    marks = set(DECORATORS)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in (*_PROFILERS, "sweeprof"):
+            marks.update(alias.asname for alias in node.names if alias.name in DECORATORS and alias.asname is not None)
+    is_marked = False
+    for node in ast.walk(tree):
+        for decorator in getattr(node, "decorator_list", ()):
+            called = getattr(decorator, "func", decorator)
+            name = getattr(called, "attr", None) or getattr(called, "id", "")
+            is_marked = is_marked or (isinstance(node, _FUNCTIONS) and name in marks)
+    for name, function in defined.items():
         if name in functions or (not functions and not is_marked):
-            added = ast.copy_location(ast.Name(_ADDED, ast.Load()), node)
-            node.decorator_list.append(added)  # the innermost: property and staticmethod are around it
-    return compile(tree, str(path), "exec")
+            added = ast.copy_location(ast.Name(_ADDED, ast.Load()), function)
+            function.decorator_list.append(added)  # the innermost: property and staticmethod are around it
+    return tree
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -465,24 +457,7 @@ def _defined(tree: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef 
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, _FUNCTIONS):
             yield prefix + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from _defined(node, f"{prefix}{node.name}.")
         elif not isinstance(node, ast.Lambda):
-            yield from _defined(node, f"{prefix}{node.name}." if isinstance(node, ast.ClassDef) else prefix)
-
-
-def _other_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the names that a script gives to imported decorators, as ``from memory_profiler import profile as measured`` does."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in (*_PROFILERS, "sweeprof"):
-            for imported in node.names:
-                if imported.name in DECORATORS and imported.asname is not None:
-                    yield imported.asname
-
-
-def _is_marked(node: ast.FunctionDef | ast.AsyncFunctionDef, marks: Collection[str]) -> bool:
-    """Return whether one of these names decorates a function."""
-    for decorator in node.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-        if name in marks:
-            return True
-    return False
+            yield from _defined(node, prefix)

@@ -7,6 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sweeprof.backends import Backend, as_model, backend_named, backend_of, is_function, model_in
 from sweeprof.counting.formulas import DEFAULTS, Formula, Formulas, ModulePatterns, ModuleSelection
-from sweeprof.datasets.auto import ModelInputs
 from sweeprof.display import Displayed
 from sweeprof.errors import (
     MetricWarning,
@@ -33,7 +33,7 @@ from sweeprof.metrics.metric import BATCH_SIZE, Metric, Missing, Selected, built
 from sweeprof.metrics.quality import check_named, output_scores, score_metric
 from sweeprof.metrics.select import Entry, metric_set, mode_of, named_passes, select, unknown_metric
 from sweeprof.passes.registry import MeasuredSettings, Pass, PassResult, Session, Strict, parameters
-from sweeprof.profiling.session import LOG, BuiltSession, Data, LiveSession, Progress
+from sweeprof.profiling.session import LOG, BuiltSession, Data, LiveSession, PassProgress
 from sweeprof.results.environment import host_columns
 from sweeprof.results.files import validated
 from sweeprof.results.graph import Graph
@@ -84,9 +84,6 @@ class KnownMetrics(ReadOnly[Metric]):
         from sweeprof.report.view import View, counted, rows_table
 
         return View(counted(len(self), "metric"), (rows_table([metric.info for metric in self.values()]),))
-
-
-# ``sweeprof.profile`` and Profiler: every metric of one model, in this process.
 
 
 Options = Mapping[str, object]
@@ -191,12 +188,12 @@ class Profiler(Displayed):
             unit=unit,
             units=units,
         )
-        self._set_up(session, Progress(progress, verbose), quality, name, data)
+        self._set_up(session, PassProgress(progress, verbose), quality, name, data)
 
     def _set_up(
         self,
         session: Session,
-        progress: Progress,
+        progress: PassProgress,
         quality: Mapping[str, object] | None = None,
         name: str | None = None,
         data: object = None,
@@ -221,35 +218,7 @@ class Profiler(Displayed):
         Raises:
             Unsupported: the model names no builder for the backend's framework.
         """
-        backend, model = config["backend"], config["model"]
-        framework, node = chosen_builder(backend, model)
-        metrics = config.get("metrics", {})
-        generation = GenerationConfig()
-        if config["mode"] == "generation":
-            generation = GenerationConfig.from_config(config["generation"])
-        profiler = cls.__new__(cls)
-        dataset, device = instantiate(config["dataset"]), config["device"]["type"]
-        profiler._set_up(
-            BuiltSession(
-                backend=instantiate(backend),
-                protocol=Protocol(**config["protocol"]),
-                strict=metrics.get("strict", "warn"),
-                mode=config["mode"],
-                training_config=TrainingConfig.from_config(config["training"]),
-                generation_config=generation,
-                functions=metrics.get("functions", ()),
-                model_metrics=model_functions(select(metrics.get("select", ()))),
-                build=builder(node, framework),
-                output_scores=partial(output_scores, config.get("quality", {}), device, dataset),
-                dataset=dataset,
-                batch_size=config["batch_size"],
-                device=device,
-                seed=config["seed"]["weights"],
-                describe_inputs=_unchecked_description(config),
-            ),
-            Progress(is_shown=False),
-        )
-        return profiler
+        return _ConfiguredProfiler(config)
 
     @property
     def layers(self) -> Layers:
@@ -270,7 +239,9 @@ class Profiler(Displayed):
         table, times = self._results.get("analysis"), self._results.get("layer_times")
         if not isinstance(table, LayerTable):
             return None
-        return table.with_times(times) if isinstance(times, LayerTimes) else table
+        if isinstance(times, LayerTimes):
+            table = table.with_times(times)
+        return table
 
     def _setup(self) -> Setup:
         """Return what is measured, and where."""
@@ -294,7 +265,9 @@ class Profiler(Displayed):
         """
         graph, operators = self.seen("graph"), self._results.get("operators")
         assert isinstance(graph, Graph)
-        return graph.with_times(operators) if isinstance(operators, Operators) else graph
+        if isinstance(operators, Operators):
+            graph = graph.with_times(operators)
+        return graph
 
     @property
     def status(self) -> ReadOnly[Measurement]:
@@ -381,20 +354,24 @@ class Profiler(Displayed):
             UserError: a name or an option is unknown, or the set needs another ``mode``.
         """
         entries = self._entries(metrics)
-        names = self._names(entries)
-        for index, (name, _) in enumerate(names):
-            if name in dict(names[:index]):
+        chosen: dict[str, Options] = {}
+        for name, own in self._names(entries):
+            if name in chosen:
                 raise UserError([Problem("metrics", name, "is selected twice.")])
+            chosen[name] = own
         for name in options or {}:
-            if name not in dict(names):
-                raise UserError([choice_problem("options", name, "metric that is computed", dict(names))])
-        selected = [self._selected(name, {**dict(names), **(options or {})}[name]) for name, _ in names]
+            if name not in chosen:
+                raise UserError([choice_problem("options", name, "metric that is computed", chosen)])
+        selected = [self._selected(name, own) for name, own in {**chosen, **(options or {})}.items()]
         if recompute:
-            for name, _ in names:
+            for name in chosen:
                 self._forget(name)
         measurements = self._computed_of(selected)
-        definitions = {entry.metric.info.name: entry.metric.info.definition for entry in selected}
-        used = {entry.metric.info.name: dict(entry.options) for entry in selected if entry.options}
+        definitions, used = {}, {}
+        for entry in selected:
+            definitions[entry.metric.info.name] = entry.metric.info.definition
+            if entry.options:
+                used[entry.metric.info.name] = dict(entry.options)
         shown = Profile(measurements, self._setup(), definitions, used, self)
         for name in named_passes(entries):
             if name not in self._results:
@@ -402,22 +379,27 @@ class Profiler(Displayed):
             shown._results[name] = self._results[name]
         return shown
 
+    def _entries(self, metrics: str | Sequence[Entry] | None) -> Sequence[Entry]:
+        if metrics is None:
+            return list(self.metrics)
+        if not isinstance(metrics, Iterable):
+            raise UserError([Problem("metrics", metrics, "is not the name of a metric set, or a list of metrics.")])
+        if not isinstance(metrics, str):
+            return metrics
+        if metrics in self.metrics:
+            return [metrics]
+        return metric_set(metrics, self.session.mode)
+
     def _computed_of(self, selected: Sequence[Selected]) -> dict[str, Measurement]:
         """Return the measurements of metrics, which are computed unless they have been; they are the newest from now on."""
         self._compute([entry for entry in selected if _key(entry) not in self._computed])
-        measurements = {entry.metric.info.name: self._computed[_key(entry)] for entry in selected}
+        measurements = {}
+        for entry in selected:
+            name = entry.metric.info.name
+            measurements[name] = self._computed[_key(entry)]
+            self._newest_options[name] = entry.options
         self._newest.update(measurements)
-        self._newest_options.update({entry.metric.info.name: entry.options for entry in selected})
         return measurements
-
-    def _measurements(self, wanted: Mapping[str, Options]) -> dict[str, Measurement]:
-        """Return the metrics with these options that this profiler can compute."""
-        selected = []
-        for name, options in wanted.items():
-            is_score = name.partition(".")[0].removeprefix("quality/") in self._quality
-            if name in self.metrics or is_score:
-                selected.append(self._selected(name, options))
-        return self._computed_of(selected)
 
     def clone(
         self,
@@ -454,8 +436,8 @@ class Profiler(Displayed):
             warnings=[],
             _first=None,
         )
-        clone = Profiler.__new__(Profiler)
-        progress = Progress(self._progress.is_shown, self._progress.is_verbose)
+        clone = copy(self)
+        progress = PassProgress(self._progress.is_shown, self._progress.is_verbose)
         clone._set_up(copied, progress, self._quality, name, batches if data is None else data)
         clone._registered, clone._overriding = dict(self._registered), set(self._overriding)
         if model is None and data is None and inputs is None:
@@ -468,35 +450,24 @@ class Profiler(Displayed):
         from sweeprof.report.display import measurements_table
         from sweeprof.report.view import View
 
-        session = self.session
-        model = session.caller_model()
-        kind = "a model that is built for each pass" if model is None else type(model).__name__
-        name = kind if self.name is None else f"{self.name} ({kind})"
+        setup = self._setup()
+        name = setup.title
+        parts: list[Any] = []
+        if self._newest:
+            parts.append(measurements_table(self._newest))
         runs = [pass_name for pass_name, result in self._results.items() if not isinstance(result, Missing)]
-        lines = [f"Passes that have run: {', '.join(runs)}."] if runs else []
-        lines += [f"Registered metrics: {', '.join(self._registered)}."] if self._registered else []
-        title = f"Profiler of {name}: {session.mode} with {type(session.backend).__name__} on {session.device_name()}"
+        if runs:
+            parts.append(f"Passes that have run: {', '.join(runs)}.")
+        if self._registered:
+            parts.append(f"Registered metrics: {', '.join(self._registered)}.")
         if not self._newest:
-            return View(
-                title, (*lines, 'Nothing is computed yet: use compute("compute/macs") or compute_all("static").')
-            )
-        return View(title, (measurements_table(self._newest), *lines))
+            parts.append('Nothing is computed yet: use compute("compute/macs") or compute_all("static").')
+        return View(f"Profiler of {name}: {setup.mode} with {setup.backend} on {setup.device}", tuple(parts))
 
     @staticmethod
     def compare(baseline: Profiler, candidate: Profiler) -> Differences:
         """Return the metrics of both side by side; see :func:`sweeprof.compare`."""
         return compare(baseline, candidate)
-
-    def _entries(self, metrics: str | Sequence[Entry] | None) -> Sequence[Entry]:
-        if metrics is None:
-            return list(self.metrics)
-        if not isinstance(metrics, Iterable):
-            raise UserError([Problem("metrics", metrics, "is not the name of a metric set, or a list of metrics.")])
-        if not isinstance(metrics, str):
-            return metrics
-        if metrics in self.metrics:
-            return [metrics]
-        return metric_set(metrics, self.session.mode)
 
     def _names(self, entries: Sequence[Entry]) -> list[tuple[str, Options]]:
         """Return the metrics that entries name, with their options."""
@@ -512,8 +483,7 @@ class Profiler(Displayed):
 
     def _selected(self, name: str, options: Options) -> Selected:
         known = self.metrics
-        whole = name.partition(".")[0]
-        if name not in known and whole.removeprefix("quality/") in self._quality:
+        if name not in known and self._is_score(name):
             return Selected(score_metric(name.removeprefix("quality/")), {})  # one of several values
         if name not in known:
             raise UserError([unknown_metric("metrics", name, known)])
@@ -523,26 +493,35 @@ class Profiler(Displayed):
             raise UserError(problems)
         return Selected(metric, dict(options))
 
+    def _is_score(self, name: str) -> bool:
+        """Return whether one of the scores that were requested may return a metric of this name."""
+        return name.partition(".")[0].removeprefix("quality/") in self._quality
+
     def _compute(self, selected: Sequence[Selected]) -> None:
         """Compute metrics; a function that returns several is called once for all of them."""
         entries = list(selected)
         for entry in selected:
-            for other in self._registered.values() if entry.metric.part is not None else ():
+            if entry.metric.part is None:
+                continue
+            for other in self._registered.values():
                 is_new = all(other is not known.metric for known in entries)
                 if is_new and other.function is entry.metric.function:
                     entries.append(Selected(other, entry.options))
         readable = self._readable()
-        read = {name for entry in entries for metric in entry.metric.readings(readable) for name in metric.reads}
+        read: set[str] = set()
+        for entry in entries:
+            for metric in entry.metric.readings(readable):
+                read.update(metric.reads)
         values: dict[str, object] = {}
         if BATCH_SIZE in read:
             shapes = self.session.inputs().shapes()
             values[BATCH_SIZE] = int(shapes[0][0]) if shapes and shapes[0] else Missing("the inputs have no batch axis")
-        needed = [
-            provider.name
-            for name, (provider, parameter) in parameters().items()
-            if name in read and parameter.source != "baseline"
-        ]
-        with self._progress.over([name for name in dict.fromkeys(needed) if name not in self._results]):
+        needed: list[PassName] = []
+        for name, (provider, parameter) in parameters().items():
+            is_new = provider.name not in needed and provider.name not in self._results
+            if name in read and parameter.source != "baseline" and is_new:
+                needed.append(provider.name)
+        with self._progress.over(needed):
             values |= self._values(entries, read, readable)
         measurements = measured(entries, values, readable)
         _warn_of_failures(measurements)
@@ -606,8 +585,7 @@ class Profiler(Displayed):
 
     def _forget(self, name: str) -> None:
         """Drop what was computed of a metric and what its passes saw."""
-        metric = self.metrics[name]
-        for pass_name in metric.passes:
+        for pass_name in self.metrics[name].passes:
             self._results.pop(pass_name, None)
         self._computed = {key: value for key, value in self._computed.items() if key[0] != name}
         self._newest.pop(name, None)
@@ -621,22 +599,24 @@ def _resolved(model: object, backend: str | Backend) -> tuple[object, Backend, s
         model = as_model(model)
     if backend == "torch":
         backend_of(model)  # which raises where it is no model
-    found = backend_of(model) if backend == "auto" else backend
-    if isinstance(found, str):
-        found = backend_named(found)
-    return model, found, found.input_dtype(model)
+    elif backend == "auto":
+        backend = backend_of(model)
+    if isinstance(backend, str):
+        backend = backend_named(backend)
+    return model, backend, backend.input_dtype(model)
 
 
 def _warn_of_failures(measurements: Mapping[str, Measurement]) -> None:
-    """One warning for each error, which several metrics of one function share."""
-    names: dict[tuple[str, str | None], list[str]] = {}
+    """Warn once of each error, which several metrics of one function share."""
+    names: dict[str, list[str]] = {}
     for name, measurement in measurements.items():
         if measurement.failure is not None:
-            key = (measurement.reason or "", measurement.failure.location)
-            names.setdefault(key, []).append(name)
-    for (reason, location), failed in names.items():
-        where = f" ({location})" if location is not None and location not in reason else ""
-        text = f"{', '.join(failed)}: {reason}{where}"
+            reason, location = measurement.reason or "", measurement.failure.location
+            if location is not None and location not in reason:
+                reason += f" ({location})"
+            names.setdefault(reason, []).append(name)
+    for reason, failed in names.items():
+        text = f"{', '.join(failed)}: {reason}"
         LOG.warning("%s", text)
         warnings.warn(text, MetricWarning, stacklevel=_callers_level())
 
@@ -654,11 +634,35 @@ def _key(selected: Selected) -> tuple[str, str]:
     return selected.metric.info.name, selected.options_key
 
 
-def _unchecked_description(config: Mapping[str, Any]) -> Callable[[], ModelInputs] | None:
-    """Return what describes the inputs of a combination's model, for a dataset that is not given the description."""
-    node = config["model"].get("inputs")
-    is_given = "model_inputs" in config["dataset"] or "inputs" in config["dataset"]
-    return None if node is None or is_given else builder(node)
+class _ConfiguredProfiler(Profiler):
+    """The profiler of a combination's resolved config."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        backend, model = config["backend"], config["model"]
+        framework, node = chosen_builder(backend, model)
+        metrics = config.get("metrics", {})
+        dataset, device = instantiate(config["dataset"]), config["device"]["type"]
+        session = BuiltSession(
+            backend=instantiate(backend),
+            protocol=Protocol(**config["protocol"]),
+            strict=metrics.get("strict", "warn"),
+            mode=config["mode"],
+            training_config=TrainingConfig.from_config(config["training"]),
+            functions=metrics.get("functions", ()),
+            model_metrics=model_functions(select(metrics.get("select", ()))),
+            build=builder(node, framework),
+            output_scores=partial(output_scores, config.get("quality", {}), device, dataset),
+            dataset=dataset,
+            batch_size=config["batch_size"],
+            device=device,
+            seed=config["seed"]["weights"],
+        )
+        if config["mode"] == "generation":
+            session.generation_config = GenerationConfig.from_config(config["generation"])
+        described = model.get("inputs")
+        if described is not None and "model_inputs" not in config["dataset"] and "inputs" not in config["dataset"]:
+            session.describe_inputs = builder(described)
+        self._set_up(session, PassProgress(is_shown=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -674,6 +678,11 @@ class Setup(Stored):
     """Columns of :meth:`Profile.to_frame`."""
     name: str | None = None
     """The name that the user gave to the profiler."""
+
+    @property
+    def title(self) -> str:
+        """The model's name and class."""
+        return self.model if self.name is None else f"{self.name} ({self.model})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -755,15 +764,17 @@ class Profile(Displayed, Mapping[str, Measurement]):
 
     def __view__(self) -> View:
         from sweeprof.report.display import definition_lines, measurements_table, view_of
-        from sweeprof.report.view import View, ViewTable, counted
+        from sweeprof.report.view import View, counted
 
-        notes = definition_lines(self, self.definitions) if self._has_notes else []
-        model = self.setup.model if self.setup.name is None else f"{self.setup.name} ({self.setup.model})"
-        parts: list[str | ViewTable] = [measurements_table(self), *notes] if self else []
+        parts: list[Any] = []
+        if self:
+            parts.append(measurements_table(self))
+            if self._has_notes:
+                parts += definition_lines(self, self.definitions)
         for result in self._results.values():
             view = view_of(result)
             parts += [view.title, *view.parts]
-        return View(f"{model}: {counted(len(self), 'metric')}", tuple(parts))
+        return View(f"{self.setup.title}: {counted(len(self), 'metric')}", tuple(parts))
 
     def shown(
         self, order: str | Sequence[str] = (), exclude: str | Sequence[str] = (), *, notes: bool = False
@@ -930,7 +941,7 @@ def compare(
     Example:
         >>> print(sweeprof.compare(baseline=profiler, candidate=profiler.clone(model=student)))
     """
-    first, second = _Side.of(baseline), _Side.of(candidate)
+    first, second = _Compared.of(baseline), _Compared.of(candidate)
     second.complete(first, are_options_replaced=True)
     first.complete(second)
     definitions = {**second.definitions, **first.definitions}
@@ -938,7 +949,7 @@ def compare(
 
 
 @dataclass(slots=True)
-class _Side:
+class _Compared:
     """One of the two sides of a comparison."""
 
     measurements: dict[str, Measurement]
@@ -951,7 +962,7 @@ class _Side:
     """The name that the user gave to the profiler."""
 
     @classmethod
-    def of(cls, side: Mapping[str, Measurement] | Profiler) -> _Side:
+    def of(cls, side: Mapping[str, Measurement] | Profiler) -> _Compared:
         """Return the side of what a caller compares."""
         if isinstance(side, Profile):
             return cls(dict(side), side.options, side.definitions, side._profiler, side.setup.name)
@@ -960,14 +971,16 @@ class _Side:
             return cls(dict(side.status), dict(side._newest_options), definitions, side, side.name)
         return cls(dict(side))
 
-    def complete(self, other: _Side, *, are_options_replaced: bool = False) -> None:
+    def complete(self, other: _Compared, *, are_options_replaced: bool = False) -> None:
         """Compute the metrics that only the other side has, or also those that it has with other options."""
-        if self.profiler is None:
+        profiler = self.profiler
+        if profiler is None:
             return
-        wanted = {}
+        selected = []
         for name in other.measurements:
             options = (other.options or {}).get(name, {})
-            own = (self.options or {}).get(name, {})
-            if name not in self.measurements or (are_options_replaced and other.options is not None and own != options):
-                wanted[name] = options
-        self.measurements.update(self.profiler._measurements(wanted))
+            differs = other.options is not None and (self.options or {}).get(name, {}) != options
+            is_wanted = name not in self.measurements or (are_options_replaced and differs)
+            if is_wanted and (name in profiler.metrics or profiler._is_score(name)):
+                selected.append(profiler._selected(name, options))
+        self.measurements.update(profiler._computed_of(selected))

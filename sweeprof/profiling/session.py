@@ -1,4 +1,4 @@
-"""The two kinds of sessions, a model that a config describes and a model that a caller has built, and a caller's data."""
+"""What a profiler works with: the two kinds of sessions, for a config's and for a caller's model, a caller's data, and progress."""
 
 from __future__ import annotations
 
@@ -41,9 +41,17 @@ class Data:
     targets)``, every key of a mapping but its targets, else the whole batch."""
 
     def __repr__(self) -> str:
-        splits = [f"{name}: {_extent(batches)}" for name, batches in self.splits.items()]
-        pattern = "" if self.pattern is None else f", pattern {getattr(self.pattern, '__qualname__', self.pattern)}"
-        return f"<Data of {', '.join(splits) or 'no split'}{pattern}>"
+        parts = []
+        for name, batches in self.splits.items():
+            try:
+                count = f"{len(batches):,} batches"  # type: ignore[arg-type]
+            except TypeError:  # an iterator, or a loader that does not know
+                count = "batches, their number unknown"
+            parts.append(f"{name}: {type(batches).__name__.lstrip('_')} of {count}")
+        text = ", ".join(parts) or "no split"
+        if self.pattern is not None:
+            text += f", pattern {getattr(self.pattern, '__qualname__', self.pattern)}"
+        return f"<Data of {text}>"
 
     @classmethod
     def of(cls, data: object, pattern: Callable[..., Inputs] | None = None) -> Data:
@@ -61,13 +69,12 @@ class Data:
         if not isinstance(data, Iterable):
             allowed = "must be an iterable of batches, or a mapping of splits to iterables of batches."
             raise UserError([Problem("data", type(data).__name__, allowed)])
-        splits = data if isinstance(data, Mapping) else {"test": data}
-        kept: dict[str, Iterable[object]] = {}
-        for name, batches in splits.items():
+        kept: dict[str, Iterable[object]] = dict(data) if isinstance(data, Mapping) else {"test": data}
+        for name, batches in kept.items():
             if isinstance(batches, tuple) and len(batches) == 2 and package_of(batches[1]) is not None:
                 kept[name] = [batches]
-            else:
-                kept[name] = _Kept(batches) if isinstance(batches, Iterator) else batches
+            elif isinstance(batches, Iterator):
+                kept[name] = _Kept(batches)
         return cls(kept, pattern)
 
     def split(self, name: str) -> Iterable[object]:
@@ -101,42 +108,31 @@ class Data:
         Raises:
             UserError: the split is known never to end.
         """
-        batches = self.split(name)
-        if _is_endless(batches):
+        batches: Any = self.split(name)
+        if callable(getattr(batches, "cardinality", None)):  # a ``tf.data.Dataset``
+            is_endless = int(batches.cardinality()) == -1  # INFINITE_CARDINALITY
+        else:
+            is_endless = getattr(batches, "num_batches", 0) is None  # of a ``PyDataset`` of Keras
+        if is_endless:
             allowed = "never ends (repeat()), and all of it is evaluated: give it an end with take(n)."
             raise UserError([Problem("data", type(batches).__name__, allowed)])
-        for batch in batches:
-            yield self._arguments_and_targets(batch)
+        yield from map(self._arguments_and_targets, batches)
 
     def _arguments_and_targets(self, batch: Any) -> tuple[Inputs, object]:
-        named = next((batch[key] for key in TARGETS if key in batch), None) if isinstance(batch, Mapping) else None
-        if self.pattern is not None:
-            return self.pattern(batch), named if isinstance(batch, Mapping) else batch[-1]
-        arguments, targets = batch, named
+        arguments, targets = batch, None
         if isinstance(batch, Mapping):
+            targets = next((batch[key] for key in TARGETS if key in batch), None)
             arguments = {key: value for key, value in batch.items() if key not in TARGETS}
+        elif self.pattern is not None:
+            targets = batch[-1]
         elif isinstance(batch, list | tuple) and len(batch) in (1, 2):
             arguments = batch[0]
             targets = batch[1] if len(batch) == 2 else None
-        is_several = isinstance(arguments, Mapping | tuple)
-        return Inputs.of(arguments) if is_several else Inputs((arguments,)), targets
-
-
-def _is_endless(batches: object) -> bool:
-    """Return whether a ``tf.data.Dataset`` or a ``PyDataset`` of Keras tells that it never ends."""
-    cardinality = getattr(batches, "cardinality", None)
-    if callable(cardinality):
-        return int(cardinality()) == -1  # INFINITE_CARDINALITY
-    return getattr(batches, "num_batches", 0) is None
-
-
-def _extent(batches: Iterable[object]) -> str:
-    """Return the type of the batches' iterable, and how many they are where it tells."""
-    try:
-        count = f"{len(batches):,} batches"  # type: ignore[arg-type]
-    except TypeError:  # an iterator, or a loader that does not know
-        count = "batches, their number unknown"
-    return f"{type(batches).__name__.lstrip('_')} of {count}"
+        if self.pattern is not None:
+            return self.pattern(batch), targets
+        if isinstance(arguments, Mapping | tuple):
+            return Inputs.of(arguments), targets
+        return Inputs((arguments,)), targets
 
 
 class _Kept(Iterable[object]):
@@ -201,10 +197,13 @@ class BuiltSession(Session):
             return self.dataset.split(name)
         split = checked_split(self.dataset, name)
         self.warnings += not_finite(name, split)
-        if self.describe_inputs is not None and _has_ids(split):
+        if self.describe_inputs is not None:
+            first = split.inputs[0] if isinstance(split.inputs, list) else split.inputs
+            leaves = named_leaves(first).items()
             vocabulary = None
-            with suppress(Exception):  # a source may raise anything; without a description nothing is checked
-                vocabulary = self.describe_inputs().vocabulary
+            if any(is_ids(path) and np.asarray(leaf).dtype.kind in "iu" for path, leaf in leaves):
+                with suppress(Exception):  # a source may raise anything; without a description nothing is checked
+                    vocabulary = self.describe_inputs().vocabulary
             if vocabulary is not None:
                 check_ids(self.dataset, name, split, vocabulary)
         self._checked.add(name)
@@ -219,9 +218,7 @@ class BuiltSession(Session):
 
     def labelled(self) -> Iterator[tuple[Inputs, object]]:
         test = self._split("test")
-        for begin in range(0, len(test), self.batch_size):
-            indices = np.arange(begin, min(begin + self.batch_size, len(test)))
-            inputs, targets = test.batch(indices)
+        for inputs, targets in self._batches(test):
             yield self._arguments(inputs, test), self.accepted(targets) if test.is_evaluated else None
 
     def batch_sizes(self) -> Iterator[int]:
@@ -229,20 +226,18 @@ class BuiltSession(Session):
             yield from self.dataset.batch_sizes("test", self.batch_size)
             return
         test = self._split("test")
-        for begin in range(0, len(test), self.batch_size):
-            indices = np.arange(begin, min(begin + self.batch_size, len(test)))
-            test.batch(indices)
-            yield len(indices)
+        left = len(test)
+        for _ in self._batches(test):
+            yield min(self.batch_size, left)
+            left -= self.batch_size
+
+    def _batches(self, split: Split) -> Iterator[tuple[Any, Any]]:
+        for begin in range(0, len(split), self.batch_size):
+            yield split.batch(np.arange(begin, min(begin + self.batch_size, len(split))))
 
     @property
     def data(self) -> Dataset:
         return self.dataset
-
-
-def _has_ids(split: Split) -> bool:
-    """Return whether samples may have ids of tokens."""
-    inputs = split.inputs[0] if isinstance(split.inputs, list) else split.inputs
-    return any(is_ids(path) and np.asarray(leaf).dtype.kind in "iu" for path, leaf in named_leaves(inputs).items())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -294,7 +289,9 @@ class LiveSession(Session):
             UserError: this host does not offer it to the framework.
         """
         kind, colon, number = name.lower().partition(":")
-        device = {"gpu": "cuda"}.get(kind, kind) + colon + number
+        if kind == "gpu":
+            kind = "cuda"
+        device = kind + colon + number
         offered = list(dict.fromkeys([*self.backend.devices(), self.backend.device_of(self.model)]))
         if device not in offered:
             problem = choice_problem("device", device, "device of this host", offered)
@@ -308,9 +305,11 @@ class LiveSession(Session):
         return self.model
 
     def inputs(self) -> Inputs:
-        if self.arguments is None and not self.batches.splits:
+        if self.arguments is not None:
+            return self._arguments(self.arguments)
+        if not self.batches.splits:
             raise UserError("there is nothing to call the model with: give `inputs=` or `data=`")
-        return self._arguments(self._first_batch()[0] if self.arguments is None else self.arguments)
+        return self._arguments(self._first_batch()[0])
 
     def workload(self, inputs: Inputs) -> Workload | None:
         if self.unit is None and self.units is None:
@@ -321,7 +320,9 @@ class LiveSession(Session):
         return workload_of(given, inputs, 1, "Profiler")
 
     def targets(self) -> object:
-        return self.accepted(self._first_batch()[1]) if self.arguments is None and self.batches.splits else None
+        if self.arguments is not None or not self.batches.splits:
+            return None
+        return self.accepted(self._first_batch()[1])
 
     def _first_batch(self) -> tuple[Inputs, object]:
         if self._first is None:
@@ -332,7 +333,9 @@ class LiveSession(Session):
     def _arguments(self, inputs: Inputs) -> Inputs:
         """Return the caller's arguments as the backend takes them."""
         arguments: Inputs = self.accepted(inputs)
-        return arguments if self.forward is None else replace(arguments, forward=self.forward)
+        if self.forward is not None:
+            arguments = replace(arguments, forward=self.forward)
+        return arguments
 
     @contextmanager
     def described(self) -> Iterator[Built]:
@@ -352,17 +355,17 @@ class LiveSession(Session):
 
     def batch_sizes(self) -> Iterator[int]:
         for batch in self.batches.split("test"):
-            first = next((leaf for leaf in named_leaves(batch).values() if getattr(leaf, "ndim", 0)), None)
-            if first is None:
+            arrays = [leaf for leaf in named_leaves(batch).values() if getattr(leaf, "ndim", 0)]
+            if not arrays:
                 raise Unsupported("a batch of the data has no array with a sample per row")
-            yield len(first)
+            yield len(arrays[0])
 
     @property
     def data(self) -> Data:
         return self.batches
 
 
-# The progress of a profiler: which pass runs. It is written between passes only, so that no measurement contains any of it.
+# Progress: which pass runs. It is written between passes only, so that no measurement contains any of it.
 
 
 LOG = logging.getLogger("sweeprof")
@@ -411,7 +414,7 @@ def set_logger(logger: logging.Logger | LoggerAdapter[Any] | None = None) -> Non
         LOG.propagate = False
 
 
-class Progress:
+class PassProgress:
     """Shows one line while measuring passes run, and logs every pass.
 
     Args:
@@ -449,11 +452,12 @@ class Progress:
             filled = round(_BAR * done / len(self._pending))
             bar = f" [{'█' * filled}{'░' * (_BAR - filled)}]"
         self.log(logging.INFO, text)
-        if any(passes()[pending].kind != "exact" for pending in self._pending or (name,)):
-            elapsed = time.monotonic() - self._began
-            line = f"sweeprof: {text}" + (f", {elapsed:.0f} s so far" if self._pending and elapsed >= 1 else "")
-            self._show(line, bar)
         begin = time.monotonic()
+        if any(passes()[pending].kind != "exact" for pending in self._pending or (name,)):
+            line = f"sweeprof: {text}"
+            if self._pending and begin - self._began >= 1:
+                line += f", {begin - self._began:.0f} s so far"
+            self._show(line, bar)
         try:
             yield
         finally:
@@ -463,22 +467,26 @@ class Progress:
 
     def log(self, level: int, message: str) -> None:
         """Log a message; a verbose profiler also prints it, unless the program shows such messages itself."""
-        targets = [handler.target for handler in LOG.handlers if isinstance(handler, _Forward)] or [LOG]
-        if self.is_verbose and not targets[0].isEnabledFor(logging.INFO):
+        target: logging.Logger | LoggerAdapter[Any] = LOG
+        for handler in LOG.handlers:
+            if isinstance(handler, _Forward):
+                target = handler.target
+        if self.is_verbose and not target.isEnabledFor(logging.INFO):
             print(f"sweeprof: {printable(message)}", file=sys.stderr, flush=True)
         LOG.log(level, "%s", message)
 
     def _show(self, line: str, bar: str) -> None:
         if self.is_shown is False or self.is_verbose:
             return
+        # The kernel of a notebook has imported IPython.
+        ipython, display = sys.modules.get("IPython"), sys.modules.get("IPython.display")
+        content = {"text/plain": line + bar}
         if self._shown_by is not None:
-            self._shown_by.update({"text/plain": line + bar}, raw=True)
+            self._shown_by.update(content, raw=True)
         elif sys.stderr.isatty():
             print(f"{_ERASE}{line}{bar}", end="", file=sys.stderr, flush=True)
-        elif _is_notebook():
-            self._shown_by = sys.modules["IPython.display"].display(
-                {"text/plain": line + bar}, raw=True, display_id=True
-            )
+        elif ipython is not None and display is not None and hasattr(ipython.get_ipython(), "kernel"):
+            self._shown_by = display.display(content, raw=True, display_id=True)
         elif self.is_shown:
             print(line, file=sys.stderr, flush=True)
 
@@ -488,10 +496,3 @@ class Progress:
             self._shown_by = None
         elif self.is_shown is not False and not self.is_verbose and sys.stderr.isatty():
             print(_ERASE, end="", file=sys.stderr, flush=True)
-
-
-def _is_notebook() -> bool:
-    """Return True in the kernel of a notebook, which has imported IPython."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return hasattr(shell, "kernel") and "IPython.display" in sys.modules

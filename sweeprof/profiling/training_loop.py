@@ -19,7 +19,7 @@ from sweeprof.numbers import rounded as measured
 from sweeprof.numbers import scaled
 from sweeprof.report.view import View, counted, fields_table
 from sweeprof.results.environment import host_columns
-from sweeprof.results.layer_times import Host, Iteration, LayerTimes
+from sweeprof.results.layer_times import Iteration, LayerTimes
 
 if TYPE_CHECKING:
     from sweeprof.profiling.layers import Layers
@@ -84,7 +84,7 @@ class LoopSession(Displayed):
         Raises:
             Unsupported: the model has not been called.
         """
-        return replace(self._watch.layer_times(), host=self._host())
+        return replace(self._watch.layer_times(), host=host_columns(self._backend.settings_in_effect()))
 
     @property
     def layers(self) -> Layers:
@@ -101,9 +101,6 @@ class LoopSession(Displayed):
         with self._watch.paused(), backend.borrowed(self._model):
             table = backend.analyze(lambda: self._model, inputs, None, self._formulas)
         return Layers.of(table.with_times(times), times.host)
-
-    def _host(self) -> Host:
-        return host_columns(self._backend.settings_in_effect())
 
     def iteration(self) -> Iteration:
         """Return the times since :meth:`start`, or since the last call of this method, as one step of the loop."""
@@ -250,18 +247,13 @@ class TrainingProfiler(Displayed):
         name = next((name for name in SECTIONS if name in config), SECTIONS[0])
         section: object = config.get(name, False)
         if isinstance(section, bool):
-            section = {
-                "enabled": section,
-                **{key: value for key, value in config.items() if key.startswith("profile_")},
-            }
+            section = {"enabled": section} | {key: config[key] for key in config if key.startswith("profile_")}
         if not isinstance(section, Mapping):
             raise UserError([Problem(name, section, "is neither a mapping of settings nor true or false.")])
-        known = ("enabled", *OPTIONS, *IGNORED)
-        unknown = [
-            choice_problem(name, key, "setting of DeepSpeed's profiler", known) for key in section if key not in known
-        ]
+        known, noun = ("enabled", *OPTIONS, *IGNORED), "setting of DeepSpeed's profiler"
+        unknown = [key for key in section if key not in known]
         if unknown:
-            raise UserError(unknown)
+            raise UserError([choice_problem(name, key, noun, known) for key in unknown])
         if not section.get("enabled", False):
             return None
         arguments = {name: section[key] for key, name in OPTIONS.items() if section.get(key) is not None}
@@ -285,10 +277,7 @@ class TrainingProfiler(Displayed):
                 self._iteration = self._session.iteration()
         finally:
             self.steps += 1
-        self._report()
-
-    def _report(self) -> None:
-        """Hand the result on; whatever goes wrong with that is no reason to end a training."""
+        # Whatever goes wrong with the report is no reason to end a training.
         try:
             if self._output is not None:
                 self._output.write_text(self.summary() + "\n", encoding="utf-8")
@@ -296,7 +285,7 @@ class TrainingProfiler(Displayed):
                 self._on_result(self.layers)
         except Exception as error:
             text = f"the profile of step {self.profile_step} is not reported: {type(error).__name__}: {error}"
-            warnings.warn(text, stacklevel=4)
+            warnings.warn(text, stacklevel=3)
 
     def __view__(self) -> View:
         model = type(self._session._model).__name__

@@ -88,11 +88,8 @@ class Tracker:
         raise NotImplementedError
 
 
-# Logs the layers of a model to the MLflow run that is active, from within a training loop.
-
-
 def log_layers(layers: Layers, name: str = "layers", run_id: str | None = None) -> None:
-    """Log a table of layers as ``NAME.csv`` and ``NAME.html``.
+    """Log a table of layers to a run of MLflow, from within a training loop, as ``NAME.csv`` and ``NAME.html``.
 
     Args:
         layers: the table, e.g. of :class:`sweeprof.TrainingProfiler`.

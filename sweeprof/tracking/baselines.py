@@ -20,21 +20,25 @@ if TYPE_CHECKING:
 FILE = "comparison.json"
 
 
-def tag_key(name: str) -> str:
-    """The key of the run's tag that stands for a baseline of that name; not one of those that a sweep sets itself."""
-    return f"{BASELINE_TAG}{name}"
-
-
 def fetch(client: MlflowClient, wanted: str, target: Path) -> None:
     """Download the comparison of a sweep's run, given by its id, that of one of its combinations, or a tag.
 
     Raises:
         LookupError: there is no such run, or it has no comparison.
     """
-    run = _run(client, wanted)
-    parent = run.data.tags.get("mlflow.parentRunId")
-    id = parent if parent and run.data.tags.get("sweeprof.kind") == "combination" else run.info.run_id
-    if FILE not in {item.path for item in client.list_artifacts(id)}:
+    kind, _, name = wanted.partition(":")
+    if kind == "tag":
+        key = BASELINE_TAG + name
+        found = _search(client, f"tags.`{key}` = 'true'")
+        if not found:
+            raise LookupError(f"no run has the tag {key}")
+        run = found[0]
+    else:
+        run = client.get_run(wanted)
+    id = run.info.run_id
+    if run.data.tags.get("sweeprof.kind") == "combination":
+        id = run.data.tags.get("mlflow.parentRunId") or id
+    if all(item.path != FILE for item in client.list_artifacts(id)):
         raise LookupError(f"run {id} has no {FILE}: it is no sweep of sweeprof, or was not finished")
     # Beside the target: a file cannot be renamed to another file system, as that of temporary files may be.
     with tempfile.TemporaryDirectory(prefix=".sweeprof-", dir=target.parent) as folder:
@@ -50,30 +54,21 @@ def set_tag(client: MlflowClient, name: str, sweep_id: str) -> None:
     found = _search(client, f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = 'sweep'")
     if not found:
         raise LookupError(f"there is no run of the sweep {sweep_id}")
-    for run in _search(client, f"tags.`{tag_key(name)}` = 'true'"):
-        client.delete_tag(run.info.run_id, tag_key(name))
-        _say(client, run.info.run_id)
-    client.set_tag(found[0].info.run_id, tag_key(name), "true")
-    _say(client, found[0].info.run_id)
+    key = BASELINE_TAG + name  # not a key that a sweep sets itself
+    for run in _search(client, f"tags.`{key}` = 'true'"):
+        client.delete_tag(run.info.run_id, key)
+        _name_baselines(client, run.info.run_id)
+    client.set_tag(found[0].info.run_id, key, "true")
+    _name_baselines(client, found[0].info.run_id)
 
 
-def _say(client: MlflowClient, run_id: str) -> None:
-    """Let the description of a sweep's run name the baselines that it is."""
+def _name_baselines(client: MlflowClient, run_id: str) -> None:
+    """Let the description of a sweep's run name the baselines that the sweep is."""
     tags = client.get_run(run_id).data.tags
     before = tags.get(NOTE, "")
     after = with_baselines(before, baseline_names(tags))
     if before and after != before and len(after) <= TAG_LIMIT:
         client.set_tag(run_id, NOTE, after)
-
-
-def _run(client: MlflowClient, wanted: str) -> Run:
-    kind, _, name = wanted.partition(":")
-    if kind != "tag":
-        return client.get_run(wanted)
-    found = _search(client, f"tags.`{tag_key(name)}` = 'true'")
-    if not found:
-        raise LookupError(f"no run has the tag {tag_key(name)}")
-    return found[0]
 
 
 def _search(client: MlflowClient, condition: str) -> list[Run]:

@@ -43,11 +43,10 @@ CLOUD = ("AWS_", "AZURE_", "GOOGLE_", "DATABRICKS_", "PG", "MYSQL_")
 def logins() -> list[str]:
     """Return the names of this user's variables and files with which MLflow's client would log in, at any address."""
     found = [name for name in LOGINS if os.environ.get(name)]
-    try:
-        has_file = Path(LOGIN_FILE).expanduser().exists()
-    except (OSError, RuntimeError):  # a user without a home
-        has_file = False
-    return [*found, LOGIN_FILE] if has_file else found
+    with contextlib.suppress(OSError, RuntimeError):  # a user without a home
+        if Path(LOGIN_FILE).expanduser().exists():
+            found.append(LOGIN_FILE)
+    return found
 
 
 def without_logins(variables: Mapping[str, str]) -> dict[str, str]:
@@ -57,12 +56,12 @@ def without_logins(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def same_address(one: str, other: str) -> bool:
-    """True if two addresses are equal apart from their credentials."""
+    """Return whether two addresses are equal apart from their credentials."""
     return redacted_address(one, "").rstrip("/") == redacted_address(other, "").rstrip("/")
 
 
 def knows_login(address: str) -> bool:
-    """True if the environment has a user for the server at ``address``, as MLflow's client reads it; never a database's."""
+    """Return whether the environment has a user for the server at ``address``, as MLflow's client reads it; never a database's."""
     is_server = address.startswith(("http://", "https://")) and "***" not in address
     return is_server and any(os.environ.get(name) for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN"))
 
@@ -105,40 +104,29 @@ def confine_artifacts(output: Path | None) -> None:
 
     kinds: dict[str, Callable[..., Any]] = _artifact_repository_registry._registry
 
-    def refused(artifact_uri: str, *_: Any, **__: Any) -> Any:
-        raise UserError(
-            f"artifacts belong at {artifact_uri}, by the word of a place that only the sweep's folder names; give its address"
-        )
+    def is_allowed(scheme: str, artifact_uri: str) -> bool:
+        if scheme == "mlflow-artifacts":
+            return not urlsplit(artifact_uri).netloc  # of the store itself, not one that the artifacts name
+        if scheme not in ("", "file") or output is None:
+            return False
+        root = output.resolve()
+        path = Path(local_file_uri_to_path(artifact_uri)).resolve()  # type: ignore[no-untyped-call]
+        if path == root:
+            return True
+        # What is read or written through a link would be elsewhere.
+        return path.is_relative_to(root) and not any(map(Path.is_symlink, path.rglob("*")))
 
-    def local(kind: Callable[..., Any]) -> Callable[..., Any]:
+    def confined(scheme: str, kind: Callable[..., Any]) -> Callable[..., Any]:
         def made(artifact_uri: str, *words: object, **named: object) -> Any:
-            root = output.resolve() if output else None
-            path = Path(local_file_uri_to_path(artifact_uri)).resolve()  # type: ignore[no-untyped-call]
-            if root is None or not path.is_relative_to(root) or (path != root and _has_links(path)):
-                return refused(artifact_uri)
+            if not is_allowed(scheme, artifact_uri):
+                reason = "by the word of a place that only the sweep's folder names; give its address"
+                raise UserError(f"artifacts belong at {artifact_uri}, {reason}")
             return kind(artifact_uri, *words, **named)
 
         return made
 
-    def through_the_server(kind: Callable[..., Any]) -> Callable[..., Any]:
-        def made(artifact_uri: str, *words: object, **named: object) -> Any:
-            return refused(artifact_uri) if urlsplit(artifact_uri).netloc else kind(artifact_uri, *words, **named)
-
-        return made
-
     for scheme, kind in kinds.items():
-        if scheme in ("", "file"):
-            kinds[scheme] = local(kind)
-        elif scheme == "mlflow-artifacts":
-            kinds[scheme] = through_the_server(kind)  # of the store itself, not one that the artifacts name
-        else:
-            kinds[scheme] = refused
-
-
-def _has_links(folder: Path) -> bool:
-    """True if something below a folder is a link: what is read or written there would be elsewhere."""
-    below = (Path(path, name) for path, folders, files in os.walk(folder) for name in (*folders, *files))
-    return any(path.is_symlink() for path in below)
+        kinds[scheme] = confined(scheme, kind)
 
 
 # Requests to a tracking server by its REST interface.
@@ -211,7 +199,7 @@ def found_experiment(address: str, name: str, login: bool = True) -> tuple[str |
 
 
 def run_id(address: str, experiment: str, condition: str, login: bool = True) -> str | None:
-    """Id of the oldest run for which ``condition``, in MLflow's language, holds; None where there is none.
+    """Return the id of the oldest run for which ``condition``, in MLflow's language, holds; None if there is none.
 
     Args:
         login: whether the server may be told the user and password of the environment.
@@ -226,39 +214,38 @@ def run_id(address: str, experiment: str, condition: str, login: bool = True) ->
 
 
 def _post(address: str, path: str, question: Mapping[str, Any], login: bool) -> dict[str, Any]:
-    plain, given = _split(address)
+    plain, authorization = _split(address)
+    if authorization is None and login:
+        user, token = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_TOKEN")
+        if user:
+            authorization = _basic(user, os.environ.get("MLFLOW_TRACKING_PASSWORD", ""))
+        elif token:
+            authorization = f"Bearer {token}"
     url = f"{plain.rstrip('/')}/api/2.0/mlflow/{path}"
     request = urllib.request.Request(url, json.dumps(question).encode(), {"Content-Type": "application/json"})
-    authorization = given or (_of_environment() if login else None)
     if authorization:  # which another server, that this one may name instead, has no right to
         request.add_unredirected_header("Authorization", authorization)
     try:
         found: dict[str, Any] = json.loads(_answer(request, ANSWER_S))
         return found
     except (OSError, ValueError, HTTPException) as error:
-        shown, reason = redacted_address(address, ""), redacted_message(_reason(error))
-        raise ServerUnreachable(f"MLflow at {shown} gave no answer: {reason}") from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, HTTPError):
-        return f"{error.code} {error.reason}{f'; {LOGIN}' if error.code == HTTPStatus.UNAUTHORIZED else ''}"
-    return str(getattr(error, "reason", error)) or type(error).__name__
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        if isinstance(error, HTTPError):
+            reason = f"{error.code} {error.reason}"
+            if error.code == HTTPStatus.UNAUTHORIZED:
+                reason += f"; {LOGIN}"
+        raise ServerUnreachable(
+            f"MLflow at {redacted_address(address, '')} gave no answer: {redacted_message(reason)}"
+        ) from None
 
 
 def _split(address: str) -> tuple[str, str | None]:
-    """The address without user and password, and the header that they stand for, as MLflow's client has it."""
-    parts = urllib.parse.urlsplit(address)
+    """Return the address without user and password, and the header that they stand for, as MLflow's client has it."""
+    parts = urlsplit(address)
     plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    user, password = (urllib.parse.unquote(text or "") for text in (parts.username, parts.password))
-    return plain, _basic(user, password) if user else None
-
-
-def _of_environment() -> str | None:
-    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
-        return _basic(user, os.environ.get("MLFLOW_TRACKING_PASSWORD", ""))
-    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
-    return f"Bearer {token}" if token else None
+    if not parts.username:
+        return plain, None
+    return plain, _basic(urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or ""))
 
 
 def _basic(user: str, password: str) -> str:
@@ -266,9 +253,9 @@ def _basic(user: str, password: str) -> str:
 
 
 def _answer(request: urllib.request.Request, timeout_s: float) -> bytes:
-    """The whole answer; raises ``TimeoutError`` where it is not there in time, and ``ValueError`` where it is too large."""
+    """Return the whole answer; raises ``TimeoutError`` if it is late, and ``ValueError`` if it is too large."""
     # A proxy, meant for the world outside, knows nothing of this machine's own servers.
-    host = urllib.parse.urlsplit(request.full_url).hostname
+    host = urlsplit(request.full_url).hostname
     proxies = urllib.request.ProxyHandler({} if host in LOCAL else None)
 
     def step() -> bytes:
@@ -299,7 +286,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def connected(uri: str) -> MlflowClient:
-    """A client of the server or database at ``uri``; raises whatever its libraries do.
+    """Return a client of the server or database at ``uri``; raises whatever its libraries do.
 
     MLflow makes the schema of an empty database when its client is constructed, and of eight processes that do so at once
     seven fail (measured with MLflow 3.17 on sqlite).
@@ -313,7 +300,7 @@ def connected(uri: str) -> MlflowClient:
 
 
 def _database_file(uri: str) -> Path:
-    """The file of a SQLite address."""
+    """Return the file of a SQLite address."""
     return Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute()
 
 
@@ -336,34 +323,31 @@ def _make_database(path: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(uri: str) -> Iterator[None]:
+    """Keep other processes from making the schema of a database at the same time."""
     if uri.startswith(_SQLITE):
         path = _database_file(uri)
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock", timeout=_MIGRATING_S):
             yield
     elif uri.startswith("postgresql"):
-        with _alone_in_postgres(uri):
+        import sqlalchemy
+
+        # This also asks whether the server is there at all: MLflow itself would try for 100 seconds.
+        arguments = {}
+        if "psycopg" in sqlalchemy.make_url(uri).get_dialect().driver:
+            arguments["connect_timeout"] = _ANSWERING_S
+        engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool, connect_args=arguments)
+        # Of the transaction, not the session: a pooler may give each transaction another session.
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_MIGRATING_S}s'")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
             yield
     else:
         yield
 
 
-@contextlib.contextmanager
-def _alone_in_postgres(uri: str) -> Iterator[None]:
-    import sqlalchemy
-
-    # This also asks whether the server is there at all: MLflow itself would try for 100 seconds.
-    known = {"connect_timeout": _ANSWERING_S} if "psycopg" in sqlalchemy.make_url(uri).get_dialect().driver else {}
-    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool, connect_args=known)
-    # Of the transaction, not the session: a pooler may give each transaction another session.
-    with engine.begin() as connection:
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_MIGRATING_S}s'")
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        yield
-
-
 def is_unavailable(error: MlflowException) -> bool:
-    """True if a server or database is overloaded or not reached, as opposed to refusing a request."""
+    """Return whether a server or database is overloaded or not reached, as opposed to refusing a request."""
     status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
 

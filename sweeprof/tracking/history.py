@@ -26,7 +26,7 @@ from sweeprof.tracking.runs import (
     name_of,
     tracked_keys,
 )
-from sweeprof.tracking.views import HISTORY, ViewOf, run_address, trend_tag, write_tags
+from sweeprof.tracking.views import HISTORY, NOTE, ViewOf, run_address, trend_tag, write_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -57,7 +57,7 @@ class HistoryEntry:
 
 
 def history_name(sweep_name: str) -> str:
-    """The experiment with the histories of all sweeps of a name."""
+    """Return the name of the experiment with the histories of all sweeps of a name."""
     return f"{shortened(experiment_name(sweep_name), NAME_LIMIT - 8)} history"
 
 
@@ -104,29 +104,30 @@ def record_history(
             if len(runs) > 1:
                 _add(client, experiment_id, point, runs)
     trend = ViewOf(HISTORY, "trend", "", 0, {}, {name: of.keys[name] for name in of.headlines})
-    tags = {**trend_tag(trend), "mlflow.note.content": _NOTE}
+    tags = {**trend_tag(trend), NOTE: _NOTE}
     write_tags(client, experiment_id, "the history", lambda _: tags)
 
 
 def step_of(created: str, sweep_id: str) -> int:
-    """The step of a sweep, another for each: its second of creation, and a number from its id for those of one second."""
+    """Return the step of a sweep, which no other has: its second of creation, and a number from its id within that second."""
     return milliseconds(created) // 1000 * _PER_SECOND + zlib.crc32(sweep_id.encode()) % _PER_SECOND
 
 
 def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[HistoryEntry]:
-    """The point of every combination: its headlines, in the units in which runs have them."""
-    keys, at, step = (
-        tracked_keys(comparison),
-        milliseconds(comparison.created),
-        step_of(comparison.created, comparison.sweep_id),
-    )
-    versions, sweep = _versions(comparison), run_address("", home, of.parent_id)
+    """Yield the point of every combination: its headlines, in the units in which runs have them."""
+    tracked, at = tracked_keys(comparison), milliseconds(comparison.created)
+    keys = {name: tracked[name] for name in of.headlines}
+    step = step_of(comparison.created, comparison.sweep_id)
+    # A combination keeps its history when the versions of libraries change, and they explain jumps.
+    known = list((comparison.environment.get("versions") or {}).items())[:_MOST_VERSIONS]
+    versions = ", ".join(one_line(f"{name} {version}") for name, version in known)
+    sweep = run_address("", home, of.parent_id)
     for row in comparison.rows:
         yield HistoryEntry(
             combination_id=row.combination_id,
             step=step,
             at_ms=at,
-            metrics=metric_values(row, {name: keys[name] for name in of.headlines}) if row.status == "ok" else {},
+            metrics=metric_values(row, keys) if row.status == "ok" else {},
             name=name_of(comparison, row, comparison.axes),
             params=axis_params(row, row.axes),
             tags={
@@ -134,23 +135,15 @@ def points(comparison: Comparison, of: ViewOf, home: str) -> Iterator[HistoryEnt
                 "sweeprof.combination_id": row.combination_id,
                 STEP_TAG: str(step),
                 "sweeprof.versions": capped(versions),
-                "mlflow.note.content": capped(f"Newest: [{escaped(of.title)}]({sweep}) · {escaped(versions)}"),
+                NOTE: capped(f"Newest: [{escaped(of.title)}]({sweep}) · {escaped(versions)}"),
                 "mlflow.source.name": capped(row.command),
                 "mlflow.source.type": "LOCAL",
             },
         )
 
 
-def _versions(comparison: Comparison) -> str:
-    """Return the versions of the libraries: a combination keeps its history when they change, and they explain jumps."""
-    found = comparison.environment.get("versions") or {}
-    return ", ".join(
-        f"{one_line(str(name))} {one_line(str(version))}" for name, version in [*found.items()][:_MOST_VERSIONS]
-    )
-
-
 def _known(client: MlflowClient, experiment_id: str) -> dict[str, list[Run]]:
-    """The runs by combination id, the oldest first; more than one where two sweeps began a history at once."""
+    """Return the runs by combination id, the oldest first; there is more than one if two sweeps began a history at once."""
     found: dict[str, list[Run]] = {}
     for run in all_runs(client, experiment_id, "tags.`sweeprof.kind` = 'history'"):
         found.setdefault(run.data.tags.get("sweeprof.combination_id", ""), []).append(run)
@@ -162,49 +155,53 @@ def _add(client: MlflowClient, experiment_id: str, point: HistoryEntry, runs: Se
 
     MLflow takes no point back: if there is another one of this sweep, a new run gets those of the other sweeps.
     """
+    from mlflow.entities import Metric
+
     newest = max((int(run.data.tags.get(STEP_TAG, "0")) for run in runs), default=0)
-    old: dict[str, list[Metric]] = {run.info.run_id: [] for run in runs}
-    if len(runs) > 1 or point.step <= newest:
-        old = {run.info.run_id: _points_of(client, run) for run in runs}
-    own = [one for points in old.values() for one in points if one.step == point.step]
-    outdated = any(point.metrics.get(one.key) != one.value for one in own)
     tags = point.tags
+    others: dict[str, list[Metric]] = {}  # points of other sweeps, by the id of their run
+    is_outdated = False
     for run in runs:
+        others[run.info.run_id] = []
+        if len(runs) > 1 or point.step <= newest:
+            for old in _points_of(client, run):
+                if old.step != point.step:
+                    others[run.info.run_id].append(old)
+                elif point.metrics.get(old.key) != old.value:
+                    is_outdated = True
         if point.step < newest and run.data.tags.get(STEP_TAG) == str(newest):
             tags = {key: run.data.tags.get(key, text) for key, text in point.tags.items()}
     left = list(runs)
-    is_new = outdated or not runs
-    if not is_new:
+    kept = None
+    if runs and not is_outdated:
         kept = left.pop(0)
-        run_id, is_complete = kept.info.run_id, kept.info.status == "FINISHED"
-        old.pop(run_id)
-    others = [one for points in old.values() for one in points if one.step != point.step]
-    if not others and not point.metrics:
+        others.pop(kept.info.run_id)
+    metrics = [metric for moved in others.values() for metric in moved]
+    if not metrics and not point.metrics:
         for run in left:
             client.delete_run(run.info.run_id)
         return
-    if is_new:
+    if kept is None:
         # The step comes with the points: a run without it has none yet.
         first = {key: text for key, text in tags.items() if key != STEP_TAG}
-        run_id, is_complete = client.create_run(experiment_id, point.at_ms, first, point.name).info.run_id, False
-    _log(client, run_id, [*others, *_metrics(point)], tags, point.params)
-    if not is_complete:  # also if the process that created it was killed
+        kept = client.create_run(experiment_id, point.at_ms, first, point.name)
+    run_id = kept.info.run_id
+    metrics += [Metric(key, value, point.at_ms, point.step) for key, value in point.metrics.items()]
+    _log(client, run_id, metrics, tags, point.params)
+    if kept.info.status != "FINISHED":  # also if the process that created it was killed
         client.set_terminated(run_id, "FINISHED", point.at_ms)
     for run in left:
         client.delete_run(run.info.run_id)
         # A run that is deleted takes no more: what another sweep has added until now is moved, too. Equal points are stored once.
         late = _points_of(client, client.get_run(run.info.run_id))
-        _log(client, run_id, [one for one in late if one.step != point.step])
+        _log(client, run_id, [old for old in late if old.step != point.step])
 
 
 def _points_of(client: MlflowClient, run: Run) -> list[Metric]:
-    return [metric for key in run.data.metrics for metric in client.get_metric_history(run.info.run_id, key)]
-
-
-def _metrics(point: HistoryEntry) -> list[Metric]:
-    from mlflow.entities import Metric
-
-    return [Metric(key, value, point.at_ms, point.step) for key, value in point.metrics.items()]
+    found: list[Metric] = []
+    for key in run.data.metrics:
+        found += client.get_metric_history(run.info.run_id, key)
+    return found
 
 
 def _log(

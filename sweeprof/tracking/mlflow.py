@@ -7,11 +7,10 @@ import hashlib
 import importlib
 import json
 import logging
-import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,22 +26,6 @@ from sweeprof.text import one_line, shortened
 from sweeprof.tracking import Links, SweepInfo, SweepOutcome, Tracker, runs
 from sweeprof.tracking.connection import ENVIRONMENT, VIEWER, connected, deleting, dispensable
 from sweeprof.tracking.history import history_name, record_history
-from sweeprof.tracking.runs import (
-    OWN_TAGS,
-    RunContent,
-    experiment_name,
-    experiment_tags,
-    final_view,
-    first_view,
-    log_inputs,
-    must_replace,
-    replaced,
-    run_contents,
-    runs_of_sweep,
-    sweep_content,
-    sweep_info,
-    sweep_run,
-)
 from sweeprof.tracking.views import NOTE, ViewOf, view_address, write_tags
 
 if TYPE_CHECKING:
@@ -79,7 +62,7 @@ class MlflowTracker(Tracker):
 
     def __init__(self, uri: str | None, output: Path | str, history: bool = False) -> None:
         self._history = history
-        self._sent: dict[str, RunContent] = {}
+        self._sent: dict[str, runs.RunContent] = {}
         """What this process has sent of combinations, by id."""
         folder = Path(output).absolute()
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
@@ -95,9 +78,9 @@ class MlflowTracker(Tracker):
         """
         with self._errors_explained():
             client, experiment = self._connected(sweep.name)
-            parent = sweep_run(client, experiment, sweep)
+            parent = runs.sweep_run(client, experiment, sweep)
             client.update_run(parent.info.run_id, status="RUNNING")
-            _write_views(client, experiment, first_view(sweep, parent.info.run_id))
+            _write_views(client, experiment, runs.first_view(sweep, parent.info.run_id))
         return self._links(experiment, sweep.sweep_id)
 
     def show(self, comparison: Comparison, records: Sequence[Record], folder: Path, ids: Collection[str]) -> None:
@@ -107,12 +90,7 @@ class MlflowTracker(Tracker):
             TrackingError: MLflow cannot be reached, or refuses.
         """
         with self._errors_explained():
-            client, experiment = self._connected(comparison.name)
-            parent = self._sweep_run(client, experiment, comparison, records, folder, None)
-            contents = run_contents(comparison, records, None, parent.info.run_id, experiment)
-            self._send_combinations(client, experiment, comparison, folder, (c for c in contents if c[0] in ids))
-            content = sweep_content(comparison, records, folder, None, experiment, parent)
-            self._send(client, parent, content, partial(stage_sweep, folder=folder, comparison=comparison))
+            self._send_sweep(comparison, records, folder, None, ids, {})
 
     def close(self, comparison: Comparison, records: Sequence[Record], folder: Path, ending: SweepOutcome) -> Links:
         """Send every combination, then the comparison, also where nothing was opened, and delete runs that do not belong to it.
@@ -120,79 +98,78 @@ class MlflowTracker(Tracker):
         Raises:
             TrackingError: MLflow cannot be reached, or refuses; it says how much is there.
         """
-        sweep, sent = sweep_info(comparison), dict[str, str]()
-        with self._errors_explained(lambda: f"; {len(sent)} of {sweep.combinations} combinations are there"):
-            client, experiment = self._connected(sweep.name)
-            parent = self._sweep_run(client, experiment, comparison, records, folder, ending)
+        ids, sent = {row.combination_id for row in comparison.rows}, dict[str, str]()
+        with self._errors_explained(lambda: f"; {len(sent)} of {len(ids)} combinations are there"):
+            client, experiment, parent = self._send_sweep(comparison, records, folder, ending, ids, sent)
             parent_id = parent.info.run_id
-            contents = run_contents(comparison, records, ending, parent_id, experiment)
-            self._send_combinations(client, experiment, comparison, folder, contents, sent)
-            content = sweep_content(comparison, records, folder, ending, experiment, parent)
-            self._send(client, parent, content, partial(stage_sweep, folder=folder, comparison=comparison))
             # Runs of an earlier plan, and those that a repeated request has created twice.
             kept = {parent_id, *sent.values()}
             for kind in ("combination", "sweep"):
-                for run in runs_of_sweep(client, experiment, sweep.sweep_id, kind):
+                for run in runs.runs_of_sweep(client, experiment, comparison.sweep_id, kind):
                     if run.info.run_id not in kept:
                         client.delete_run(run.info.run_id)
             # A server may take no views and no history: these come last, so that it has all the rest.
-            views = final_view(comparison, parent_id)
+            views = runs.final_view(comparison, parent_id)
             if self._history:
                 with dispensable("history"):
-                    history = self._experiment(client, history_name(sweep.name))
-                    whole = sweep_content(comparison, records, folder, ending, experiment, parent, history)
+                    history = self._experiment(client, history_name(comparison.name))
+                    whole = runs.sweep_content(comparison, records, folder, ending, experiment, parent, history)
                     client.set_tag(parent_id, NOTE, whole.tags[NOTE])
                     record_history(client, history, comparison, views, experiment, self.on_progress)
             _write_views(client, experiment, views)
-        return self._links(experiment, sweep.sweep_id)
+        return self._links(experiment, comparison.sweep_id)
 
     def _connected(self, sweep_name: str) -> tuple[MlflowClient, str]:
         """Return a client and the id of the sweep's experiment."""
         client = connected(self._uri)
         return client, self._experiment(client, sweep_name)
 
-    def _sweep_run(
+    def _send_sweep(
         self,
-        client: MlflowClient,
-        experiment: str,
         comparison: Comparison,
         records: Sequence[Record],
         folder: Path,
         ending: SweepOutcome | None,
-    ) -> Run:
-        """Return the run of the sweep, a new one after a change of plan that it cannot take."""
-        parent = sweep_run(client, experiment, sweep_info(comparison))
-        content = sweep_content(comparison, records, folder, ending, experiment, parent)
-        return replaced(client, parent, content) if must_replace(parent, content) else parent
+        ids: Collection[str],
+        sent: dict[str, str],
+    ) -> tuple[MlflowClient, str, Run]:
+        """Send combinations, each to its run, then the state of the sweep to its own.
 
-    def _send_combinations(
-        self,
-        client: MlflowClient,
-        experiment: str,
-        comparison: Comparison,
-        folder: Path,
-        contents: Iterable[tuple[str, RunContent]],
-        sent: dict[str, str] | None = None,
-    ) -> None:
-        """Send combinations, each to its run; add the id of the run to ``sent``, by the id of the combination."""
+        Args:
+            ids: of the combinations.
+            sent: takes the ids of the runs by those of the combinations.
+
+        Returns:
+            a client, the id of the experiment, and the run of the sweep.
+        """
+        client, experiment = self._connected(comparison.name)
+        parent = runs.sweep_run(client, experiment, runs.sweep_info(comparison))
+        content = runs.sweep_content(comparison, records, folder, ending, experiment, parent)
+        if runs.must_replace(parent, content):  # after a change of plan
+            parent = runs.replaced(client, parent, content)
         known: dict[str, Run] = {}
-        for found in runs_of_sweep(client, experiment, comparison.sweep_id, "combination"):
+        for found in runs.runs_of_sweep(client, experiment, comparison.sweep_id, "combination"):
             known.setdefault(found.data.tags.get("sweeprof.combination_id", ""), found)
-        for id, content in contents:
+        for id, own in runs.run_contents(comparison, records, ending, parent.info.run_id, experiment):
+            if id not in ids:
+                continue
             run = known.get(id)
-            # What this process has sent already, for a sweep that is shown while it runs.
-            if run is None or self._sent.get(id) != content:
+            # What this process has sent already is not sent again, for a sweep that is shown while it runs.
+            if run is None or self._sent.get(id) != own:
                 if run is None:
-                    run = client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
-                elif must_replace(run, content):
-                    run = replaced(client, run, content)
-                stage = partial(stage_combination, folder=folder, combination_id=id, config=content.config)
-                self._send(client, run, content, stage)
-                self._sent[id] = content
-            if sent is not None:
-                sent[id] = run.info.run_id
+                    run = client.create_run(experiment, own.start_ms, dict(own.tags), own.name)
+                elif runs.must_replace(run, own):
+                    run = runs.replaced(client, run, own)
+                self._send(
+                    client, run, own, partial(stage_combination, folder=folder, combination_id=id, config=own.config)
+                )
+                self._sent[id] = own
+            sent[id] = run.info.run_id
+        content = runs.sweep_content(comparison, records, folder, ending, experiment, parent)
+        self._send(client, parent, content, partial(stage_sweep, folder=folder, comparison=comparison))
+        return client, experiment, parent
 
-    def _send(self, client: MlflowClient, run: Run, content: RunContent, stage: Callable[[Path], None]) -> None:
+    def _send(self, client: MlflowClient, run: Run, content: runs.RunContent, stage: Callable[[Path], None]) -> None:
         """Bring a run up to date; its status comes last and says that all the rest is there.
 
         Args:
@@ -204,26 +181,26 @@ class MlflowTracker(Tracker):
         if run.info.run_name != content.name:
             client.update_run(id, name=content.name)
         for key in run.data.tags.keys() - content.tags.keys():
-            if key.startswith(OWN_TAGS):
+            if key.startswith(runs.OWN_TAGS):
                 with deleting():
                     client.delete_tag(id, key)
         metrics = []
         for key, value in content.metrics.items():
             # Of two values with one time MLflow shows the larger, so a changed value is sent with the time of its change.
-            if key not in there:
-                metrics.append(Metric(key, value, content.end_ms, 0))
-            elif there[key] != value:
-                metrics.append(Metric(key, value, int(time.time() * 1000), 0))
+            at = content.end_ms if key not in there else int(time.time() * 1000)
+            if there.get(key) != value:
+                metrics.append(Metric(key, value, at, 0))
         params = [Param(key, text) for key, text in content.params.items()]
         with tempfile.TemporaryDirectory(prefix="sweeprof-") as staged:
-            stage(Path(staged))
-            tags = {**content.tags, **runs.tag_of(Path(staged)), **structure_tag(Path(staged))}
+            folder = Path(staged)
+            stage(folder)
+            tags = {**content.tags, **runs.tag_of(folder), **structure_tag(folder)}
             client.log_batch(id, metrics, params, [RunTag(key, text) for key, text in tags.items()], synchronous=True)
-            log_inputs(client, id, content.inputs)
+            runs.log_inputs(client, id, content.inputs)
             self.on_progress()
             # One at a time, so that a slow upload makes progress.
-            for path in sorted(path for path in Path(staged).rglob("*") if path.is_file()):
-                place = path.parent.relative_to(staged).as_posix()
+            for path in sorted(filter(Path.is_file, folder.rglob("*"))):
+                place = path.parent.relative_to(folder).as_posix()
                 client.log_artifact(id, str(path), None if place == "." else place)
                 self.on_progress()
         if content.status is not None:
@@ -247,10 +224,10 @@ class MlflowTracker(Tracker):
         return Links(not self._is_server, view_address(base, experiment, sweep_id, "table"))
 
     def _experiment(self, client: MlflowClient, sweep_name: str) -> str:
-        """Id of the experiment, made or restored where needed."""
+        """Return the id of the experiment, which is made or restored if needed."""
         from mlflow.exceptions import MlflowException
 
-        name = experiment_name(sweep_name)
+        name = runs.experiment_name(sweep_name)
         found = client.get_experiment_by_name(name)
         if found is None:
             try:
@@ -268,10 +245,10 @@ class MlflowTracker(Tracker):
 
 def _write_views(client: MlflowClient, experiment_id: str, of: ViewOf) -> None:
     """Write the views of a sweep, and delete outdated ones."""
-    write_tags(client, experiment_id, of.title, lambda present: experiment_tags(of, experiment_id, present))
+    write_tags(client, experiment_id, of.title, lambda present: runs.experiment_tags(of, experiment_id, present))
 
 
-# The files of a combination and of a sweep, laid out as a tracker shows them.
+# The artifacts of a combination and of a sweep.
 
 
 STRUCTURE_FILE = "model.txt"
@@ -283,7 +260,7 @@ _DIGEST_LINE = "structure"
 
 
 def structure_text(record: Path) -> str | None:
-    """The tree of the layers in the record of an analysis, its digest in the last line; None where there is no such record.
+    """Return the tree of the layers in the record of an analysis, its digest in the last line; None if there is no such record.
 
     Raises:
         Damaged: the file is not a record.
@@ -294,9 +271,16 @@ def structure_text(record: Path) -> str | None:
     if found.status != "ok" or found.observations is None:
         return None
     table = LayerTable.from_dict(found.observations)
-    depth = _deepest_drawn_level(table)
-    left_out = [] if depth is None else [f"Levels below {depth} are left out; layers.csv has them."]
-    return "\n".join([tree(table, depth=depth), *left_out, f"{_DIGEST_LINE}  {structure_digest(table)}", ""])
+    depth = None
+    ending = f"{_DIGEST_LINE}  {structure_digest(table)}\n"
+    if len(table.rows) > MOST_STRUCTURE_LINES:
+        rows_by_depth = Counter(row.depth for row in table.rows)
+        depth, lines = 0, rows_by_depth[0] + rows_by_depth[1]
+        while lines <= MOST_STRUCTURE_LINES:
+            depth += 1
+            lines += rows_by_depth[depth + 1]
+        ending = f"Levels below {depth} are left out; layers.csv has them.\n{ending}"
+    return f"{tree(table, depth=depth)}\n{ending}"
 
 
 def structure_digest(table: LayerTable) -> str:
@@ -307,25 +291,15 @@ def structure_digest(table: LayerTable) -> str:
 
 
 def structure_tag(folder: Path) -> dict[str, str]:
-    """The tag with the digest of the structure below ``folder``; empty where there is none."""
+    """Return the tag with the digest of the structure below ``folder``; empty if there is none."""
     path = folder / STRUCTURE_FILE
-    last = path.read_text(encoding="utf-8").splitlines()[-1].split() if path.is_file() else []
-    return {STRUCTURE_TAG: last[1]} if len(last) == 2 and last[0] == _DIGEST_LINE else {}
+    if path.is_file():
+        name, *digest = path.read_text(encoding="utf-8").splitlines()[-1].split()
+        if name == _DIGEST_LINE and len(digest) == 1:
+            return {STRUCTURE_TAG: digest[0]}
+    return {}
 
 
-def _deepest_drawn_level(table: LayerTable) -> int | None:
-    """The deepest level that is drawn; None: all."""
-    if len(table.rows) <= MOST_STRUCTURE_LINES:
-        return None
-    rows = Counter(row.depth for row in table.rows)
-    depth, lines = 0, 0
-    while (lines := lines + rows[depth]) <= MOST_STRUCTURE_LINES:
-        depth += 1
-    return max(0, depth - 1)
-
-
-_BINARY = {".gz"}
-"""Traces."""
 _OF_SWEEP = ("comparison.md", "comparison.csv", "comparison.json", "report.html")
 
 
@@ -336,19 +310,21 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     ``trace.json.gz``, ``lines_*.txt``. Made of them: ``model.txt``, ``tables/{layers,operators}.json``.
     """
     for name in ("records", "memory"):
-        for path in sorted(p for p in (folder / name / combination_id).glob("[!.]*") if p.is_file()):
+        for path in sorted((folder / name / combination_id).glob("[!.]*")):
             _copy(path, target / name / path.name)
     for name in ("layers", "operators"):
         for path in sorted((folder / name).glob(f"{combination_id}.*")):
             _copy(path, target / f"{name}{path.suffix}")
     left = folder / "artifacts" / combination_id
-    for path in sorted(path for path in left.rglob("[!.]*") if path.is_file()):
+    for path in sorted(left.rglob("[!.]*")):
         _copy(path, target / path.relative_to(left))
     if config is not None:
         write_json(target / "config.json", config, durable=False)
         _copy(target / "config.json", target / "config.json")
-    _make_from(target / "layers.csv", target / runs.LAYERS, runs.layers)
-    _make_from(target / "operators.csv", target / runs.OPERATORS, runs.operators)
+    tables = ("layers.csv", runs.LAYERS, runs.layers), ("operators.csv", runs.OPERATORS, runs.operators)
+    for name, table, make in tables:
+        if (target / name).is_file():
+            _make(target / table, partial(make, (target / name).read_text(encoding="utf-8")))
     _make(target / STRUCTURE_FILE, lambda: structure_text(target / "records" / "analysis-r0.json"))
 
 
@@ -357,15 +333,22 @@ def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:
 
     Made of ``comparison``: ``tables/comparison.json``.
     """
-    for path in (folder / name for name in _OF_SWEEP):
-        if path.is_file():
-            _copy(path, target / path.name)
+    for name in _OF_SWEEP:
+        _copy(folder / name, target / name)
     _make(target / runs.COMPARISON, lambda: runs.combinations(comparison))
 
 
-def _make_from(source: Path, target: Path, make: Callable[[str], Any]) -> None:
-    if source.is_file():
-        _make(target, lambda: make(source.read_text(encoding="utf-8")))
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file, if it is one; text without the passwords of addresses, because others than the machine's owner read it."""
+    if not path.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    content = path.read_bytes()
+    if path.suffix != ".gz":  # a trace
+        # Bytes that are no text pass through unchanged, and so do the ends of lines.
+        text = without_credentials(content.decode("utf-8", "surrogateescape"))
+        content = text.encode("utf-8", "surrogateescape")
+    target.write_bytes(content)
 
 
 def _make(target: Path, make: Callable[[], Any]) -> None:
@@ -380,14 +363,3 @@ def _make(target: Path, make: Callable[[], Any]) -> None:
         write_atomically(target, without_credentials(made), durable=False)
     elif made is not None and made["data"]:
         write_json(target, made, compact=True, durable=False)
-
-
-def _copy(path: Path, target: Path) -> None:
-    """A tracker is read by others than the machine's owner: text loses the passwords of its addresses."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix in _BINARY:
-        shutil.copyfile(path, target)
-        return
-    # Bytes that are no text pass through unchanged, and so do the ends of lines.
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
-    target.write_bytes(without_credentials(text).encode("utf-8", "surrogateescape"))

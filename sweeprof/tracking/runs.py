@@ -1,4 +1,7 @@
-"""The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits."""
+"""MLflow's runs for a sweep and its combinations: their tags, metrics, parameters, tables and inputs, within MLflow's limits.
+
+Most of it is plain data, made from a comparison; the functions with a ``client`` find, create and replace runs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sweeprof.credentials import without_credentials
 from sweeprof.numbers import MISSING, fixed_key, fixed_value
@@ -36,21 +39,7 @@ from sweeprof.results.layer_times import ROOT
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.text import axis_number, axis_text, one_line, printable, shortened
-from sweeprof.tracking import SweepInfo, SweepOutcome
-from sweeprof.tracking.views import (
-    HEADLINES,
-    HISTORY,
-    NOTE,
-    PLACE_TAG,
-    TREND,
-    VERDICT_TAG,
-    ViewOf,
-    newest_view,
-    run_address,
-    view_address,
-    view_tags,
-)
-from sweeprof.tracking.views import links as view_links
+from sweeprof.tracking import SweepInfo, SweepOutcome, views
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -70,35 +59,37 @@ _BLOCK = re.compile(r"^(`{3,})sh\n(.*?)\n\1$", re.MULTILINE | re.DOTALL)
 
 
 def capped(text: str) -> str:
-    """``text`` fit for a tag: without credentials, its middle left out where it is too long."""
+    """Return ``text`` as a tag: without credentials, and without its middle if it is too long."""
     return shortened(printable(without_credentials(text)), TAG_LIMIT)
-
-
-def links_to(parent_id: str, experiment_id: str) -> str:
-    """Links from a combination to its sweep."""
-    sweep, report = run_address("", experiment_id, parent_id), run_address("", experiment_id, parent_id, "report.html")
-    return f"[sweep]({sweep}) · [report]({report})"
 
 
 def outcome_text(row: Row, titles: Mapping[str, str], links: str) -> str:
     """Return the outcome of a combination; ``titles`` are those of the metrics in the tables, by name."""
     reason = shortened(one_line(row.reason or ""), TAG_LIMIT // 4).replace("`", "'")
-    outcome = f"**{row.status}**: `{reason}`" if reason else f"**{row.status}**"
-    head = f"{outcome}, the baseline of others · {links}" if row.is_baseline else f"{outcome} · {links}"
-    command = _code(shortened(row.command, TAG_LIMIT // 2)) if row.command else ""
-    return capped("\n\n".join(part for part in (head, "\n".join(_figures(row, titles)), command) if part))
-
-
-def _figures(row: Row, titles: Mapping[str, str]) -> Iterator[str]:
-    known = [name for name in titles if value_of(row, name) is not None]
-    for name in known[:_MOST_FIGURES]:
+    head = f"**{row.status}**"
+    if reason:
+        head += f": `{reason}`"
+    if row.is_baseline:
+        head += ", the baseline of others"
+    parts = [f"{head} · {links}"]
+    figures: list[str] = []
+    for name, title in titles.items():
+        if value_of(row, name) is None or len(figures) == _MOST_FIGURES:
+            continue
         cell = row.cells[name]
-        ratio = "" if row.is_baseline or cell.verdict is None else f", {ratio_text(cell)}"
-        yield f"- {escaped(titles[name])}: **{value_text(cell.measurement)}**{escaped(ratio)}"
+        figure = f"- {escaped(title)}: **{value_text(cell.measurement)}**"
+        if cell.verdict is not None and not row.is_baseline:
+            figure += escaped(f", {ratio_text(cell)}")
+        figures.append(figure)
+    if figures:
+        parts.append("\n".join(figures))
+    if row.command:
+        parts.append(_code(shortened(row.command, TAG_LIMIT // 2)))
+    return capped("\n\n".join(parts))
 
 
 def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str:
-    """A report of any length as a description: its headline, ``links``, ``baselines``, and as many whole lines as fit."""
+    """Return a report of any length as a description: its headline, links, baselines, and as many whole lines as fit."""
     wrapped = _BLOCK.sub(lambda block: _code(block[2]), without_credentials(markdown))
     head, _, rest = wrapped.strip().partition("\n\n")
     # Links on a line of their own would lie below the veil that MLflow draws over a folded description.
@@ -117,19 +108,22 @@ def _code(command: str) -> str:
 
 
 def with_baselines(text: str, names: Iterable[str]) -> str:
-    """A sweep's description that says after its first paragraph which baselines the sweep is, and no others."""
+    """Return a sweep's description, which names the baselines that the sweep is, and no others, after its first paragraph."""
     head, *rest = text.split("\n\n")
-    rest = [part for part in rest if not part.startswith(_BASELINE)]
-    message = _BASELINE + ", ".join(f"**{escaped(name)}**" for name in sorted(names))
-    return "\n\n".join([head, *([message] if message != _BASELINE else []), *rest])
+    parts = [head]
+    message = ", ".join(f"**{escaped(name)}**" for name in sorted(names))
+    if message:
+        parts.append(_BASELINE + message)
+    parts += [part for part in rest if not part.startswith(_BASELINE)]
+    return "\n\n".join(parts)
 
 
 def baseline_names(tags: Mapping[str, str]) -> list[str]:
-    """The names of the baselines that a run is, by its tags."""
+    """Return the names of the baselines that a run is, by its tags."""
     return [key.removeprefix(BASELINE_TAG) for key in tags if key.startswith(BASELINE_TAG)]
 
 
-# Tables that MLflow shows, and lays side by side over runs: its ``log_table`` format, written without pandas.
+# Keys of metrics.
 
 
 KEY_LIMIT = 250
@@ -144,7 +138,7 @@ INTERVAL_ENDS = (f"{INTERVAL_OF}_low", f"{INTERVAL_OF}_high")
 
 
 def safe_key(name: str) -> str:
-    """``name`` as a key that the tracker accepts."""
+    """Return ``name`` as a key that the tracker accepts."""
     parts = [part for part in _REFUSED.sub("_", name).split("/") if part.strip(". ")]
     return shortened("/".join(parts), KEY_LIMIT).replace("…", "_") or "_"
 
@@ -157,22 +151,22 @@ def tracked_metrics(comparison: Comparison) -> list[MetricInfo]:
 
 
 def tracked_keys(comparison: Comparison) -> dict[str, str]:
-    """The tracked key by the name of each tracked metric, in their order; an interval's ends come last."""
-    # Made from all metrics, so that a key does not depend on which others are tracked.
-    keys = metric_keys(comparison.metrics)
-    names = [info.name for info in tracked_metrics(comparison)]
-    return {name: keys[name] for name in (*names, *INTERVAL_ENDS) if name in keys}
+    """Return the key of each tracked metric by its name, in their order; an interval's ends come last.
 
-
-def metric_keys(metrics: Sequence[MetricInfo]) -> dict[str, str]:
-    """The key by the name of each metric, ends of an interval included; two names never share one."""
-    units = {info.name: info.unit for info in metrics}
-    units |= {name: units[INTERVAL_OF] for name in INTERVAL_ENDS if INTERVAL_OF in units}
-    return unique_keys({name: fixed_key(name, unit) for name, unit in units.items()})
+    Two names never share a key, and a key does not depend on which other metrics are tracked.
+    """
+    units = {info.name: info.unit for info in comparison.metrics}
+    if INTERVAL_OF in units:
+        units |= dict.fromkeys(INTERVAL_ENDS, units[INTERVAL_OF])
+    keys = unique_keys({name: fixed_key(name, unit) for name, unit in units.items()})
+    found = {info.name: keys[info.name] for info in tracked_metrics(comparison)}
+    if INTERVAL_OF in units:
+        found |= {name: keys[name] for name in INTERVAL_ENDS}
+    return found
 
 
 def unique_keys(wanted: Mapping[str, str]) -> dict[str, str]:
-    """A key that the tracker accepts for each wanted one, by the same names; two names never share one."""
+    """Return a key that the tracker accepts for each wanted one, by the same names; two names never share one."""
     found: dict[str, str] = {}
     for name, text in wanted.items():
         key = plain = safe_key(text)
@@ -182,6 +176,9 @@ def unique_keys(wanted: Mapping[str, str]) -> dict[str, str]:
             number += 1
         found[name] = key
     return found
+
+
+# Tables that MLflow shows, and lays side by side over runs: its ``log_table`` format.
 
 
 LAYERS, OPERATORS, COMPARISON = "tables/layers.json", "tables/operators.json", "tables/comparison.json"
@@ -210,87 +207,90 @@ ArtifactTable = dict[str, Any]
 
 
 def tag_of(folder: Path) -> dict[str, str]:
-    """The tag that names the tables below ``folder``; empty where there are none."""
+    """Return the tag that names the tables below ``folder``; empty if there are none."""
     found = [{"path": path, "type": "table"} for path in PATHS if (folder / path).is_file()]
-    return {TAG: json.dumps(found)} if found else {}
+    if not found:
+        return {}
+    return {TAG: json.dumps(found)}
 
 
 def layers(text: str) -> ArtifactTable:
-    """A row per call of a layer, own figures, of the CSV of a layer table."""
+    """Return a row per call of a layer from the CSV of a layer table."""
     rows = list(csv.DictReader(io.StringIO(text)))
-    columns: dict[str, list[Any]] = {"layer": [_layer(row) for row in rows], **_figures_of_table(rows, _LAYER)}
-    words = [name for name in _WORDS if any(row.get(name) for row in rows)]
-    if len({row.get("time_reason") for row in rows}) == 1 and "time_reason" in words:
-        words.remove("time_reason")  # of a column of times that no row has
-    columns |= {name: [_text(row[name]) for row in rows] for name in words}
+    names = []
+    for row in rows:
+        name = "(model)" if row["path"] == ROOT else row["path"]
+        if row["call"] not in ("0", "-1"):
+            name += f" #{int(row['call']) + 1}"
+        names.append(_text(name))
+    columns: dict[str, list[Any]] = {"layer": names, **_figures_of_table(rows, _LAYER)}
+    for word in _WORDS:
+        texts = [row.get(word) or "" for row in rows]
+        is_shown = any(texts)
+        if word == "time_reason" and len(set(texts)) == 1:
+            is_shown = False  # the reason for a column of times that no row has
+        if is_shown:
+            columns[word] = list(map(_text, texts))
     return _table(columns, "layers.csv")
 
 
 def operators(text: str) -> ArtifactTable:
-    """A row per operator and phase, all its uses together, of the CSV of operators, the slowest first."""
-    found: dict[str, list[dict[str, str]]] = {}
+    """Return a row per operator and phase, all its uses together, from the CSV of operators, the slowest first."""
+    sums: dict[str, dict[str, Any]] = {}
     for row in csv.DictReader(io.StringIO(text)):
-        found.setdefault(f"{row['operator']} ({row['phase']})", []).append(row)
-    rows = [{"operator": name, **_summed(own, ("calls", *_OPERATOR))} for name, own in found.items()]
-    rows.sort(key=lambda row: -float(row["self_s"] or 0))
+        name = f"{row['operator']} ({row['phase']})"
+        summed = sums.setdefault(name, {"operator": _text(name)})
+        for column in ("calls", *_OPERATOR):
+            if row[column]:
+                summed[column] = summed.get(column, 0) + float(row[column])
+    rows = sorted(sums.values(), key=lambda row: row.get("self_s", 0), reverse=True)
     columns: dict[str, list[Any]] = {
-        "operator": [_text(row["operator"]) for row in rows],
+        "operator": [row["operator"] for row in rows],
         **_figures_of_table(rows, _OPERATOR),
     }
-    columns["calls"] = [float(row["calls"]) for row in rows]
+    columns["calls"] = [row["calls"] for row in rows]
     return _table(columns, "operators.csv")
 
 
 def combinations(comparison: Comparison) -> ArtifactTable:
-    """A row per combination: axes, tracked metrics with their ratios to the baseline, status and reason."""
+    """Return a row per combination: axes, tracked metrics with their ratios to the baseline, status and reason."""
     rows = sorted_rows(comparison)
-    columns: dict[str, list[Any]] = {}
+    figures: dict[str, list[Any]] = {}
     for info in tracked_metrics(comparison):
-        values = [value_of(row, info.name) for row in rows]
-        columns[fixed_key(info.name, info.unit)] = [_rounded(value, info.unit) for value in values]
-        if any(row.cells[info.name].verdict for row in rows if info.name in row.cells):
-            columns[f"{info.name} vs baseline"] = [_ratio(row, info.name) for row in rows]
-    columns |= {"status": [row.status for row in rows], "reason": [_text(row.reason or "") for row in rows]}
-    columns["combination"] = [row.combination_id for row in rows]
-    axes = {name: [_axis(row, axis) for row in rows] for axis, name in axis_columns(comparison.axes, columns).items()}
-    return _table({**axes, **columns}, "comparison.csv")
+        cells = [row.cells.get(info.name) for row in rows]
+        figures[fixed_key(info.name, info.unit)] = [_rounded(value_of(row, info.name), info.unit) for row in rows]
+        if any(cell is not None and cell.verdict for cell in cells):
+            figures[f"{info.name} vs baseline"] = [ratio_text(cell) if cell else "" for cell in cells]
+    figures["status"] = [row.status for row in rows]
+    figures["reason"] = [_text(row.reason or "") for row in rows]
+    figures["combination"] = [row.combination_id for row in rows]
+    columns: dict[str, list[Any]] = {}
+    for axis, name in axis_columns(comparison.axes, figures).items():
+        columns[name] = []
+        for row in rows:
+            value = row.axes.get(axis)
+            if axis in row.axes and axis_number(value) is None:
+                value = _text(axis_text(value))
+            columns[name].append(value)
+    return _table(columns | figures, "comparison.csv")
 
 
-def _layer(row: Mapping[str, str]) -> str:
-    name = "(model)" if row["path"] == ROOT else row["path"]
-    return _text(name if row["call"] in ("0", "-1") else f"{name} #{int(row['call']) + 1}")
-
-
-def _figures_of_table(rows: Sequence[Mapping[str, str]], units: Mapping[str, str]) -> dict[str, list[Any]]:
-    """The columns that have any value, in their fixed units."""
+def _figures_of_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> dict[str, list[Any]]:
+    """Return the columns that have any value, in their fixed units."""
     columns = {}
     for name, unit in units.items():
-        values = [_rounded(float(row[name]), unit) if row.get(name) else None for row in rows]
-        if any(value is not None for value in values):
-            columns[fixed_key(name.removesuffix("_s"), unit)] = values
+        if any(row.get(name) not in (None, "") for row in rows):
+            values = [row.get(name) for row in rows]
+            columns[fixed_key(name.removesuffix("_s"), unit)] = [_rounded(value, unit) for value in values]
     return columns
 
 
-def _summed(rows: Iterable[Mapping[str, str]], names: Iterable[str]) -> dict[str, str]:
-    """The sums of what is known; empty where nothing is."""
-    rows, sums = list(rows), {}
-    for name in names:
-        known = [float(row[name]) for row in rows if row[name]]
-        sums[name] = repr(sum(known)) if known else ""
-    return sums
-
-
-def _rounded(value: float | None, unit: str) -> float | None:
-    return None if value is None else fixed_value(value, unit, _DIGITS)
-
-
-def _axis(row: Row, axis: str) -> str | int | float | None:
-    value = row.axes.get(axis)
-    return value if axis_number(value) is not None else _text(axis_text(value)) if axis in row.axes else None
-
-
-def _ratio(row: Row, metric: str) -> str:
-    return ratio_text(row.cells[metric]) if metric in row.cells else ""
+def _rounded(value: float | str | None, unit: str) -> float | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        value = float(value)
+    return fixed_value(value, unit, _DIGITS)
 
 
 def _text(text: str) -> str:
@@ -298,16 +298,18 @@ def _text(text: str) -> str:
 
 
 def _table(columns: Mapping[str, Sequence[Any]], whole: str) -> ArtifactTable:
-    """The columns as rows; a table that is too long ends with a row that says where the rest is."""
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    if len(rows) > MOST_ROWS:
-        note = f"… {len(rows) - MOST_ROWS:,} more rows in {whole}"
-        rows = [*rows[:MOST_ROWS], [note, *[None] * (len(columns) - 1)]]
-    # MLflow would write a null as the word.
-    return {"columns": list(columns), "data": [[MISSING if cell is None else cell for cell in row] for row in rows]}
+    """Return the columns as rows; a table that is too long ends with a row that says where the rest is."""
+    data: list[list[Any]] = []
+    for row in zip(*columns.values(), strict=True):
+        if len(data) < MOST_ROWS:
+            data.append([MISSING if cell is None else cell for cell in row])  # MLflow would write a null as the word
+    left = len(next(iter(columns.values()))) - MOST_ROWS
+    if left > 0:
+        data.append([f"… {left:,} more rows in {whole}", *[MISSING] * (len(columns) - 1)])
+    return {"columns": list(columns), "data": data}
 
 
-# The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits.
+# Ratios and verdicts.
 
 
 RATIOS = "vs_baseline/"
@@ -332,41 +334,43 @@ class Ratios:
 
     def main_key(self, rows: tuple[Row, ...]) -> str:
         """Return the key of the main metric's ratio; empty if no row is compared."""
-        key = self._keys[self._main.name] if self._main else ""
-        return key if any(key in self.metrics(row) for row in rows if not row.is_baseline) else ""
+        if self._main is not None:
+            key = self._keys[self._main.name]
+            if any(key in self.metrics(row) for row in rows if not row.is_baseline):
+                return key
+        return ""
 
     def metrics(self, row: Row) -> dict[str, float]:
         """Return the row's ratios by key, those that it has."""
-        found = {}
+        found: dict[str, float] = {}
+        if not row.has_values:
+            return found
         for name, key in self._of(row).items():
             ratio = row.cells[name].ratio if row.baseline_has_values else None
             if row.is_baseline and value_of(row, name):
                 ratio = 1.0
-            if ratio is not None and math.isfinite(ratio) and row.has_values:
+            if ratio is not None and math.isfinite(ratio):
                 found[key] = fixed_value(ratio, "ratio")
         return found
 
     def tags(self, row: Row) -> dict[str, str]:
         """Return the row's verdicts; without one on the main metric, the reason in one word."""
-        main = metric_of(row, self._main) if self._main else ""
-        cells = {name: row.cells[name] for name in self._of(row)} if row.has_values else {}
-        tags = {
-            f"{VERDICT_TAG}.{key.removeprefix(RATIOS)}": str(cells[name].verdict)
-            for name, key in self._of(row).items()
-            if name != main and name in cells and cells[name].verdict
-        }
         if not row.has_values:
-            verdict: str = row.status
-        elif row.is_baseline:
-            verdict = "baseline"
-        elif main in cells and cells[main].verdict:
-            verdict = str(cells[main].verdict)
-        else:
-            verdict = "not_measured" if row.baseline_has_values else "no_baseline"
-        return {VERDICT_TAG: verdict, **tags}
+            return {views.VERDICT_TAG: row.status}
+        main = None if self._main is None else metric_of(row, self._main)
+        tags = {views.VERDICT_TAG: "not_measured" if row.baseline_has_values else "no_baseline"}
+        for name, key in self._of(row).items():
+            verdict = row.cells[name].verdict
+            if verdict and name == main:
+                tags[views.VERDICT_TAG] = str(verdict)
+            elif verdict:
+                tags[f"{views.VERDICT_TAG}.{key.removeprefix(RATIOS)}"] = str(verdict)
+        if row.is_baseline:
+            tags[views.VERDICT_TAG] = "baseline"
+        return tags
 
     def _of(self, row: Row) -> dict[str, str]:
-        """The key of each metric that the row has, by name; the step of the row takes the key of the main metric."""
+        """Return the key of each metric that the row has, by name; the step of the row takes the key of the main metric."""
         keys = {name: key for name, key in self._keys.items() if name in row.cells}
         if self._main:
             step = metric_of(row, self._main)
@@ -377,7 +381,7 @@ class Ratios:
         return keys
 
 
-# The content of a tracker's runs for a combination and its sweep, as plain data within the tracker's limits.
+# The run of a combination.
 
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
@@ -388,7 +392,7 @@ PARAM_LIMIT = 6000
 
 METRICS_TAG, PARAMS_TAG = "sweeprof.metrics", "sweeprof.params"
 """The keys of the metrics and parameters that sweeprof has logged, one a line: others that a run has are somebody else's."""
-OWN_TAGS = ("sweeprof.", VERDICT_TAG, "answer", "confidence")
+OWN_TAGS = ("sweeprof.", views.VERDICT_TAG, "answer", "confidence")
 """Beginnings of the keys of tags that are deleted where they no longer apply."""
 _PART_LIMIT = 40
 """Of one axis in a run's name; the column that shows it is narrower still."""
@@ -414,16 +418,23 @@ class RunContent:
 
 
 def milliseconds(iso: str) -> int:
-    """An ISO 8601 time in milliseconds since 1970; UTC where it names no zone."""
+    """Return an ISO 8601 time in milliseconds since 1970; it is UTC if it names no zone."""
     time = datetime.fromisoformat(iso)
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1000)
 
 
 def time_span(comparison: Comparison, records: Sequence[Record]) -> tuple[int, int]:
-    """From when until when the records were measured, in milliseconds; the sweep's beginning where there are none."""
-    timed = [record for record in records if record.started]
-    start = min((milliseconds(r.started) for r in timed), default=milliseconds(comparison.created))
-    return start, max((milliseconds(r.started) + round(r.wall_s * 1000) for r in timed), default=start)
+    """Return when the records were measured, from and until, in milliseconds; the sweep's beginning if there are none."""
+    starts, ends = [], []
+    for record in records:
+        if record.started:
+            start = milliseconds(record.started)
+            starts.append(start)
+            ends.append(start + round(record.wall_s * 1000))
+    first = min(starts, default=milliseconds(comparison.created))
+    return first, max(ends, default=first)
 
 
 def run_contents(
@@ -433,7 +444,7 @@ def run_contents(
     parent_id: str,
     experiment_id: str = "0",
 ) -> Iterator[tuple[str, RunContent]]:
-    """Id and run of every combination; ``parent_id`` is the run of the sweep.
+    """Yield id and run of every combination; ``parent_id`` is the run of the sweep.
 
     Args:
         ending: of the sweep; None while others are measured: nothing is compared yet.
@@ -443,112 +454,106 @@ def run_contents(
         by_id.setdefault(record.combination_id, []).append(record)
     places, colours, keys = _places(comparison), _colours(comparison), tracked_keys(comparison)
     titles = {info.name: metric_title(info, comparison.rows) for info in shown_metrics(comparison)}
-    links = links_to(parent_id, experiment_id)
+    sweep, report = (views.run_address("", experiment_id, parent_id, artifact) for artifact in ("", "report.html"))
     ratios = Ratios(comparison)
     for row in comparison.rows:
         own = by_id.get(row.combination_id, [])
         start, end = time_span(comparison, own)
         params = axis_params(row, comparison.axes)
-        metrics, verdicts = metric_values(row, keys), {}
+        metrics = metric_values(row, keys)
         if ending is not None:
-            metrics, verdicts = metrics | ratios.metrics(row), ratios.tags(row)
-        place = {
-            PLACE_TAG: f"{places[row.combination_id]:05d}",
+            metrics |= ratios.metrics(row)
+        tags = {
+            **_tags(comparison, row, titles, metrics, params),
+            views.NOTE: outcome_text(row, titles, f"[sweep]({sweep}) · [report]({report})"),
+            views.PLACE_TAG: f"{places[row.combination_id]:05d}",
             "mlflow.parentRunId": parent_id,
             "mlflow.runColor": colours[row.combination_id],
         }
-        yield (
-            row.combination_id,
-            RunContent(
-                name=run_name(comparison, row),
-                start_ms=start,
-                end_ms=end,
-                status=_status(row, own, ending),
-                tags={
-                    **_tags(comparison, row, titles, metrics, params),
-                    "mlflow.note.content": outcome_text(row, titles, links),
-                    **place,
-                    **verdicts,
-                },
-                params=params,
-                metrics=metrics,
-                config=own[-1].config if own else None,
-                inputs=dataset_inputs(record.config for record in own[-1:]),
-            ),
-        )
+        if ending is not None:
+            tags |= ratios.tags(row)
+        status: RunStatus = "FINISHED"
+        if row.status != "ok":
+            is_unmeasured = not own or row.status in ("skipped", "lost")
+            status = "KILLED" if ending == "interrupted" and is_unmeasured else "FAILED"
+        config = own[-1].config if own else None
+        name, inputs = run_name(comparison, row), dataset_inputs([config])
+        yield row.combination_id, RunContent(name, start, end, status, tags, params, metrics, config, inputs)
 
 
 def _places(comparison: Comparison) -> dict[str, int]:
-    """The rows' order by combination id; those that differ in the baseline's axes alone stand beside each other."""
+    """Return the rows' order by combination id; those that differ only in the baseline's axes are next to each other."""
     axes = sorted(comparison.axes, key=lambda axis: axis in comparison.baseline)
-    ranks: dict[str, dict[str, int]] = {}
+    ranks: dict[str, list[str]] = {}
     for axis in axes:
         values = [row.axes.get(axis) for row in comparison.rows]
         if all(axis_number(value) is not None for value in values):
             values.sort()
-        ranks[axis] = {text: rank for rank, text in enumerate(dict.fromkeys(map(axis_text, values)))}
-    ordered = sorted(comparison.rows, key=lambda row: [ranks[axis][axis_text(row.axes.get(axis))] for axis in axes])
+        ranks[axis] = list(dict.fromkeys(map(axis_text, values)))
+    ordered = sorted(
+        comparison.rows, key=lambda row: [ranks[axis].index(axis_text(row.axes.get(axis))) for axis in axes]
+    )
     return {row.combination_id: place for place, row in enumerate(ordered, 1)}
 
 
 def run_name(comparison: Comparison, row: Row) -> str:
-    """The values of the varying axes, e.g. ``lenet5/torch/b8``: what is alike in all runs is not repeated in each."""
-    axes = comparison.varying_axes() or tuple(a for a in ("model", "backend") if a in comparison.axes)
+    """Return the values of the varying axes, e.g. ``lenet5/torch/b8``: what is alike in all runs is not repeated in each."""
+    axes = comparison.varying_axes() or [axis for axis in ("model", "backend") if axis in comparison.axes]
     return name_of(comparison, row, axes)
 
 
 def name_of(comparison: Comparison, row: Row, axes: Iterable[str]) -> str:
-    """The values of the given axes as the name of a run."""
-    return shortened("/".join(_name_part(a, row.axes.get(a)) for a in axes) or one_line(comparison.name), NAME_LIMIT)
-
-
-def _status(row: Row, records: Sequence[Record], ending: SweepOutcome | None) -> RunStatus:
-    if row.status == "ok":
-        return "FINISHED"
-    unmeasured = not records or row.status in ("skipped", "lost")
-    return "KILLED" if ending == "interrupted" and unmeasured else "FAILED"
-
-
-def _name_part(axis: str, value: object) -> str:
-    text = shortened(axis_text(value), _PART_LIMIT)
-    if isinstance(value, str):
-        return text
-    return f"{_SHORT[axis]}{text}" if axis in _SHORT else f"{axis.rpartition('.')[2]}={text}"
+    """Return the values of the given axes as the name of a run."""
+    parts = []
+    for axis in axes:
+        value = row.axes.get(axis)
+        text = shortened(axis_text(value), _PART_LIMIT)
+        if axis in _SHORT and not isinstance(value, str):
+            text = _SHORT[axis] + text
+        elif not isinstance(value, str):
+            text = f"{axis.rpartition('.')[2]}={text}"
+        parts.append(text)
+    return shortened("/".join(parts) or one_line(comparison.name), NAME_LIMIT)
 
 
 def axis_params(row: Row, axes: Iterable[str]) -> dict[str, str]:
-    """The row's values of these axes as parameters."""
+    """Return the row's values of these axes as parameters."""
     return {safe_key(axis): shortened(axis_text(row.axes[axis]), PARAM_LIMIT) for axis in axes if axis in row.axes}
 
 
 def metric_values(row: Row, keys: Mapping[str, str]) -> dict[str, float]:
-    """The row's values by tracked key; ``keys`` has that of each metric, and of the ends of an interval, to track."""
+    """Return the row's values by tracked key; ``keys`` has that of each metric, and of the ends of an interval, to track."""
     found = {}
     for name, key in keys.items():
         value = value_of(row, name)
         if value is not None:
             found[key] = fixed_value(value, row.cells[name].measurement.unit)
-    interval = row.cells[INTERVAL_OF].measurement.interval if keys.get(INTERVAL_OF) in found else None
-    if interval is not None:
-        ends = zip(INTERVAL_ENDS, interval, strict=True)
-        unit = row.cells[INTERVAL_OF].measurement.unit
-        found |= {keys[name]: fixed_value(end, unit) for name, end in ends if name in keys and math.isfinite(end)}
+    if keys.get(INTERVAL_OF) in found:
+        measurement = row.cells[INTERVAL_OF].measurement
+        for name, end in zip(INTERVAL_ENDS, measurement.interval or (), strict=False):
+            if name in keys and math.isfinite(end):
+                found[keys[name]] = fixed_value(end, measurement.unit)
     return found
 
 
 def _tags(
     comparison: Comparison, row: Row, judged: Iterable[str], metrics: Iterable[str], params: Iterable[str]
 ) -> dict[str, str]:
-    missing = [f"{i.name}: {reason_of(row, i.name)}" for i in comparison.metrics if value_of(row, i.name) is None]
+    unknown = [info.name for info in comparison.metrics if value_of(row, info.name) is None]
+    verdicts = []
+    for name in judged:
+        cell = row.cells.get(name)
+        if cell is not None and cell.verdict is not None:
+            verdicts.append(f"{name}: {ratio_text(cell)} ({cell.verdict}: {verdict_note(cell)})")
     tags = {
         "sweeprof.kind": "combination",
         "sweeprof.sweep_id": comparison.sweep_id,
         "sweeprof.combination_id": row.combination_id,
         "sweeprof.status": row.status,
         "sweeprof.reason": one_line(row.reason or ""),
-        "sweeprof.missing": "\n".join(missing),
-        "sweeprof.baseline": "" if row.baseline_id is None else row.baseline_id,
-        "sweeprof.verdicts": "\n".join(_verdicts(row, judged)),
+        "sweeprof.missing": "\n".join(f"{name}: {reason_of(row, name)}" for name in unknown),
+        "sweeprof.baseline": row.baseline_id or "",
+        "sweeprof.verdicts": "\n".join(verdicts),
         "sweeprof.misses": "\n".join(row.misses),
         "sweeprof.pareto": "yes" if row.on_front else "",
         METRICS_TAG: "\n".join(metrics),
@@ -560,19 +565,11 @@ def _tags(
     return {key: capped(text) for key, text in tags.items() if text}
 
 
-def _verdicts(row: Row, judged: Iterable[str]) -> Iterator[str]:
-    """Return the lines of a run's description about verdicts: the baseline, then one line per metric with a verdict."""
-    for name in judged:
-        cell = row.cells.get(name)
-        if cell is not None and cell.verdict is not None:
-            yield f"{name}: {ratio_text(cell)} ({cell.verdict}: {verdict_note(cell)})"
-
-
 def _colours(comparison: Comparison) -> dict[str, str]:
-    """The runs' colours by combination id."""
+    """Return the runs' colours by combination id."""
     # A single backend's colour would say nothing: then the models, or what else varies, take the colours.
     varying = comparison.varying_axes()
-    axis = next((a for a in ("backend", "model", *varying) if a in varying), "backend")
+    axis = next((axis for axis in ("backend", "model", *varying) if axis in varying), "backend")
     names = {row.combination_id: axis_text(row.axes.get(axis)) for row in comparison.rows}
     colours = backend_colours(names.values())
     return {id: colours[name] for id, name in names.items()}
@@ -602,25 +599,27 @@ class Input:
 
 
 def dataset_input(config: Mapping[str, object] | None) -> Input | None:
-    """The dataset that a combination's resolved config names; None where it names none."""
-    dataset = (config or {}).get("dataset")
-    if not isinstance(dataset, Mapping) or not dataset:
+    """Return the dataset that a combination's resolved config names; None if it names none."""
+    if config is None or not isinstance(config.get("dataset"), Mapping) or not config["dataset"]:
         return None
-    content = {key: value for key, value in dataset.items() if key not in _NOT_CONTENT}
+    content = dict(cast("Mapping[str, object]", config["dataset"]))
+    for key in _NOT_CONTENT:
+        content.pop(key, None)
     source = without_credentials(json.dumps(content, sort_keys=True, default=str))
     name = str(content.get("_target_", "dataset")).rpartition(".")[2]
     return Input(
         name=shortened(one_line(name), _NAME_LIMIT) or "dataset",
         digest=hashlib.sha256(source.encode()).hexdigest()[:12],
         source=shortened(source, _SOURCE_LIMIT),
-        context=str((config or {}).get("mode", "inference")),
+        context=str(config.get("mode", "inference")),
     )
 
 
 def dataset_inputs(configs: Iterable[Mapping[str, object] | None]) -> tuple[Input, ...]:
     """Return the inputs of several combinations, each once."""
-    found = dict.fromkeys(made for config in configs if (made := dataset_input(config)) is not None)
-    return tuple(found)[:MOST_INPUTS]
+    found = dict.fromkeys(map(dataset_input, configs))
+    found.pop(None, None)
+    return tuple(filter(None, found))[:MOST_INPUTS]
 
 
 def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> None:
@@ -632,12 +631,10 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> No
     from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.exceptions import MlflowException
 
-    made = [
-        DatasetInput(
-            Dataset(one.name, one.digest, "sweeprof", one.source), [InputTag("mlflow.data.context", one.context)]
-        )
-        for one in inputs
-    ]
+    made = []
+    for one in inputs:
+        dataset = Dataset(one.name, one.digest, "sweeprof", one.source)
+        made.append(DatasetInput(dataset, [InputTag("mlflow.data.context", one.context)]))
     if made:
         try:
             client.log_inputs(run_id, datasets=made)
@@ -646,7 +643,7 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Input]) -> No
             client.log_inputs(run_id, datasets=made)
 
 
-# The runs that MLflow already has.
+# Runs that MLflow already has.
 
 
 PAGE = 500
@@ -654,7 +651,7 @@ PAGE = 500
 
 
 def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]:
-    """All runs for which ``condition``, in MLflow's language, holds, the oldest first."""
+    """Return all runs for which ``condition``, in MLflow's language, holds, the oldest first."""
     runs: list[Run] = []
     token: str | None = ""
     while token is not None:
@@ -665,7 +662,7 @@ def all_runs(client: MlflowClient, experiment: str, condition: str) -> list[Run]
 
 
 def runs_of_sweep(client: MlflowClient, experiment: str, sweep_id: str, kind: str) -> list[Run]:
-    """The runs of a sweep, of the kind ``sweep`` or ``combination``.
+    """Return the runs of a sweep, of the kind ``sweep`` or ``combination``.
 
     There is more than one for the same thing if a request was repeated whose response was lost.
     """
@@ -675,22 +672,19 @@ def runs_of_sweep(client: MlflowClient, experiment: str, sweep_id: str, kind: st
 
 
 def sweep_run(client: MlflowClient, experiment: str, sweep: SweepInfo) -> Run:
-    """The run of the sweep, created if there is none."""
-    found = runs_of_sweep(client, experiment, sweep.sweep_id, "sweep")
-    if found:
-        return found[0]
+    """Return the run of the sweep, which is created if there is none."""
+    for run in runs_of_sweep(client, experiment, sweep.sweep_id, "sweep"):
+        return run
     content = opened(sweep)
     return client.create_run(experiment, content.start_ms, dict(content.tags), content.name)
 
 
 def must_replace(run: Run, content: RunContent) -> bool:
-    """True if MLflow cannot change the run to ``content``: it changes no parameter and no start, and removes no metric."""
+    """Return whether MLflow cannot change the run to ``content``: it changes no parameter and no start, and removes no metric."""
     there = run.data
-    for key, text in content.params.items():
-        if there.params.get(key, text) != text:
-            return True
-    own_params = set(there.tags.get(PARAMS_TAG, "").split("\n"))
-    own_metrics = set(there.tags.get(METRICS_TAG, "").split("\n"))
+    if any(there.params.get(key, text) != text for key, text in content.params.items()):
+        return True
+    own_params, own_metrics = _own_keys(run)
     if own_params & (there.params.keys() - content.params.keys()):
         return True
     if own_metrics & (there.metrics.keys() - content.metrics.keys()):
@@ -699,27 +693,34 @@ def must_replace(run: Run, content: RunContent) -> bool:
     return run.info.start_time != content.start_ms and not there.metrics
 
 
+def _own_keys(run: Run) -> tuple[set[str], set[str]]:
+    """Return the keys of the parameters and metrics that sweeprof has logged to a run."""
+    params, metrics = run.data.tags.get(PARAMS_TAG, ""), run.data.tags.get(METRICS_TAG, "")
+    return set(params.split("\n")), set(metrics.split("\n"))
+
+
 def replaced(client: MlflowClient, run: Run, content: RunContent) -> Run:
     """Delete a run, and create one that has what others have logged to it, apart from artifacts."""
     from mlflow.entities import Metric, Param
 
-    there = run.data
-    foreign_tags = {key: text for key, text in there.tags.items() if not key.startswith((*OWN_TAGS, "mlflow."))}
-    own_params = {*there.tags.get(PARAMS_TAG, "").split("\n"), *content.params}
-    own_metrics = {*there.tags.get(METRICS_TAG, "").split("\n"), *content.metrics}
-    tags = {**foreign_tags, **content.tags}
+    own_params, own_metrics = _own_keys(run)
+    tags, metrics, params = dict(content.tags), [], []
+    for key, text in run.data.tags.items():
+        if not key.startswith((*OWN_TAGS, "mlflow.")):
+            tags.setdefault(key, text)
+    for key, value in run.data.metrics.items():
+        if key not in own_metrics and key not in content.metrics:
+            metrics.append(Metric(key, value, content.start_ms, 0))
+    for key, text in run.data.params.items():
+        if key not in own_params and key not in content.params:
+            params.append(Param(key, text))
     new = client.create_run(run.info.experiment_id, content.start_ms, tags, content.name)
-    client.log_batch(
-        new.info.run_id,
-        [Metric(key, value, content.start_ms, 0) for key, value in there.metrics.items() if key not in own_metrics],
-        [Param(key, text) for key, text in there.params.items() if key not in own_params],
-        synchronous=True,
-    )
+    client.log_batch(new.info.run_id, metrics, params, synchronous=True)
     client.delete_run(run.info.run_id)
     return client.get_run(new.info.run_id)
 
 
-# The content of a tracker's run for a whole sweep, as plain data; reads nothing but the sweep's ``comparison.md``.
+# The run of a sweep, and its views.
 
 
 _EXPERIMENT_NOTE = "Sweeps measured by sweeprof"
@@ -738,24 +739,24 @@ def sweep_info(comparison: Comparison) -> SweepInfo:
 
 
 def experiment_name(sweep_name: str) -> str:
-    """The experiment that takes all sweeps of a name; an empty name would be refused."""
+    """Return the name of the experiment that takes all sweeps of a name; an empty name would be refused."""
     return shortened(one_line(sweep_name), NAME_LIMIT) or "sweeprof"
 
 
 def run_title(sweep: SweepInfo) -> str:
-    """Name of the sweep's run, e.g. ``quickstart 2026-11-21 00:30``."""
+    """Return the name of the sweep's run, e.g. ``quickstart 2026-11-21 00:30``."""
     return f"{shortened(experiment_name(sweep.name), NAME_LIMIT - 20)} {sweep.created[:16].replace('T', ' ')}"
 
 
 def opened(sweep: SweepInfo) -> RunContent:
-    """The sweep's run before anything is measured."""
+    """Return the sweep's run before anything is measured."""
     tags = {
         "sweeprof.kind": "sweep",
         "sweeprof.sweep_id": sweep.sweep_id,
         "mlflow.user": user_name() or "",
         "mlflow.source.name": capped(sweep.command),
         "mlflow.source.type": "LOCAL",
-        NOTE: f"{sweep.combinations} combinations are being measured.",
+        views.NOTE: f"{sweep.combinations} combinations are being measured.",
     }
     start = milliseconds(sweep.created)
     return RunContent(run_title(sweep), start, start, "FINISHED", {k: text for k, text in tags.items() if text}, {}, {})
@@ -770,7 +771,7 @@ def sweep_content(
     parent: Run,
     history_id: str | None = None,
 ) -> RunContent:
-    """The sweep's run with what came out.
+    """Return the sweep's run with its results.
 
     Args:
         ending: of the sweep; None while it is measured.
@@ -778,77 +779,88 @@ def sweep_content(
         parent: the sweep's run.
         history_id: of the experiment with the history of its combinations.
     """
-    before, found = opened(sweep_info(comparison)), answer(comparison)
+    content, found = opened(sweep_info(comparison)), answer(comparison)
     report = folder / "comparison.md"
     markdown = report.read_text(encoding="utf-8") if report.is_file() else f"**{found}**"
-    links = view_links(experiment_id, final_view(comparison, parent.info.run_id))
+    links = views.view_links(experiment_id, final_view(comparison, parent.info.run_id))
     if history_id is not None:
-        links.append(f"[history]({view_address('', history_id, HISTORY, TREND)})")
-    note = description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags))
+        links.append(f"[history]({views.view_address('', history_id, views.HISTORY, views.TREND)})")
     params = sweep_params(comparison)
-    tags = {**before.tags, NOTE: note, "answer": capped(str(found))}
-    tags |= {"sweeprof.baseline": capped(baseline_text(comparison)), PARAMS_TAG: capped("\n".join(params))}
+    tags = {
+        **content.tags,
+        views.NOTE: description(markdown, f"Compare as {' · '.join(links)}", baseline_names(parent.data.tags)),
+        "answer": capped(str(found)),
+        "sweeprof.baseline": capped(baseline_text(comparison)),
+        PARAMS_TAG: capped("\n".join(params)),
+    }
     if found.confidence:
         tags["confidence"] = found.confidence
     revision = (comparison.environment.get("git") or {}).get("revision")
     if revision:
         tags["mlflow.source.git.commit"] = capped(str(revision))
-    counts = {"combinations_ok": float(comparison.counts()["ok"]), "combinations_total": float(len(comparison.rows))}
-    _, end = time_span(comparison, records)
-    inputs = dataset_inputs(record.config for record in records)
-    status = None if ending is None else _STATUS[ending]
-    return RunContent(before.name, before.start_ms, end, status, tags, params, counts, None, inputs)
+    return replace(
+        content,
+        end_ms=time_span(comparison, records)[1],
+        status=None if ending is None else _STATUS[ending],
+        tags=tags,
+        params=params,
+        metrics={
+            "combinations_ok": float(comparison.counts()["ok"]),
+            "combinations_total": float(len(comparison.rows)),
+        },
+        inputs=dataset_inputs(record.config for record in records),
+    )
 
 
 def sweep_params(comparison: Comparison) -> dict[str, str]:
-    """The parameters of the sweep's run: each axis with its values, and settings that all combinations have in common."""
+    """Return the parameters of the sweep's run: each axis with its values, and settings that all combinations have in common."""
     params = {}
     for axis in comparison.axes:
-        values = dict.fromkeys(axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes)
-        params[safe_key(axis)] = shortened(", ".join(values), PARAM_LIMIT)
+        values = [axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes]
+        params[safe_key(axis)] = shortened(", ".join(dict.fromkeys(values)), PARAM_LIMIT)
     for key, value in comparison.settings.items():
         if key.partition(".")[0] in _SETTINGS and value not in (None, "", {}, []):
             params.setdefault(safe_key(key), shortened(without_credentials(axis_text(value)), PARAM_LIMIT))
     return params
 
 
-def experiment_tags(of: ViewOf, experiment_id: str, there: Mapping[str, str]) -> dict[str, str]:
-    """The tags of the experiment: the views of a sweep and, unless ``there`` are those of a newer one, what it says of itself."""
-    tags = view_tags(of)
-    if of.created_ms < newest_view(there):
+def experiment_tags(of: views.ViewOf, experiment_id: str, there: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of the experiment: the views of a sweep, and its description unless a newer sweep is there."""
+    tags = views.view_tags(of)
+    if of.created_ms < views.newest_view(there):
         return tags
     if of.headlines:
         tags["mlflow.experiment.primaryMetric.name"] = of.keys[of.headlines[0]]
-    if there.get(NOTE, _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
-        sweep, links = run_address("", experiment_id, of.parent_id), " · ".join(view_links(experiment_id, of))
+    if there.get(views.NOTE, _EXPERIMENT_NOTE).startswith(_EXPERIMENT_NOTE):
+        newest = f"[{escaped(of.title)}]({views.run_address('', experiment_id, of.parent_id)})"
+        links = " · ".join(views.view_links(experiment_id, of))
         # One line: the page shows no more unless it is asked.
-        tags[NOTE] = f"{_EXPERIMENT_NOTE}; the newest is [{escaped(of.title)}]({sweep}): {links}"
+        tags[views.NOTE] = f"{_EXPERIMENT_NOTE}; the newest is {newest}: {links}"
     return tags
 
 
-def first_view(sweep: SweepInfo, parent_id: str) -> ViewOf:
-    """The view before it is known which metrics there will be."""
-    keys = {name: fixed_key(name, HEADLINES[name]) for name in _EXPECTED}
-    axes = {safe_key(axis): 0 for axis in sweep.axes}
+def first_view(sweep: SweepInfo, parent_id: str) -> views.ViewOf:
+    """Return the view of a sweep whose metrics are not yet known."""
+    keys = {name: fixed_key(name, views.HEADLINES[name]) for name in _EXPECTED}
+    axes = dict.fromkeys(map(safe_key, sweep.axes), 0)
     created = milliseconds(sweep.created)
-    return ViewOf(sweep.sweep_id, run_title(sweep), parent_id, created, axes, keys, f"{RATIOS}latency")
+    return views.ViewOf(sweep.sweep_id, run_title(sweep), parent_id, created, axes, keys, f"{RATIOS}latency")
 
 
-def final_view(comparison: Comparison, parent_id: str) -> ViewOf:
-    """The view of what was measured: an axis with one value needs no column."""
-    sweep = sweep_info(comparison)
-    axes = {
-        safe_key(axis): max((len(axis_text(row.axes.get(axis))) for row in comparison.rows), default=0)
-        for axis in comparison.varying_axes() or comparison.axes
-    }
-    return ViewOf(
+def final_view(comparison: Comparison, parent_id: str) -> views.ViewOf:
+    """Return the view of what was measured: an axis with one value needs no column."""
+    sweep, rows = sweep_info(comparison), comparison.rows
+    axes = {}
+    for axis in comparison.varying_axes() or comparison.axes:
+        axes[safe_key(axis)] = max((len(axis_text(row.axes.get(axis))) for row in rows), default=0)
+    return views.ViewOf(
         sweep.sweep_id,
         run_title(sweep),
         parent_id,
         milliseconds(sweep.created),
         axes,
         tracked_keys(comparison),
-        Ratios(comparison).main_key(comparison.rows),
-        max((len(run_name(comparison, row)) for row in comparison.rows), default=0),
-        failures=any(row.status != "ok" for row in comparison.rows),
+        Ratios(comparison).main_key(rows),
+        max((len(run_name(comparison, row)) for row in rows), default=0),
+        failures=any(row.status != "ok" for row in rows),
     )

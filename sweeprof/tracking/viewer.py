@@ -26,9 +26,9 @@ ARTIFACTS = "SWEEPROF_UI_ARTIFACTS"
 """Environment variable with the only folder whose artifacts the server shows; unset: any that the store names."""
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Scope]]
-Send = Callable[[Scope], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+ReceiveMessage = Callable[[], Awaitable[Scope]]
+SendMessage = Callable[[Scope], Awaitable[None]]
+App = Callable[[Scope, ReceiveMessage, SendMessage], Awaitable[None]]
 
 _REFUSED = b"403: open the address that `sweeprof ui` printed, which has the token of this server.\n"
 
@@ -60,35 +60,32 @@ class TokenGuard:
     def __init__(self, app: App, token: str) -> None:
         self._app, self._token = app, token.encode()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: ReceiveMessage, send: SendMessage) -> None:
         """Answer a request."""
-        if scope["type"] == "lifespan" or _asks_for_health(scope):
+        kind, path = scope["type"], scope.get("path")
+        asks_for_health = kind == "http" and scope["method"] == "GET" and path == "/health"
+        if kind == "lifespan" or asks_for_health:
             await self._app(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] == "/" and self._is_token(_token_in_query(scope)):
-            # The browser keeps the fragment of the address, in which MLflow's interface has the page.
-            cookie = b"%s=%s; Path=/; HttpOnly; SameSite=Lax" % (_cookie_name(scope), self._token)
-            headers = [(b"location", b"/"), (b"set-cookie", cookie), (b"referrer-policy", b"no-referrer")]
-            await _answer(send, 303, headers, b"")
-        elif any(map(self._is_token, _tokens_in_headers(scope))):
+            return
+        if kind == "http" and path == "/":
+            token = next(
+                (part for part in scope.get("query_string", b"").split(b"&") if part.startswith(b"token=")), b""
+            )
+            if self._is_token(token.removeprefix(b"token=")):
+                # The browser keeps the fragment of the address, in which MLflow's interface has the page.
+                cookie = b"%s=%s; Path=/; HttpOnly; SameSite=Lax" % (_cookie_name(scope), self._token)
+                headers = [(b"location", b"/"), (b"set-cookie", cookie), (b"referrer-policy", b"no-referrer")]
+                await _answer(send, 303, headers, b"")
+                return
+        if any(map(self._is_token, _tokens_in_headers(scope))):
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
+        elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             await _answer(send, 403, [(b"content-type", b"text/plain; charset=utf-8")], _REFUSED)
 
     def _is_token(self, given: bytes) -> bool:
         return secrets.compare_digest(given, self._token)  # which takes as long for a token that is nearly right
-
-
-def _asks_for_health(scope: Scope) -> bool:
-    """True if a request only asks whether a server runs."""
-    return bool(scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/health")
-
-
-def _token_in_query(scope: Scope) -> bytes:
-    query: bytes = scope.get("query_string", b"")
-    given = [part.removeprefix(b"token=") for part in query.split(b"&") if part.startswith(b"token=")]
-    return given[0] if given else b""
 
 
 def _tokens_in_headers(scope: Scope) -> Iterator[bytes]:
@@ -111,17 +108,16 @@ def _cookie_name(scope: Scope) -> bytes:
     return b"sweeprof-ui-%d" % scope["server"][1]
 
 
-async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+async def _answer(send: SendMessage, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
     headers = [*headers, (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-# The pages of a tracking server that show one sweep.
-
-
 def pages_of(address: str, sweep_name: str, sweep_id: str, login: bool = True) -> dict[str, str]:
-    """Addresses by what they show, the most useful first; none where the server does not have the sweep.
+    """Return the addresses of a tracking server's pages about a sweep by what they show, the most useful first.
+
+    There are none if the server does not have the sweep.
 
     Args:
         login: whether the server may be told the user and password of the environment.
@@ -135,8 +131,8 @@ def pages_of(address: str, sweep_name: str, sweep_id: str, login: bool = True) -
     if experiment is None or sweep is None:
         return {}
     shown = redacted_address(address, "")
-    return {
-        **{kind.capitalize(): page for kind, page in addresses(shown, experiment, sweep_id, sweep, tags).items()},
-        "Sweep": run_address(shown, experiment, sweep),
-        "Report": run_address(shown, experiment, sweep, "report.html"),
-    }
+    views = addresses(shown, experiment, sweep_id, sweep, tags)
+    pages = {kind.capitalize(): page for kind, page in views.items()}
+    pages["Sweep"] = run_address(shown, experiment, sweep)
+    pages["Report"] = run_address(shown, experiment, sweep, "report.html")
+    return pages

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ KEPT_SWEEPS = 10
 TABLE, CHARTS, TREND = "table", "charts", "trend"
 KINDS = (TABLE, CHARTS)
 """The kinds of view that every sweep has."""
+_MODES = {TABLE: "TABLE", CHARTS: "CHART", TREND: "CHART"}
 HISTORY = "history"
 """Takes the place of the sweep's id in the key of the history's view."""
 NOTE = "mlflow.note.content"
@@ -84,19 +85,19 @@ class ViewOf:
 
 
 def view_key(sweep_id: str, kind: str) -> str:
-    """The key of a sweep's view, as in the address that opens it."""
+    """Return the key of a sweep's view, as in the address that opens it."""
     return f"sweeprof-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep_id)[:100]}-{kind}"
 
 
 def view_address(base: str, experiment_id: str, sweep_id: str, kind: str) -> str:
-    """The address that opens a view; ``base`` is the server's, or empty for a link within its pages."""
-    query = {"viewStateShareKey": view_key(sweep_id, kind), "compareRunsMode": _mode(kind)}
+    """Return the address that opens a view; ``base`` is the server's, or empty for a link within its pages."""
+    query = {"viewStateShareKey": view_key(sweep_id, kind), "compareRunsMode": _MODES[kind]}
     return _address(base, f"experiments/{experiment_id}/runs", query)
 
 
 def runs_address(base: str, experiment_id: str, parent_id: str, kind: str) -> str:
     """Return the address of a sweep's runs without a saved view: in their order, with MLflow's own columns and charts."""
-    query = {**_rows(parent_id), "orderByAsc": "true", "compareRunsMode": _mode(kind)}
+    query = {**_rows(parent_id), "orderByAsc": "true", "compareRunsMode": _MODES[kind]}
     return _address(base, f"experiments/{experiment_id}/runs", query)
 
 
@@ -109,21 +110,21 @@ def _rows(parent_id: str) -> dict[str, str]:
     return {"searchFilter": f'tags.mlflow.parentRunId = "{parent_id}"', "orderByKey": f"tags.`{PLACE_TAG}`"}
 
 
-def _mode(kind: str) -> str:
-    return "TABLE" if kind == TABLE else "CHART"
-
-
 def run_address(base: str, experiment_id: str, run_id: str, artifact: str = "") -> str:
-    """The address of a run, or of one of its artifacts; ``base`` as in :func:`view_address`."""
-    path = f"/artifacts/{quote(artifact)}" if artifact else ""
-    return _address(base, f"experiments/{experiment_id}/runs/{run_id}{path}", {})
+    """Return the address of a run, or of one of its artifacts; ``base`` as in :func:`view_address`."""
+    path = f"experiments/{experiment_id}/runs/{run_id}"
+    if artifact:
+        path += f"/artifacts/{quote(artifact)}"
+    return _address(base, path, {})
 
 
 def _address(base: str, path: str, query: Mapping[str, str]) -> str:
-    return f"{base.rstrip('/')}{'/' if base else ''}#/{path}?{urlencode({**query, **_TRAINING})}"
+    if base:
+        base = base.rstrip("/") + "/"
+    return f"{base}#/{path}?{urlencode({**query, **_TRAINING})}"
 
 
-def links(experiment_id: str, of: ViewOf) -> list[str]:
+def view_links(experiment_id: str, of: ViewOf) -> list[str]:
     """Return Markdown links to the sweep's views and its report within MLflow's pages."""
     found = addresses("", experiment_id, of.sweep_id, of.parent_id, view_tags(of))
     found["report"] = run_address("", experiment_id, of.parent_id, "report.html")
@@ -132,12 +133,13 @@ def links(experiment_id: str, of: ViewOf) -> list[str]:
 
 def addresses(base: str, experiment_id: str, sweep_id: str, parent_id: str, tags: Container[str]) -> dict[str, str]:
     """Return the addresses of a sweep's runs by kind: of a view if it is among the ``tags`` of the experiment."""
-    return {
-        kind: view_address(base, experiment_id, sweep_id, kind)
-        if f"{TAG_PREFIX}{view_key(sweep_id, kind)}" in tags
-        else runs_address(base, experiment_id, parent_id, kind)
-        for kind in KINDS
-    }
+    found = {}
+    for kind in KINDS:
+        if TAG_PREFIX + view_key(sweep_id, kind) in tags:
+            found[kind] = view_address(base, experiment_id, sweep_id, kind)
+        else:
+            found[kind] = runs_address(base, experiment_id, parent_id, kind)
+    return found
 
 
 def view_tags(of: ViewOf) -> dict[str, str]:
@@ -154,28 +156,42 @@ def view_tags(of: ViewOf) -> dict[str, str]:
 
 def trend_tag(of: ViewOf) -> dict[str, str]:
     """Return the experiment tag of the view that draws the headline metrics over time."""
-    keys = [of.keys[name] for name in of.headlines]
     rows = {"runsHiddenMode": "SHOW_ALL", "orderByKey": "tags.`mlflow.runName`", "orderByAsc": True}
-    columns = _columns({f"metrics.`{key}`": _width(len(key)) for key in keys}, of)
-    return _tag(of, TREND, of.title, of.created_ms, rows | columns | _sections({"History": map(_line, keys)}))
+    columns: dict[str, int] = {}
+    charts = []
+    for name in of.headlines:
+        key = of.keys[name]
+        columns[f"metrics.`{key}`"] = _width(len(key))
+        # Over time, not steps: these are seconds, in which nobody can read a date.
+        axis = {"xAxisKey": "time", "useGlobalXaxisKey": False, "xAxisScaleType": "linear", "scaleType": "linear"}
+        drawn = {"lineSmoothness": 0, "useGlobalLineSmoothing": False, "displayPoints": True, "ignoreOutliers": False}
+        what = {"metricKey": key, "selectedMetricKeys": [key], "selectedXAxisMetricKey": "", "yAxisKey": "metric"}
+        charts.append(_chart("LINE", key, yAxisExpressions=[], range={}, **axis, **drawn, **what))
+    return _tag(of, TREND, of.title, of.created_ms, rows | _columns(columns, of) | _sections({"History": charts}))
 
 
 def _tag(of: ViewOf, kind: str, name: str, at: int, content: Mapping[str, object]) -> dict[str, str]:
     state = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     value = json.dumps({"name": name, "createdAt": at, "updatedAt": at, "state": state}, ensure_ascii=False)
-    return {f"{TAG_PREFIX}{view_key(of.sweep_id, kind)}": value} if len(value) <= TAG_LIMIT else {}
+    if len(value) > TAG_LIMIT:
+        return {}
+    return {TAG_PREFIX + view_key(of.sweep_id, kind): value}
 
 
 def _table(of: ViewOf) -> dict[str, object]:
-    """The columns: the main metric, its ratio and its verdict, then further metrics and the axes, which a run's name has, too."""
-    first, *others = [of.keys[name] for name in of.headlines] or [""]
-    columns = {f"metrics.`{key}`": _width(len(key)) for key in (first, of.ratio) if key}
+    """Return the columns: the main metric, its ratio and verdict, then further metrics and the axes, which runs are named by."""
+    keys = [of.keys[name] for name in of.headlines]
     if of.ratio:
-        columns[f"tags.`{VERDICT_TAG}`"] = 120
-    columns |= {f"metrics.`{key}`": _width(len(key)) for key in others}
+        keys.insert(1, of.ratio)
+    columns = {}
+    for key in keys:
+        columns[f"metrics.`{key}`"] = _width(len(key))
+        if key == of.ratio:
+            columns[f"tags.`{VERDICT_TAG}`"] = 120
     if of.failures:
         columns["tags.`sweeprof.reason`"] = 260
-    columns |= {f"params.`{axis}`": _width(max(len(axis), length)) for axis, length in of.axes.items()}
+    for axis, length in of.axes.items():
+        columns[f"params.`{axis}`"] = _width(max(len(axis), length))
     return _columns(columns, of)
 
 
@@ -193,30 +209,19 @@ def _width(letters: int) -> int:
 
 
 def _charts(of: ViewOf) -> dict[str, object]:
-    """The sections of the charts: bars, trade-offs, and parallel coordinates over all axes. MLflow adds those of other metrics."""
+    """Return the sections of the charts: bars, trade-offs, and parallel coordinates over all axes; MLflow adds other metrics."""
     headlines = [of.keys[name] for name in of.headlines]
-    cost = next((of.keys[name] for name in _COST if name in of.keys), None)
-    pairs = [(cost, of.keys[name]) for name in _AGAINST_COST if cost and name in of.keys]
+    bars = [_chart("BAR", key, metricKey=key) for key in (of.ratio, *headlines) if key]
+    scatter = []
+    cost = next((name for name in _COST if name in of.keys), None)
+    for name in _AGAINST_COST:
+        if cost is not None and name in of.keys:
+            x, y = of.keys[cost], of.keys[name]
+            axes = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
+            scatter.append(_chart("SCATTER", f"{x} {y}", **axes))
     # The last line of parallel coordinates gives the colour, so the first of the headlines comes last.
     parallel = _chart("PARALLEL", "all", selectedParams=list(of.axes), selectedMetrics=headlines[::-1])
-    return _sections(
-        {
-            "Compare": [_chart("BAR", key, metricKey=key) for key in (of.ratio, *headlines) if key],
-            "Trade-offs": [
-                _chart("SCATTER", f"{x} {y}", xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
-                for x, y in pairs
-            ],
-            "All axes": [parallel],
-        }
-    )
-
-
-def _line(key: str) -> dict[str, object]:
-    # Over time, not steps: these are seconds, in which nobody can read a date.
-    axis = {"xAxisKey": "time", "useGlobalXaxisKey": False, "xAxisScaleType": "linear", "scaleType": "linear"}
-    drawn = {"lineSmoothness": 0, "useGlobalLineSmoothing": False, "displayPoints": True, "ignoreOutliers": False}
-    what = {"metricKey": key, "selectedMetricKeys": [key], "selectedXAxisMetricKey": "", "yAxisKey": "metric"}
-    return _chart("LINE", key, yAxisExpressions=[], range={}, **axis, **drawn, **what)
+    return _sections({"Compare": bars, "Trade-offs": scatter, "All axes": [parallel]})
 
 
 def _chart(kind: str, seed: str, **content: object) -> dict[str, object]:
@@ -224,15 +229,14 @@ def _chart(kind: str, seed: str, **content: object) -> dict[str, object]:
     return {**fixed, "runsCountToCompare": _MOST_RUNS, **content}
 
 
-def _sections(groups: Mapping[str, Iterable[Mapping[str, object]]]) -> dict[str, object]:
+def _sections(groups: Mapping[str, Sequence[Mapping[str, object]]]) -> dict[str, object]:
     charts: list[dict[str, object]] = []
     sections: list[dict[str, object]] = []
+    fixed = {"display": True, "isReordered": True, "deleted": False, "isGenerated": False, "cardHeight": 420}
     for name, group in groups.items():
-        own = [{**chart, "metricSectionId": _uuid(name)} for chart in group]
-        charts += own
-        if own:
-            fixed = {"display": True, "isReordered": True, "deleted": False, "isGenerated": False, "cardHeight": 420}
-            sections.append({"uuid": _uuid(name), "name": name, "columns": 2 if len(own) > 1 else 1, **fixed})
+        if group:
+            charts += [{**chart, "metricSectionId": _uuid(name)} for chart in group]
+            sections.append({"uuid": _uuid(name), "name": name, "columns": min(len(group), 2), **fixed})
     return {"compareRunCharts": charts, "compareRunSections": sections, "isAccordionReordered": True}
 
 
@@ -247,8 +251,11 @@ def outdated_views(tags: Mapping[str, str], keep: int = KEPT_SWEEPS) -> list[str
     for key, value in tags.items():
         if key.startswith(OURS):
             sweeps.setdefault(key.rpartition("-")[0], []).append((_created(value), key))
-    newest = sorted(sweeps.items(), key=lambda item: (max(item[1]), item[0]), reverse=True)
-    return [key for _, views in newest[keep:] for _, key in sorted(views)]
+    newest = sorted(sweeps, key=lambda sweep: (max(sweeps[sweep]), sweep), reverse=True)
+    outdated: list[str] = []
+    for sweep in newest[keep:]:
+        outdated += [key for _, key in sorted(sweeps[sweep])]
+    return outdated
 
 
 def write_tags(
@@ -258,21 +265,20 @@ def write_tags(
     with dispensable(f"saved view of {title}"):
         present = client.get_experiment(experiment_id).tags
         written = make(present)
-        for key in sorted(key for key, value in written.items() if present.get(key) != value):
-            client.set_experiment_tag(experiment_id, key, written[key])
+        for key, value in sorted(written.items()):
+            if present.get(key) != value:
+                client.set_experiment_tag(experiment_id, key, value)
         for key in outdated_views({**present, **written}):
-            _replace_link(client, experiment_id, key)
+            sweep_id, _, kind = key.removeprefix(OURS).rpartition("-")
+            if (
+                kind in KINDS
+            ):  # MLflow shows another page for a view that does not exist: the sweep's description has a link
+                condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = 'sweep'"
+                for run in client.search_runs([experiment_id], condition):
+                    old = view_address("", experiment_id, sweep_id, kind)
+                    new = runs_address("", experiment_id, run.info.run_id, kind)
+                    client.set_tag(run.info.run_id, NOTE, run.data.tags.get(NOTE, "").replace(old, new))
             client.delete_experiment_tag(experiment_id, key)
-
-
-def _replace_link(client: MlflowClient, experiment_id: str, key: str) -> None:
-    """Replace the link to a view in the description of its sweep: MLflow shows another page for a view that does not exist."""
-    sweep_id, _, kind = key.removeprefix(OURS).rpartition("-")
-    condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = 'sweep'"
-    for run in client.search_runs([experiment_id], condition) if kind in KINDS else ():
-        address = runs_address("", experiment_id, run.info.run_id, kind)
-        note = run.data.tags.get(NOTE, "").replace(view_address("", experiment_id, sweep_id, kind), address)
-        client.set_tag(run.info.run_id, NOTE, note)
 
 
 def newest_view(tags: Mapping[str, str]) -> int:

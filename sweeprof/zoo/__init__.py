@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 
-# Fills a torch or a Keras model from one weight file, which keeps the names and the layout of torch.
-
-
-Array = npt.NDArray[np.float32]
+WeightArray = npt.NDArray[np.float32]
 
 WEIGHTS = Path(__file__).with_name("weights")
 """The folder of ``<name>.safetensors``, one file per model."""
@@ -43,51 +40,42 @@ def weight_file(name: str) -> Path:
     return WEIGHTS / f"{name}.safetensors"
 
 
-def load_torch(model: torch.nn.Module, name: str) -> torch.nn.Module:
-    """``model``, filled in place; a model on the meta device has no memory to fill and is returned as it is."""
+def load_torch(model: torch.nn.Module, name: str) -> None:
+    """Fill a model with the weights of the model ``name``; one on the meta device has no memory to fill, and stays as it is."""
     import torch
 
     if not any(parameter.is_meta for parameter in model.parameters()):
         model.load_state_dict({key: torch.from_numpy(array) for key, array in load_file(weight_file(name)).items()})
-    return model
 
 
-def load_keras(model: keras.Model, name: str) -> keras.Model:
-    """``model``, filled in place."""
-    return fill_keras(model, load_file(weight_file(name)))
+def load_keras(model: keras.Model, name: str) -> None:
+    """Fill a model with the weights of the model ``name``."""
+    fill_keras(model, load_file(weight_file(name)))
 
 
-def fill_keras(model: keras.Model, tensors: Mapping[str, Array]) -> keras.Model:
-    """``model``, filled in place from tensors in torch naming: ``stage1.conv1.weight`` is of layer ``stage1_conv1``."""
+def fill_keras(model: keras.Model, tensors: Mapping[str, WeightArray]) -> None:
+    """Fill a model with tensors in torch's names and layout: ``stage1.conv1.weight`` is of the layer ``stage1_conv1``.
+
+    Convolution ``(out, in, kh, kw)`` → ``(kh, kw, in, out)``; linear ``(out, in)`` → ``(in, out)``; BatchNorm as it is. The rows
+    of a linear layer that sees a flattened image move: torch flattens it as C, H, W and Keras as H, W, C.
+    """
     import keras
 
-    by_layer: dict[str, dict[str, Array]] = {}
+    by_layer: dict[str, dict[str, WeightArray]] = {}
     for key, array in tensors.items():
         module, kind = key.rsplit(".", 1)
         by_layer.setdefault(module.replace(".", "_"), {})[kind] = array
 
-    flattened: tuple[int, ...] | None = None
+    flattened: tuple[int, ...] = ()
     for layer in model.layers:
         if isinstance(layer, keras.layers.Flatten):
             flattened = tuple(layer.input.shape[1:])
         elif layer.weights:
             arrays = by_layer[layer.name]
-            arrays["weight"] = _keras_kernel(arrays["weight"], flattened)
+            weight = arrays["weight"]
+            if weight.ndim == 2 and len(flattened) == 3:
+                height, width, channels = flattened
+                weight = weight.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).reshape(len(weight), -1)
+            arrays["weight"] = weight.transpose(2, 3, 1, 0) if weight.ndim == 4 else weight.T
             layer.set_weights([arrays[kind] for kind in TORCH_ORDER if kind in arrays])
-            flattened = None
-    return model
-
-
-def _keras_kernel(weight: Array, flattened: tuple[int, ...] | None) -> Array:
-    """A torch weight in the layout of Keras.
-
-    Convolution ``(out, in, kh, kw)`` → ``(kh, kw, in, out)``; linear ``(out, in)`` → ``(in, out)``; BatchNorm as it is.
-    ``flattened`` is the shape ``(H, W, C)`` of the image that a linear layer sees flattened: torch flattens it as
-    C, H, W and Keras as H, W, C, so the rows move.
-    """
-    if weight.ndim == 4:
-        return weight.transpose(2, 3, 1, 0)
-    if weight.ndim == 2 and flattened is not None and len(flattened) == 3:
-        height, width, channels = flattened
-        return weight.reshape(-1, channels, height, width).transpose(2, 3, 1, 0).reshape(-1, len(weight))
-    return weight.T
+            flattened = ()

@@ -23,7 +23,7 @@ EPSILON = 1e-5
 
 
 def torch_model(pretrained: bool = True) -> torch.nn.Module:
-    """``(batch, 1, 32, 32)`` → logits ``(batch, 10)``."""
+    """Return the model of images ``(batch, 1, 32, 32)``, which returns logits ``(batch, 10)``."""
     from torch import nn
 
     class BasicBlock(nn.Module):
@@ -56,11 +56,13 @@ def torch_model(pretrained: bool = True) -> torch.nn.Module:
         channels = outputs
     modules.update(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(channels, 10))
     model = nn.Sequential(modules)
-    return load_torch(model, "digits_resnet") if pretrained else model
+    if pretrained:
+        load_torch(model, "digits_resnet")
+    return model
 
 
 def keras_model(pretrained: bool = True) -> keras.Model:
-    """``(batch, 32, 32, 1)`` → logits ``(batch, 10)``."""
+    """Return the model of images ``(batch, 32, 32, 1)``, which returns logits ``(batch, 10)``."""
     import keras
     from keras import layers
 
@@ -70,11 +72,13 @@ def keras_model(pretrained: bool = True) -> keras.Model:
         x = _keras_block(x, name, outputs, stride)
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     model = keras.Model(image, layers.Dense(10, name="linear")(x), name="digits_resnet")
-    return load_keras(model, "digits_resnet") if pretrained else model
+    if pretrained:
+        load_keras(model, "digits_resnet")
+    return model
 
 
 def _keras_block(x: Any, stage: str, outputs: int, stride: int) -> Any:
-    """The ``BasicBlock`` of ``torch_model`` on a Keras tensor; ``stage.conv1`` of torch is named ``stage_conv1``."""
+    """Apply the ``BasicBlock`` of ``torch_model`` to a Keras tensor; ``stage.conv1`` of torch is named ``stage_conv1``."""
     from keras import layers
 
     y = layers.Activation("relu", name=f"{stage}_relu1")(_keras_conv_bn(x, f"{stage}_{{}}1", outputs, 3, stride))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def torch_model(pretrained: bool = True) -> torch.nn.Module:
-    """``(batch, 1, 32, 32)`` → logits ``(batch, 10)``."""
+    """Return the model of images ``(batch, 1, 32, 32)``, which returns logits ``(batch, 10)``."""
     from torch import nn
 
     model = nn.Sequential(
@@ -36,11 +36,13 @@ def torch_model(pretrained: bool = True) -> torch.nn.Module:
             linear2=nn.Linear(84, 10),
         )
     )
-    return load_torch(model, "lenet5") if pretrained else model
+    if pretrained:
+        load_torch(model, "lenet5")
+    return model
 
 
 def keras_model(pretrained: bool = True) -> keras.Model:
-    """``(batch, 32, 32, 1)`` → logits ``(batch, 10)``."""
+    """Return the model of images ``(batch, 32, 32, 1)``, which returns logits ``(batch, 10)``."""
     import keras
     from keras import layers
 
@@ -61,4 +63,6 @@ def keras_model(pretrained: bool = True) -> keras.Model:
     ):
         x = layer(x)
     model = keras.Model(image, x, name="lenet5")
-    return load_keras(model, "lenet5") if pretrained else model
+    if pretrained:
+        load_keras(model, "lenet5")
+    return model

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def torch_model(pretrained: bool = True) -> torch.nn.Module:
-    """``(batch, 1, 32, 32)`` → logits ``(batch, 10)``."""
+    """Return the model of images ``(batch, 1, 32, 32)``, which returns logits ``(batch, 10)``."""
     from torch import nn
 
     model = nn.Sequential(
@@ -26,11 +26,13 @@ def torch_model(pretrained: bool = True) -> torch.nn.Module:
             linear3=nn.Linear(64, 10),
         )
     )
-    return load_torch(model, "mlp") if pretrained else model
+    if pretrained:
+        load_torch(model, "mlp")
+    return model
 
 
 def keras_model(pretrained: bool = True) -> keras.Model:
-    """``(batch, 32, 32, 1)`` → logits ``(batch, 10)``."""
+    """Return the model of images ``(batch, 32, 32, 1)``, which returns logits ``(batch, 10)``."""
     import keras
     from keras import layers
 
@@ -45,4 +47,6 @@ def keras_model(pretrained: bool = True) -> keras.Model:
     ):
         x = layer(x)
     model = keras.Model(image, x, name="mlp")
-    return load_keras(model, "mlp") if pretrained else model
+    if pretrained:
+        load_keras(model, "mlp")
+    return model

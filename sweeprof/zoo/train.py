@@ -27,7 +27,7 @@ SMOOTHING = 0.1
 
 
 def train(name: str, folder: Path = WEIGHTS, epochs: int | None = None, seed: int = 0) -> dict[SplitName, float]:
-    """Trains one model, writes ``folder/<name>.safetensors`` and returns its accuracy on both splits."""
+    """Train one model, write ``folder/<name>.safetensors`` and return its accuracy on both splits."""
     torch.manual_seed(seed)
     model: torch.nn.Module = import_module(f"sweeprof.zoo.{name}").torch_model(pretrained=False)
     fit(model, *tensors("train"), EPOCHS[name] if epochs is None else epochs, PEAK_RATE[name])
@@ -39,13 +39,13 @@ def train(name: str, folder: Path = WEIGHTS, epochs: int | None = None, seed: in
 
 
 def tensors(name: SplitName) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images ``(n, 1, 32, 32)`` and class indices ``(n,)`` of a split of the digits."""
+    """Return images ``(n, 1, 32, 32)`` and class indices ``(n,)`` of a split of the digits."""
     split = Digits().split(name)
     return torch.from_numpy(split.inputs), torch.from_numpy(split.targets)
 
 
 def fit(model: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor, epochs: int, peak_rate: float) -> None:
-    """AdamW under a one-cycle learning rate."""
+    """Train a model with AdamW and a one-cycle learning rate."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
     steps = epochs * -(-len(images) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak_rate, total_steps=steps)
@@ -60,7 +60,7 @@ def fit(model: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor, epo
 
 
 def shifted(images: torch.Tensor) -> torch.Tensor:
-    """Each image of ``(n, 1, height, width)`` moved by its own random number of pixels, filled with background."""
+    """Return each image of ``(n, 1, height, width)`` moved by its own random number of pixels, filled with background."""
     height, width = images.shape[-2:]
     padded = functional.pad(images, [REACH] * 4)
     corners = torch.randint(0, 2 * REACH + 1, (len(images), 2)).tolist()
@@ -70,17 +70,18 @@ def shifted(images: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def accuracy(model: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor) -> float:
-    """Share of the images whose largest logit is that of the right class."""
+    """Return the share of the images whose largest logit is that of the right class."""
     model.eval()
     return float((model(images).argmax(dim=1) == targets).double().mean())
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m sweeprof.zoo.train", description="Retrain the models of the zoo.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(EPOCHS)}; all when none is given")
     names = parser.parse_args().names or list(EPOCHS)
-    if unknown := set(names) - set(EPOCHS):
+    unknown = set(names) - set(EPOCHS)
+    if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}. Known: {', '.join(EPOCHS)}.")
     for name in names:
         shares = train(name)

@@ -134,7 +134,8 @@ def test_linear_after_a_flattened_image_is_reordered() -> None:
         keras.layers.Dense(4, name="linear2"),
     ):
         x = layer(x)
-    in_keras = fill_keras(keras.Model(image, x), {key: value.numpy() for key, value in in_torch.state_dict().items()})
+    in_keras = keras.Model(image, x)
+    fill_keras(in_keras, {key: value.numpy() for key, value in in_torch.state_dict().items()})
     images = np.random.default_rng(0).normal(size=(3, 2, 5, 6)).astype(np.float32)
     with torch.inference_mode():
         expected = in_torch(torch.from_numpy(images)).numpy()

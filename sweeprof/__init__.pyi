@@ -1,0 +1,69 @@
+"""The public names of sweeprof, for type checkers; ``__init__.py`` reads here which module has which name, one a line."""
+
+from sweeprof.backends.torch.memory import live_tensors as live_tensors
+from sweeprof.counting.formulas import Cost as Cost
+from sweeprof.counting.formulas import Formulas as Formulas
+from sweeprof.counting.formulas import module_formula as module_formula
+from sweeprof.counting.formulas import operator_formula as operator_formula
+from sweeprof.errors import MetricWarning as MetricWarning
+from sweeprof.errors import OverrideError as OverrideError
+from sweeprof.errors import Problem as Problem
+from sweeprof.errors import SweeprofError as SweeprofError
+from sweeprof.errors import Uncounted as Uncounted
+from sweeprof.errors import UncountedWarning as UncountedWarning
+from sweeprof.errors import Unsupported as Unsupported
+from sweeprof.errors import UserError as UserError
+from sweeprof.errors import WorkerError as WorkerError
+from sweeprof.measuring.inputs import Inputs as Inputs
+from sweeprof.measuring.inputs import TensorSpec as TensorSpec
+from sweeprof.measuring.inputs import pattern_of as pattern_of
+from sweeprof.measuring.timing import Timing as Timing
+from sweeprof.measuring.training_config import GenerationConfig as GenerationConfig
+from sweeprof.measuring.training_config import TrainingConfig as TrainingConfig
+from sweeprof.metrics.evaluate import evaluation as evaluation
+from sweeprof.metrics.metric import Estimate as Estimate
+from sweeprof.metrics.metric import Metric as Metric
+from sweeprof.metrics.metric import Missing as Missing
+from sweeprof.metrics.metric import metric as metric
+from sweeprof.metrics.metric import metric_group as metric_group
+from sweeprof.numbers import scaled as scaled
+from sweeprof.profiling.layers import Layers as Layers
+from sweeprof.profiling.profile_lines import ProfiledFunction as ProfiledFunction
+from sweeprof.profiling.profile_lines import profile_lines as profile_lines
+from sweeprof.profiling.profiler import Profile as Profile
+from sweeprof.profiling.profiler import Profiler as Profiler
+from sweeprof.profiling.profiler import compare as compare
+from sweeprof.profiling.profiler import profile as profile
+from sweeprof.profiling.session import Data as Data
+from sweeprof.profiling.session import set_logger as set_logger
+from sweeprof.profiling.training_loop import LoopSession as LoopSession
+from sweeprof.profiling.training_loop import TrainingProfiler as TrainingProfiler
+from sweeprof.profiling.training_loop import session as session
+from sweeprof.report.layer_table import side_by_side as side_by_side
+from sweeprof.results.comparison import Comparison as Comparison
+from sweeprof.results.environment import Peaks as Peaks
+from sweeprof.results.graph import Graph as Graph
+from sweeprof.results.graph import GraphEdge as GraphEdge
+from sweeprof.results.graph import GraphNode as GraphNode
+from sweeprof.results.graph import GraphTensor as GraphTensor
+from sweeprof.results.layer_times import Iteration as Iteration
+from sweeprof.results.layer_times import LayerTimes as LayerTimes
+from sweeprof.results.layers import LayerRow as LayerRow
+from sweeprof.results.layers import LayerTable as LayerTable
+from sweeprof.results.layers import Training as Training
+from sweeprof.results.measurement import Measurement as Measurement
+from sweeprof.results.measurement import MetricInfo as MetricInfo
+from sweeprof.results.observations import Allocations as Allocations
+from sweeprof.results.observations import Lines as Lines
+from sweeprof.results.observations import Operators as Operators
+from sweeprof.results.observations import TensorDifference as TensorDifference
+from sweeprof.results.observations import TensorRow as TensorRow
+from sweeprof.results.observations import tensor_difference as tensor_difference
+from sweeprof.results.record import Protocol as Protocol
+from sweeprof.results.record import Record as Record
+from sweeprof.results.verdicts import Difference as Difference
+from sweeprof.tracking import log_layers as log_layers
+
+__all__: list[str]
+__version__: str
+_EXPERIMENTAL: set[str]
