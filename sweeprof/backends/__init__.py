@@ -299,7 +299,9 @@ class Backend:
 
 def device_names(gpus: int) -> list[str]:
     """Return the names of the devices of a host with so many GPUs."""
-    return ["cpu", *(["cuda", *(f"cuda:{index}" for index in range(gpus))] if gpus else [])]
+    if not gpus:
+        return ["cpu"]
+    return ["cpu", "cuda", *(f"cuda:{index}" for index in range(gpus))]
 
 
 def outputs_on_host(outputs: object, tensors: Mapping[str, T], on_host: Callable[[T], AnyArray]) -> HostOutputs:
@@ -324,8 +326,9 @@ def named(outputs: HostOutputs) -> Mapping[str, AnyArray]:
     return outputs if isinstance(outputs, Mapping) else {"": outputs}
 
 
-# Precisions: one vocabulary for all backends, and which of them a backend supports by which methods. Imports no framework.
-
+# ---------------------------------------------------------------------------------------------------------------
+# Precisions: one vocabulary for all backends, and which of them a backend supports by which methods
+# ---------------------------------------------------------------------------------------------------------------
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 PrecisionMethod = Literal["convert", "autocast", "dynamic", "static", "torchao"]
@@ -352,16 +355,14 @@ def unsupported_reason(
         return f"{name} does not support precision={precision}: {gaps.get(str(precision), 'it is not implemented')}"
     if precision == "fp32":  # it has only one method, which others of a sweep need not be
         return None
-    allowed = methods[str(precision)] if precision is not None else ()
-    if method is None or method in allowed:
+    known, spelled = "a method needs a precision", "null"
+    if precision is not None:
+        known, spelled = f"only {', '.join(methods[str(precision)])}", str(precision)
+        if method in methods[str(precision)]:
+            return None
+    if method is None:
         return None
-    known = f"only {', '.join(allowed)}" if allowed else "a method needs a precision"
-    return f"{name} does not support precision_method={method} for precision={spelled(precision)} ({known})"
-
-
-def spelled(precision: object) -> str:
-    """Return a precision as a config has it."""
-    return "null" if precision is None else str(precision)
+    return f"{name} does not support precision_method={method} for precision={spelled} ({known})"
 
 
 def checked_method(backend: type, precision: str | None, method: str | None) -> str | None:
@@ -391,7 +392,9 @@ def checked_method(backend: type, precision: str | None, method: str | None) -> 
     return default
 
 
-# Finds the backend of a caller's model by the packages of its classes; imports nothing.
+# ---------------------------------------------------------------------------------------------------------------
+# The backend of a caller's model, by the packages of its classes
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +485,9 @@ def backend_of(model: object) -> Backend:
                     continue
                 if package in ("keras", "tensorflow") and not callable(model):
                     continue
-                return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
+                if package == "keras" and sys.modules["keras"].config.backend() == "jax":
+                    return backend_named("jax")
+                return backend_named(name)
     allowed = f"is not a model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])
 
@@ -521,12 +526,9 @@ def as_model(function: object) -> object:
     return import_module("sweeprof.backends.torch.model").module_of(function)
 
 
-def _runs_on_jax() -> bool:
-    """True if Keras is imported, as for a Keras model, and runs on JAX in this process."""
-    return bool(sys.modules["keras"].config.backend() == "jax")
-
-
-# Private interfaces of frameworks, which any release may change or drop.
+# ---------------------------------------------------------------------------------------------------------------
+# Private interfaces of frameworks, which any release may change or drop
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def interface(name: str) -> Any:

@@ -1,4 +1,6 @@
-"""Makes a model's file in a process of its own: a measured process is to have nothing in memory but the run-time that loads it.
+"""Makes a model's file in a child process, keeps it, and runs it: what the backends of ONNX Runtime, OpenVINO and LiteRT share.
+
+The measured process is to have nothing in memory but the run-time that loads the file.
 
 The child gets a request in JSON on standard input, and answers in JSON in the last line of its output: ``{"error": null}``, or the
 stage that failed, the class of the error and what it says. What the builder raised is raised again here.
@@ -17,7 +19,7 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -108,7 +110,7 @@ class ChildFailure:
         An error of the builder's is a :class:`BuildFailed` where its class is not known here.
         """
         known = getattr(builtins, self.kind, None)
-        error: Exception
+        error: Exception = BuildFailed(f"{self.kind}: {self.message}")
         if self.kind == "MemoryError" or NO_MEMORY in self.message:
             error = MemoryError(self.message)
         elif self.kind == "Unsupported":
@@ -117,8 +119,6 @@ class ChildFailure:
             raise Unsupported(f"{refusal}: {self.kind}: {self.message}")
         elif isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _STRUCTURED):
             error = known(self.message)
-        else:
-            error = BuildFailed(f"{self.kind}: {self.message}")
         located_at(error, self.location)
         if self.traceback:
             error.add_note(f"in the process that makes the model's file:\n{self.traceback}")
@@ -139,6 +139,10 @@ class ModelFile:
     path: str
     channels: Channels = "first"
     """Where the model wants the channels of an image; datasets give them first."""
+
+    def channel_axis(self, axis: int | None) -> int | None:
+        """Return the axis of the dataset's channels if the model wants them last."""
+        return axis if self.channels == "last" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +176,10 @@ class MadeFile(ModelFile):
         Raises:
             FileNotFoundError: there is none.
         """
-        stored: Any = read_json(folder / FACTS)
-        facts: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
+        facts: Any = read_json(folder / FACTS)
+        for name, value in facts.items():
+            if isinstance(value, list):
+                facts[name] = tuple(value)
         return cls(path=str(folder / cls.NAME), **facts)
 
 
@@ -233,18 +239,15 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         remove()
 
 
-def stored_samples(path: str | None) -> dict[str, AnyArray]:
-    """Return the samples that a child is given; none without a path."""
-    if path is None:
-        return {}
-    with np.load(path) as stored:
-        return {name.removeprefix(SAMPLE): stored[name] for name in stored.files}
-
-
 def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[dict[str, AnyArray]]:
     """Every sample, by the names of a graph's inputs, in batches of one size, the last one filled up with the first samples."""
-    named = {name: array for name, array in samples.items() if not name.isdigit()}
-    given = by_name(slots, [array for name, array in samples.items() if name not in named], named)
+    positional, named = [], {}
+    for name, array in samples.items():
+        if name.isdigit():
+            positional.append(array)
+        else:
+            named[name] = array
+    given = by_name(slots, positional, named)
     number = len(next(iter(given.values())))
     for begin in range(0, number, size):
         chosen = np.arange(begin, begin + size) % number
@@ -265,7 +268,7 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
     Raises:
         RuntimeError: the process died.
     """
-    paths = os.pathsep.join(path for path in sys.path if path)
+    paths = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         module_command(module),
         input=json.dumps(request),
@@ -284,14 +287,18 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
 
 def answer(kind: type[Converter[Any]]) -> NoReturn:
     """The child's side: read the request, carry it out by a converter with the settings in it, tell how that went, and end."""
-    request, failure = json.load(sys.stdin), None
+    request: Any = json.load(sys.stdin)
+    failure: ChildFailure | None = None
     converter = kind(**request["settings"])
     try:
         model = converter.built(request["node"]) if "node" in request else None
     except Exception as error:  # a builder may raise anything
         failure = ChildFailure.of("build", error)
     else:
-        folder, samples = Path(request["folder"]), stored_samples(request["samples"])
+        folder, samples = Path(request["folder"]), {}
+        if request["samples"] is not None:
+            with np.load(request["samples"]) as stored:
+                samples = {name.removeprefix(SAMPLE): stored[name] for name in stored.files}
         try:
             if "node" in request:
                 signature = from_json(request["signature"])
@@ -432,13 +439,15 @@ class Converter(Generic[File]):
                 cache = cache_folder(self.NAME, self.cache) or temporary
                 file = plain._of_node(node, plain.signature(inputs, channel_axis), channel_axis, cache)
             assert file is not None
-            yield file if plain == self else self._lowered(file, channel_axis, temporary)
+            if plain != self:
+                file = self._lowered(file, channel_axis, temporary)
+            yield file
 
     def _of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> File:
         """Return the file of a model in a caller's hands, in a folder."""
         signature, node, samples = self.signature(inputs, axis), self.node_of(model, folder), self.ranges(axis)
         if node is not None:
-            return self._by_child(_request(node, signature, axis), samples, folder / "converted")
+            return self._by_child(request_for(node, signature, axis), samples, folder / "converted")
         known = self.copied(self.checked(model))
 
         def made(wanted: Inputs) -> File:
@@ -447,7 +456,10 @@ class Converter(Generic[File]):
             except Exception as error:  # a converter may raise anything
                 self.failed(error).raise_as(self.refusal())
 
-        found: File = first_fitting(made, signature)[0] if self.ANY_BATCH else made(signature)
+        if not self.ANY_BATCH:
+            return made(signature)
+        found: File
+        found, _ = first_fitting(made, signature)
         return found
 
     def _of_node(self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path) -> File:
@@ -462,7 +474,7 @@ class Converter(Generic[File]):
             return cache / key_of(node, self.PACKAGES, *about)
 
         def kept(wanted: Inputs) -> File:
-            return self._by_child(_request(node, wanted, axis), samples, entry(wanted))
+            return self._by_child(request_for(node, wanted, axis), samples, entry(wanted))
 
         note = entry(varying(signature)) / REFUSED
         if not self.ANY_BATCH or note.exists():
@@ -476,12 +488,12 @@ class Converter(Generic[File]):
 
     def _lowered(self, file: File, axis: int | None, temporary: Path) -> File:
         """Return a file with fewer bits; it is kept beside the one that it is made of, a user's in ``temporary``."""
-        samples = self.ranges(axis if file.channels == "last" else None)
+        samples = self.ranges(file.channel_axis(axis))
         makers = [_version(name) for name in self.LOWERED_BY]
         known = json.dumps([self.VERSION, self.settings(), makers, digest_of(samples)])
         above = Path(file.path).parent
         folder = above if (above / FACTS).exists() else temporary
-        folder /= f"lowered-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
+        folder /= "lowered-" + hashlib.sha256(known.encode()).hexdigest()[:24]
         return self._by_child({"file": asdict(file)}, samples, folder)
 
     def _by_child(self, request: ChildRequest, samples: Samples, folder: Path) -> File:
@@ -491,22 +503,17 @@ class Converter(Generic[File]):
             FileLock(folder.with_suffix(".lock"), timeout=LOCK_S),
             TemporaryDirectory(prefix="sweeprof-samples-") as kept,
         ):
-            file: File
-            try:
-                file = self.KIND.within(folder)
-                return file
-            except FileNotFoundError:
-                pass
-            folder.mkdir(exist_ok=True)
-            path = Path(kept) / "samples.npz"
-            if samples:
-                np.savez(path, **{SAMPLE + name: array for name, array in samples.items()})  # type: ignore[arg-type]
-            places = {"folder": str(folder), "samples": str(path) if samples else None}
-            request = {**request, "settings": self.settings(), **places}
-            failure = run_child(type(self).__module__, request, self.variables())
-            if failure is not None:
-                failure.raise_as(self.refusal())
-            file = self.KIND.within(folder)
+            if not (folder / FACTS).exists():
+                folder.mkdir(exist_ok=True)
+                path = None
+                if samples:
+                    path = str(Path(kept) / "samples.npz")
+                    np.savez(path, **{SAMPLE + name: array for name, array in samples.items()})  # type: ignore[arg-type]
+                request = {**request, "settings": self.settings(), "folder": str(folder), "samples": path}
+                failure = run_child(type(self).__module__, request, self.variables())
+                if failure is not None:
+                    failure.raise_as(self.refusal())
+            file: File = self.KIND.within(folder)
             return file
 
     def settings(self) -> dict[str, Any]:
@@ -542,10 +549,11 @@ class Converter(Generic[File]):
         if samples is None:
             raise Unsupported("precision_method=static takes its ranges from samples, and there are none")
         positional, named = arrays(samples, axis)
-        return {**{str(index): array for index, array in enumerate(positional)}, **named}
+        return {str(index): array for index, array in enumerate(positional)} | named
 
 
-def _request(node: Mapping[str, object], signature: Inputs, axis: int | None) -> ChildRequest:
+def request_for(node: Mapping[str, object], signature: Inputs, axis: int | None) -> ChildRequest:
+    """Return the request to build and convert what a config node describes."""
     return {"node": dict(node), "signature": to_json(signature), "channel_axis": axis}
 
 
@@ -603,14 +611,22 @@ def _version(name: str) -> str | None:
 
 
 def _ingredients(node: object) -> Iterator[tuple[str, int, int]]:
+    """Yield the path, the size and the time of the last change of every file that a description depends on."""
     for text in named_leaves(node).values():
         if not isinstance(text, str):
             continue
-        yield from _stamps(_files_of(text))
+        paths = _files_of(text)
         source = source_file(text) if "." in text else None
         if source is not None:
-            beside = source.parent
-            yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
+            beside = (*source.parent.glob("*"), *source.parent.glob("*/*"))
+            paths += [path for path in beside if path.suffix in INGREDIENTS]
+        for path in paths:
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            if path.is_file():
+                yield str(path), status.st_size, status.st_mtime_ns
 
 
 def _files_of(text: str) -> list[Path]:
@@ -627,18 +643,9 @@ def _files_of(text: str) -> list[Path]:
         return []
 
 
-def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        if path.is_file():
-            yield str(path), status.st_size, status.st_mtime_ns
-
-
-# What all backends that run files have in common: their settings, and a loaded model.
-
+# ---------------------------------------------------------------------------------------------------------------
+# What all backends that run files have in common: their settings, and a loaded model
+# ---------------------------------------------------------------------------------------------------------------
 
 GENERATION = Gap("not implemented", "a forward is converted, and not the loop over the tokens with its cache")
 
@@ -742,7 +749,7 @@ class FileModel(LoadedModel):
 
     def arrays(self, inputs: Inputs) -> tuple[list[AnyArray], dict[str, AnyArray]]:
         """Return positional and named tensors in the layout that the file wants."""
-        return arrays(inputs, self._axis if self.file.channels == "last" else None)
+        return arrays(inputs, self.file.channel_axis(self._axis))
 
     def put(self, inputs: Inputs) -> Feed:
         self.meet(inputs)
@@ -763,7 +770,7 @@ class FileModel(LoadedModel):
 
     def shapes(self, inputs: Inputs) -> tuple[list[Shape], dict[str, Shape]]:
         """Return the shapes of :meth:`arrays`."""
-        return shapes_of(inputs, self._axis if self.file.channels == "last" else None)
+        return shapes_of(inputs, self.file.channel_axis(self._axis))
 
     def fits(self, inputs: Inputs) -> bool:
         """Return whether the opened file takes inputs of these shapes, those of a smaller batch among them."""
@@ -783,12 +790,15 @@ class FileModel(LoadedModel):
 
     def host_outputs(self, outputs: Any) -> HostOutputs:
         rows, values = outputs
-        found = {name: array[:rows] if array.ndim else array for name, array in self.named_outputs(values).items()}
+        found = {}
+        for name, array in self.named_outputs(values).items():
+            kept = array[:rows] if array.ndim else array
+            found[name] = kept.astype(
+                np.float32 if kept.dtype.kind == "f" else kept.dtype
+            )  # a copy: the next step writes there
         if len(found) == 1:  # the name may be one that the export has made
-            found = {"": next(iter(found.values()))}
-        return outputs_on_host(
-            values, found, lambda array: array.astype(np.float32 if array.dtype.kind == "f" else array.dtype)
-        )
+            return found.popitem()[1]
+        return outputs_on_host(values, found, lambda array: array)
 
     def named_outputs(self, values: Any) -> dict[str, AnyArray]:
         """Return the outputs of a step by their names, in the order of the model."""
@@ -891,8 +901,7 @@ class FileBackend(Backend):
             stored = file = stack.enter_context(converter.converted(build, inputs, channel_axis))
             if plain != converter:
                 file = stack.enter_context(plain.converted(build, inputs, channel_axis))
-            axis = channel_axis if file.channels == "last" else None
-            return self.counted(file, stored, inputs, axis, formulas)
+            return self.counted(file, stored, inputs, file.channel_axis(channel_axis), formulas)
 
     def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
         if self.expected is None:
@@ -904,8 +913,10 @@ class FileBackend(Backend):
         # They belong to each loaded model; its builder has no influence on them.
         if model is None or model.native is None:
             return {}
-        method = self.method()
-        return {**self.settings_of(model.native), **({} if method is None else {"precision method": method})}
+        settings, method = self.settings_of(model.native), self.method()
+        if method is not None:
+            settings["precision method"] = method
+        return settings
 
     def settings_of(self, native: Any) -> dict[str, Any]:
         """Return the settings of what the run-time made of a file."""

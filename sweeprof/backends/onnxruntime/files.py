@@ -1,4 +1,4 @@
-"""ONNX files: those that a user gives, and what an export knows beside the graph."""
+"""ONNX files: those that a user gives, what an export knows beside the graph, and the model in one without its weights."""
 
 from __future__ import annotations
 
@@ -44,9 +44,6 @@ class Exported(GraphFile):
             return [Path(self.path), Path(f"{self.path}.data")]  # as torch's exporter names it
         folder = Path(self.path).parent
         return [Path(self.path), *(folder / name for name in files_of_weights(without_weights(self.path)))]
-
-
-# Reads the model of an ONNX file, ``onnx.ModelProto``, without the values of its weights.
 
 
 LARGEST = 1 << 16

@@ -53,7 +53,7 @@ from sweeprof.measuring.layer_timing import (
     origin_of,
     pairs_in_turns,
 )
-from sweeprof.measuring.timing import Clock, lasting, without_collection
+from sweeprof.measuring.timing import lasting, without_collection
 from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes, disagreement
 from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
@@ -81,7 +81,7 @@ def profiling(options: onnxruntime.SessionOptions, folder: Path) -> None:
 
 
 def steps_of(content: bytes) -> Iterator[TracedStep]:
-    """Every step in a trace."""
+    """Yield every step in a trace."""
     nodes: list[Mapping[str, Any]] = []
     for event in json.loads(content):
         if event.get("name") == STEP:
@@ -126,11 +126,11 @@ def calibrated(model: OnnxModel) -> ProfilerOverhead:
             lasting(step, WARMUP_STEPS, clock)
         pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, profiled, 1, clock))
         pairs = [pair(number) for number in range(STEPS)]
-        whole, bare = _added(pairs) / NODES, statistics.median(bare for bare, _ in pairs) / NODES
         traced = list(steps_of(Path(session.end_profiling()).read_bytes()))[-STEPS:]
-    window = statistics.median(sum(node["dur"] for node in step.nodes) / 1e6 for step in traced) / NODES
-    inside = max(0.0, window - bare)
-    return ProfilerOverhead(inside, max(0.0, whole - inside))
+    bare = statistics.median(plain_s for plain_s, _ in pairs) / NODES
+    windows = [sum(node["dur"] for node in step.nodes) / 1e6 for step in traced]
+    inside = max(0.0, statistics.median(windows) / NODES - bare)
+    return ProfilerOverhead(inside, max(0.0, _added(pairs) / NODES - inside))
 
 
 BLOCKED = "_nchwc"
@@ -147,55 +147,49 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
         graph: as it was exported.
         optimised: the ``NodeProto`` of the optimised graph, in their order.
     """
-    returned = {name: fused.name for fused in optimised for name in _returns(fused)}
+    returned: dict[str, str] = {}
+    """The node of the optimised graph that returns a value of the exported one."""
+    for fused in optimised:
+        returned.update(dict.fromkeys(fused.output, fused.name))
+        if fused.name.endswith(BLOCKED):
+            returned[fused.name.removesuffix(BLOCKED)] = fused.name
     makers = {value.name: node for node in graph.operators for value in node.outputs}
     owner: dict[OnnxNode, str] = {}
-    for fused in optimised:
-        for name in _returns(fused):
-            for member in _behind(makers.get(name), returned, makers):
-                owner.setdefault(member, fused.name)
-    for node in graph.operators:
-        readable = (makers.get(value.name) for value in node.inputs if value is not None)
-        found = next((owner[maker] for maker in readable if maker in owner), None)
-        if node not in owner and found is not None:
-            owner[node] = found
+    for value_name, name in returned.items():
+        for member in _behind(makers.get(value_name), returned, makers):
+            owner.setdefault(member, name)
     members: dict[str, list[OnnxNode]] = {}
-    for node, name in owner.items():
-        members.setdefault(name, []).append(node)
+    for node in graph.operators:
+        for value in node.inputs:
+            maker = None if value is None else makers.get(value.name)
+            if node not in owner and maker in owner:
+                owner[node] = owner[maker]
+        if node in owner:
+            members.setdefault(owner[node], []).append(node)
     known = {name: origin_of(nodes, partial(cost_of, formulas=DEFAULTS)) for name, nodes in members.items()}
-    _inherit(known, optimised)
+    # What the run-time inserted, such as a change of layout, belongs to the module of the first node that reads it.
+    readers: dict[str, str] = {}
+    for fused in reversed(optimised):
+        if fused.name not in known:
+            paths = [known[readers[name]][0] for name in fused.output if name in readers]
+            known[fused.name] = (paths or [ROOT])[0], None
+        readers.update(dict.fromkeys(fused.input, fused.name))
     return known
 
 
-def _returns(node: onnx.NodeProto) -> Iterator[str]:
-    """The values of the exported graph that a node of the optimised one returns."""
-    yield from node.output
-    if node.name.endswith(BLOCKED):
-        yield node.name.removesuffix(BLOCKED)
-
-
-def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> Iterator[OnnxNode]:
-    """A node, and what it is made of, as far back as to what is returned by others."""
-    waiting = [] if node is None else [node]
-    seen = set(waiting)
+def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> set[OnnxNode]:
+    """Return a node, and what it is made of, as far back as to what is returned by others."""
+    if node is None:
+        return set()
+    waiting, seen = [node], {node}
     while waiting:
-        found = waiting.pop()
-        yield found
-        for value in found.inputs:
-            maker = None if value is None or value.name in returned else makers.get(value.name)
-            if maker is not None and maker not in seen:
-                seen.add(maker)
-                waiting.append(maker)
-
-
-def _inherit(known: dict[str, Origin], optimised: Sequence[onnx.NodeProto]) -> None:
-    """Assign nodes that the run-time inserted, such as a change of layout, to the module of the first node that reads them."""
-    readers: dict[str, str] = {}
-    for node in reversed(optimised):
-        if node.name not in known:
-            path = next((known[readers[name]][0] for name in node.output if name in readers), ROOT)
-            known[node.name] = path, None
-        readers.update(dict.fromkeys(node.input, node.name))
+        for value in waiting.pop().inputs:
+            if value is not None and value.name not in returned:
+                maker = makers.get(value.name)
+                if maker is not None and maker not in seen:
+                    seen.add(maker)
+                    waiting.append(maker)
+    return seen
 
 
 SMALL = 1024
@@ -226,8 +220,9 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
         def change(options: onnxruntime.SessionOptions) -> None:
             profiling(options, Path(folder))
             options.optimized_model_filepath = str(optimised)
-            for key, value in (("file_name", "weights"), ("min_size_in_bytes", str(SMALL))):
-                options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", value)
+            external = "session.optimized_model_external_initializers"
+            options.add_session_config_entry(f"{external}_file_name", "weights")
+            options.add_session_config_entry(f"{external}_min_size_in_bytes", str(SMALL))
 
         session = model.settings.open(model.file.path, model.device, change)
         graph = onnx.load(str(optimised), load_external_data=False).graph
@@ -236,29 +231,21 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
             yield seen
         finally:
             content = Path(session.end_profiling()).read_bytes()
-        shapes = {
-            name: value.shape if isinstance(value, np.ndarray) else tuple(value.shape())
-            for name, value in batch.values.items()
-        }
+        shapes = {}
+        for name, value in batch.values.items():
+            shapes[name] = value.shape if isinstance(value, np.ndarray) else tuple(value.shape())
         known = origins(read(model.file, (), shapes), list(graph.node))
-        traced = list(steps_of(content))
-        seen.steps = [tuple(_ran(event, known) for event in step.nodes) for step in traced]
-        seen.seconds = [step.seconds for step in traced]
+        for step in steps_of(content):
+            seen.seconds.append(step.seconds)
+            nodes = []
+            for event in step.nodes:
+                about = event["args"]
+                path, flops = known.get(event["name"].removesuffix(NODE), (ROOT, None))
+                allocated = int(about.get("mem_in_use_delta", about["output_size"]))
+                given = tuple(tuple(shape) for kind in about["input_type_shape"] for shape in kind.values() if shape)
+                nodes.append(NodeRun(about["op_name"], path, flops, event["dur"] / 1e6, allocated, given))
+            seen.steps.append(tuple(nodes))
         seen.chrome = gzip.compress(content, mtime=0)
-
-
-def _ran(event: Mapping[str, Any], known: Mapping[str, Origin]) -> NodeRun:
-    name, about = event["name"].removesuffix(NODE), event["args"]
-    path, flops = known.get(name, (ROOT, None))
-    shapes = [tuple(shape) for kind in about["input_type_shape"] for shape in kind.values() if shape]
-    return NodeRun(
-        op=about["op_name"],
-        path=path,
-        flops=flops,
-        seconds=event["dur"] / 1e6,
-        allocated=int(about.get("mem_in_use_delta", about["output_size"])),
-        input_shapes=tuple(shapes),
-    )
 
 
 MOST_EVENTS = 60_000
@@ -266,55 +253,49 @@ MOST_EVENTS = 60_000
 FEWEST_REPEATS = 3
 """After warming up, however large the model."""
 
-RunStep = Callable[[], object]
-
 
 def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes:
-    """The modules' times of inference; as many repeats as the protocol asks of a round.
+    """Return the modules' times of inference; as many repeats as the protocol asks of a round.
+
+    More are taken, at most :data:`MOST_ATTEMPTS` times as many, while the steps with and without the profiler disagree.
 
     Raises:
         Unsupported: the graph has no nodes.
         Exception: whatever ONNX Runtime raised.
     """
+    clock = model.clock()
     with model.stepping(batch) as plain, without_collection(), profiled(model, batch) as seen:
         if not seen.nodes:
             raise Unsupported("the optimised graph has no nodes: its results are constants")
-        warmup, kept = _taken(plain, seen, model.clock(), protocol)
+        most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
+        pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, seen.step, 1, clock))
+        warmup = pairs_in_turns(pair, clock, protocol.warmup_steps, protocol.warmup_s, protocol.max_s, most=most)
+        kept: list[StepPair] = []
+        begin = clock.now()
+        for _ in range(MOST_ATTEMPTS):
+            longest = protocol.max_s - (clock.now() - begin)
+            if kept and (longest <= 0 or _agree(kept)):
+                break
+            kept += pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, most=most)
         cost = calibrated(model)
     cost = cost.refined(_added([*warmup[protocol.warmup_steps :], *kept]) / max(1, len(seen.steps[0])))
     warmup_kept = warmup[: protocol.warmup_steps]
     pairs = [*warmup_kept, *kept]
     steps = [*seen.steps[: len(warmup_kept)], *seen.steps[len(warmup) :]]
+    plain_s, probed_s = zip(*pairs, strict=True)
+    unmet = () if len(kept) >= protocol.min_samples else (f"min_samples={protocol.min_samples}",)
     return LayerTimes(
         mode="inference",
-        calls=module_times(steps, [probed for _, probed in pairs], model.file.types, cost.inside, cost.outside),
+        calls=module_times(steps, probed_s, model.file.types, cost.inside, cost.outside),
         warmup=len(warmup_kept),
-        forward=PhaseTimes(tuple(plain for plain, _ in pairs), tuple(probed for _, probed in pairs)),
+        forward=PhaseTimes(plain_s, probed_s),
         probe_s={"inside": cost.inside, "outside": cost.outside},
-        unmet=(f"min_samples={protocol.min_samples}",) if len(kept) < protocol.min_samples else (),
+        unmet=unmet,
     )
 
 
-def _taken(plain: RunStep, seen: Profiled, clock: Clock, protocol: Protocol) -> tuple[list[StepPair], list[StepPair]]:
-    """The pairs of steps for warming up, and those that count.
-
-    More are taken, at most :data:`MOST_ATTEMPTS` times as many, while steps less what the profiler adds to them differ from steps
-    without it.
-    """
-    most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
-    pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, seen.step, 1, clock))
-    warmup = pairs_in_turns(pair, clock, protocol.warmup_steps, protocol.warmup_s, protocol.max_s, most=most)
-    kept: list[StepPair] = []
-    begin = clock.now()
-    for _ in range(MOST_ATTEMPTS):
-        longest = protocol.max_s - (clock.now() - begin)
-        if kept and (longest <= 0 or _agree(kept)):
-            break
-        kept += pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, most=most)
-    return warmup, kept
-
-
 def _agree(pairs: Sequence[StepPair]) -> bool:
+    """Return True if steps less what the profiler adds to them take as long as steps without it."""
     plain, probed = zip(*pairs, strict=True)
     return disagreement(plain, [seconds - _added(pairs) for seconds in probed]) is None
 
