@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 
 def is_tensor(value: object) -> bool:
-    """True for a specification, an array, and a tensor of any framework."""
+    """Return True for a specification, an array, and a tensor of any framework."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
@@ -189,4 +189,7 @@ def by_name(names: Sequence[str], positional: Sequence[T], named: Mapping[str, T
     if len(positional) + len(named) != len(names) or not set(named) <= set(names):
         raise Unsupported(f"the graph takes {', '.join(names)}, and {len(positional) + len(named)} tensors are given")
     waiting = iter(positional)
-    return {name: named[name] if name in named else next(waiting) for name in names}
+    found = {}
+    for name in names:
+        found[name] = named[name] if name in named else next(waiting)
+    return found

@@ -171,7 +171,7 @@ class MadeFile(ModelFile):
 
     @classmethod
     def within(cls, folder: Path) -> Self:
-        """The file in a folder.
+        """Return the file in a folder.
 
         Raises:
             FileNotFoundError: there is none.
@@ -225,7 +225,7 @@ class _Held:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that exists within the context.
+    """Make a new folder that exists within the context.
 
     A loaded model holds such a context and never leaves it. The folder is then removed when the model is collected, or the process
     ends; ``TemporaryDirectory`` would warn about that if the model is part of a reference cycle.
@@ -240,7 +240,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[dict[str, AnyArray]]:
-    """Every sample, by the names of a graph's inputs, in batches of one size, the last one filled up with the first samples."""
+    """Yield every sample, by the names of a graph's inputs, in batches of one size, the last filled up with the first samples."""
     positional, named = [], {}
     for name, array in samples.items():
         if name.isdigit():
@@ -255,7 +255,7 @@ def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[di
 
 
 def described(build: Build) -> Mapping[str, object] | None:
-    """The config node that ``build`` makes the model from; None where a caller has the model in hands."""
+    """Return the config node that ``build`` makes the model from; None for a caller's own model."""
     if isinstance(build, partial) and build.func is instantiate and len(build.args) == 1:
         node: Mapping[str, object] = build.args[0]
         return node
@@ -286,7 +286,7 @@ def run_child(module: str, request: ChildRequest, variables: Mapping[str, str]) 
 
 
 def answer(kind: type[Converter[Any]]) -> NoReturn:
-    """The child's side: read the request, carry it out by a converter with the settings in it, tell how that went, and end."""
+    """Run the child's side: read the request, carry it out by a converter with the settings in it, report the outcome, and end."""
     request: Any = json.load(sys.stdin)
     failure: ChildFailure | None = None
     converter = kind(**request["settings"])
@@ -308,24 +308,25 @@ def answer(kind: type[Converter[Any]]) -> NoReturn:
             file.write_facts()
         except Exception as error:  # and so may a converter
             failure = converter.failed(error)
-    sys.stdout.write(f"\n{json.dumps({'error': None if failure is None else asdict(failure)})}")
+    described_failure = None if failure is None else asdict(failure)
+    sys.stdout.write("\n" + json.dumps({"error": described_failure}))
     end_process()
 
 
 def is_keras(model: object) -> bool:
-    """True for a Keras layer or model."""
+    """Return True for a Keras layer or model."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(model, keras.Layer)
 
 
 def is_module(model: object) -> bool:
-    """True for a module of torch; with Keras on torch a Keras layer is one too."""
+    """Return True for a module of torch; with Keras on torch a Keras layer is one too."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def saved_keras(model: Any, folder: Path) -> Mapping[str, object]:
-    """Save a Keras model in a caller's hands; returns the config node that another process loads it by."""
+    """Save a caller's Keras model; returns the config node that another process loads it by."""
     path = str(folder / "model.keras")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras's own, about numpy
@@ -339,7 +340,7 @@ class Converter(Generic[File]):
 
     A measured process has nothing in memory but the run-time, and a forked one may not run some frameworks. So a model that a
     config describes is built and converted by a child, which gets the description and the converter's settings as JSON. The file is
-    kept under what it was made from. A model in a caller's hands has no description, and is converted in its process, where its
+    kept under what it was made from. A caller's own model has no description, and is converted in its process, where its
     framework is loaded already. The module of a converter calls :func:`answer` when it runs as a program.
     """
 
@@ -421,7 +422,7 @@ class Converter(Generic[File]):
 
     @contextmanager
     def converted(self, build: Build, inputs: Inputs, channel_axis: int | None) -> Iterator[File]:
-        """The file of what ``build`` makes, for such inputs; within the context it exists.
+        """Yield the file of what ``build`` makes, for such inputs; it exists within the context.
 
         Raises:
             Unsupported: the model cannot be converted; the reason is the converter's.
@@ -444,7 +445,7 @@ class Converter(Generic[File]):
             yield file
 
     def _of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> File:
-        """Return the file of a model in a caller's hands, in a folder."""
+        """Return the file of a caller's own model, in a folder."""
         signature, node, samples = self.signature(inputs, axis), self.node_of(model, folder), self.ranges(axis)
         if node is not None:
             return self._by_child(request_for(node, signature, axis), samples, folder / "converted")
@@ -567,7 +568,7 @@ def digest_of(samples: Samples) -> str:
 
 
 def first_fitting(make: Callable[[Inputs], Any], signature: Inputs) -> tuple[Any, Unsupported | None]:
-    """The file for any batch size, or for the signature's alone where there is no other; and what spoke against the former.
+    """Return the file for any batch size, or else for the signature's alone, and why there is none for any batch size.
 
     Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and a converter refuses then.
 

@@ -139,7 +139,8 @@ def module_table(
         calls += 1
         cost = cost_of(operator)
         if cost is None:
-            uncovered[operator.op if operator.namespace == standard else operator.qualified] += 1
+            name = operator.op if operator.namespace == standard else operator.qualified
+            uncovered[name] += 1
         elif cost != NOTHING:
             first, made = map(_known_elements, (operator.input(0), operator.result))
             counts.setdefault(operator.path, CountedOperators()).add(operator.op, cost, first, made)
@@ -226,7 +227,7 @@ def module_rows(
     for path in (*called, *types, *weights):
         position.setdefault(path or ROOT, len(position))
     parents = set[str]().union(*(around(path)[:-1] for path in called))
-    below: dict[str, list[Weights]] = {path: [] for path in position}
+    below: dict[str, list[Weights]] = {}
     for path, own in weights.items():
         for place in around(path):
             below.setdefault(place, []).append(own)
@@ -240,7 +241,7 @@ def module_rows(
         own = weights.get(path, Weights())
         row = layer_row(path, kind, own, counted.cost, inputs, outputs, is_leaf=path not in parents)
         row.operators = tuple(counted.operators.values())
-        row.subtree = added(below[path])
+        row.subtree = added(below.get(path, ()))
         if path in called and path != ROOT:
             row.parent = position[around(path)[-2]]
         if path not in called or kind in NEVER_CALLED:
@@ -292,9 +293,8 @@ def _borders(graph: FileGraph[Any, Any]) -> dict[str, _Border]:
         for tensor in operator.outputs:
             if tensor.is_constant:
                 continue
-            read_in = [around(path) for path in readers.get(tensor, ())]
             for path in places:
-                if tensor in results or any(path not in reader for reader in read_in):
+                if tensor in results or any(path not in around(reader) for reader in readers.get(tensor, ())):
                     borders.setdefault(path, _Border()).outputs[tensor.name] = tensor
     inputs = {tensor.name: tensor for tensor in graph.inputs}
     borders[ROOT] = _Border(inputs, {tensor.name: tensor for tensor in graph.outputs})

@@ -210,7 +210,7 @@ class Formulas:
         self._operators[key] = formula
 
     def of_module(self, module: object) -> Formula | None:
-        """The formula of the module's type, what the module declares itself, or the same of the nearest of its bases."""
+        """Return the formula of the module's type, what the module declares itself, or the same of the nearest of its bases."""
         for kind in type(module).__mro__:
             formula = self._of_type(kind)
             if formula is not None:
@@ -220,7 +220,7 @@ class Formulas:
         return None
 
     def of_operator(self, name: str) -> Formula | None:
-        """The formula of the operator with that qualified name."""
+        """Return the formula of the operator with that qualified name."""
         if name in self._operators or self._outer is None:
             return self._operators.get(name)
         return self._outer.of_operator(name)

@@ -315,7 +315,8 @@ def recurrent(
     peepholes = call.input(7) is not None
     steps, count = given.elements // given.sizes[-1], len(kind.activations)
     total = NOTHING
-    for direction in range(sizes[0] if len(sizes) == 3 else 1):
+    directions = sizes[0] if len(sizes) == 3 else 1
+    for direction in range(directions):
         own = named[direction * count : (direction + 1) * count] or named[:count]
         if None in own:
             return None
@@ -328,22 +329,24 @@ def recurrent(
 
 # Elementwise operators with attributes
 
-ACTIVATIONS = definitions("""
-affine: affine
-arithmetic: clip
-elu: elu
-hardsigmoid: hardsigmoid
-hardswish: hardswish
-hardtanh: thresholdedrelu
-leaky_relu: leakyrelu
-relu: relu
-scaled_tanh: scaledtanh
-sigmoid: sigmoid
-silu: silu swish
-softplus: softplus
-softsign: softsign
-tanh: tanh
-""")
+ACTIVATIONS = by_name(
+    {
+        "affine": "affine",
+        "clip": "arithmetic",
+        "elu": "elu",
+        "hardsigmoid": "hardsigmoid",
+        "hardswish": "hardswish",
+        "thresholdedrelu": "hardtanh",
+        "leakyrelu": "leaky_relu",
+        "relu": "relu",
+        "scaledtanh": "scaled_tanh",
+        "sigmoid": "sigmoid",
+        "silu swish": "silu",
+        "softplus": "softplus",
+        "softsign": "softsign",
+        "tanh": "tanh",
+    }
+)
 """Definitions of the nonlinearities that attributes name, by their names without capitals and underscores."""
 
 
@@ -356,8 +359,9 @@ def activation(name: str | bytes) -> str | None:
 
 def gelu(attribute: str, call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of a GELU, by the attribute that tells whether it is approximated by tanh."""
-    is_tanh = call.text(attribute, "").lower() in ("tanh", "true")
-    return elementwise("gelu_tanh" if is_tanh else "gelu", call)
+    if call.text(attribute, "").lower() in ("tanh", "true"):
+        return elementwise("gelu_tanh", call)
+    return elementwise("gelu", call)
 
 
 def sum_of_tensors(call: OperatorCall[Any]) -> OperatorCost:

@@ -92,7 +92,7 @@ VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
 
 def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Formulas = DEFAULTS) -> LayerTable:
-    """The operators of the file for inputs of these shapes.
+    """Return the operators of the file for inputs of these shapes.
 
     Parameters are the constants that stand for real numbers, once each, as the file has them: after the converter has folded
     batch normalisation into the weights before it. A file does not say which of them learned; all count as trainable.
@@ -116,7 +116,7 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Fo
         weights = summed(_new_weights(operator, known))
         row = layer_row(operator.path, operator.op, weights, cost, described(given), described(made), is_leaf=True)
         row.call, row.parent = calls[operator.path], 0
-        elements = [tensors[0].elements if tensors else 0 for tensors in (given, made)]
+        elements = [sum(tensor.elements for tensor in tensors[:1]) for tensors in (given, made)]
         row.operators = (OperatorCount(operator.op, 1, *cost, *elements),)
         calls[operator.path] += 1
         rows.append(row)
@@ -124,8 +124,8 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Fo
 
 
 def _shapes_of_forward(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """The shapes that a forward on zeros leaves, by the position of a tensor: a file for any batch computes some of them itself."""
-    interpreter = InterpreterSettings(xnnpack=False).open(model_path=file.path)
+    """Return the shapes after a forward on zeros, by the position of a tensor: a file for any batch computes some itself."""
+    interpreter = InterpreterSettings(xnnpack=False).open(file.path)
     sized(interpreter, list(shapes))
     for detail in inputs_of(interpreter):
         interpreter.set_tensor(detail["index"], np.zeros_like(interpreter.get_tensor(detail["index"])))
@@ -134,7 +134,7 @@ def _shapes_of_forward(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> d
 
 
 def _new_weights(operator: TfliteOperator, known: set[TfliteTensor]) -> list[Variable]:
-    """Parameters that this operator, or what it runs, reads and none before it did."""
+    """Return the parameters that this operator, or what it runs, is the first to read."""
     found = []
     for body in operator.bodies:
         for inner in body.operators:
@@ -156,27 +156,24 @@ def _new_weights(operator: TfliteOperator, known: set[TfliteTensor]) -> list[Var
 
 TfliteRule = Callable[[TfliteOperator], OperatorCost]
 
-_ELEMENTWISE = """
-arithmetic: ADD SUB POW ABS NEG MAXIMUM MINIMUM SQUARE FLOOR CEIL ROUND SIGN FLOOR_DIV FLOOR_MOD
-multiply: MUL
-divide: DIV
-function: SQRT EXP LOG SIN COS
-relu: RELU
-hardtanh: RELU6 RELU_N1_TO_1 RELU_0_TO_1
-tanh: TANH
-sigmoid: LOGISTIC
-leaky_relu: LEAKY_RELU PRELU
-elu: ELU
-hardswish: HARD_SWISH
-rsqrt: RSQRT
-squared_difference: SQUARED_DIFFERENCE
-bilinear: RESIZE_BILINEAR
-"""
-
-
 RULES: dict[str, TfliteRule] = mapping.by_name(
     {
-        **mapping.elementwise_rules(_ELEMENTWISE),
+        "ADD SUB POW ABS NEG MAXIMUM MINIMUM SQUARE FLOOR CEIL ROUND SIGN FLOOR_DIV FLOOR_MOD": partial(
+            mapping.elementwise, "arithmetic"
+        ),
+        "MUL": partial(mapping.elementwise, "multiply"),
+        "DIV": partial(mapping.elementwise, "divide"),
+        "SQRT EXP LOG SIN COS": partial(mapping.elementwise, "function"),
+        "RELU": partial(mapping.elementwise, "relu"),
+        "RELU6 RELU_N1_TO_1 RELU_0_TO_1": partial(mapping.elementwise, "hardtanh"),
+        "TANH": partial(mapping.elementwise, "tanh"),
+        "LOGISTIC": partial(mapping.elementwise, "sigmoid"),
+        "LEAKY_RELU PRELU": partial(mapping.elementwise, "leaky_relu"),
+        "ELU": partial(mapping.elementwise, "elu"),
+        "HARD_SWISH": partial(mapping.elementwise, "hardswish"),
+        "RSQRT": partial(mapping.elementwise, "rsqrt"),
+        "SQUARED_DIFFERENCE": partial(mapping.elementwise, "squared_difference"),
+        "RESIZE_BILINEAR": partial(mapping.elementwise, "bilinear"),
         # Weights (out, in): over every leading axis of the input.
         "FULLY_CONNECTED": partial(mapping.matmul, inner=1, bias=2),
         "BATCH_MATMUL": partial(mapping.matmul, transposed="adjX"),

@@ -32,10 +32,10 @@ class InterpreterSettings:
     threads: int = 1
     xnnpack: bool = True
 
-    def open(self, **model: Any) -> Any:
-        """An interpreter of ``model_path`` or ``model_content``, whose tensors are not allocated yet."""
+    def open(self, path: str) -> Any:
+        """Return an interpreter of a file, whose tensors are not allocated yet."""
         kind = OpResolverType.BUILTIN if self.xnnpack else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        return Interpreter(num_threads=self.threads, experimental_op_resolver_type=kind, **model)
+        return Interpreter(path, num_threads=self.threads, experimental_op_resolver_type=kind)
 
 
 class LitertModel(FileModel):
@@ -44,7 +44,7 @@ class LitertModel(FileModel):
     settings: InterpreterSettings
 
     def open(self, inputs: Inputs) -> None:
-        self.native = self.settings.open(model_path=self.file.path)
+        self.native = self.settings.open(self.file.path)
         sized(self.native, [array.shape for array in self._given(inputs)])
 
     def fits(self, inputs: Inputs) -> bool:
@@ -94,7 +94,7 @@ class LitertModel(FileModel):
 
 
 def inputs_of(interpreter: Any) -> list[AnyArray]:
-    """Details of the inputs, in the order of the arguments: what was converted here has names that count them."""
+    """Return the details of the inputs in the order of the arguments, which the names of a file converted here count."""
     details = interpreter.get_input_details()
     numbered = {}
     for detail in details:
@@ -134,7 +134,7 @@ class TfliteFile(MadeFile):
     channels: Channels = "last"
 
     def found(self) -> TfliteFile:
-        """The same with its full path.
+        """Return the file with its full path.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -173,7 +173,7 @@ TfliteGraph = FileGraph[TfliteOperator, TfliteTensor]
 
 
 def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> TfliteGraph:
-    """The main graph of a file.
+    """Return the main graph of a file.
 
     Args:
         path: of the file.

@@ -13,7 +13,7 @@ from math import prod
 
 from sweeprof.backends.onnxruntime import graph
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import CLASSICAL, CLASSICAL_BUFFERS, Given, OnnxNode, read
+from sweeprof.backends.onnxruntime.graph import Given, OnnxNode, read
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
@@ -31,12 +31,12 @@ def count_file(
     formulas: Formulas,
     values: Given = ((), {}),
 ) -> LayerTable:
-    """The layers of a file for inputs of these shapes, in their order and by name, and of these values where they are known.
+    """Return the layers of a file for inputs of these shapes, in their order and by name, and of these values where they are known.
 
     Raises:
         Exception: it is no ONNX file.
     """
-    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **graph.TABLES, **CLASSICAL_BUFFERS}
+    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **graph.TABLES}
     facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
     return module_table(read(file, shapes, named, values), facts, partial(cost_of, formulas=formulas), "onnx")
 
@@ -48,27 +48,6 @@ def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
 
 
 OnnxRule = Callable[[OnnxNode], OperatorCost | None]
-
-
-_ELEMENTWISE = """
-arithmetic: Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round
-multiply: Mul
-divide: Div
-function: Sqrt Exp Log Reciprocal Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
-relu: Relu
-sigmoid: Sigmoid
-tanh: Tanh
-leaky_relu: LeakyRelu PRelu
-elu: Elu Celu
-softsign: Softsign
-selu: Selu
-softplus: Softplus
-mish: Mish
-hardsigmoid: HardSigmoid
-silu: Swish
-hardswish: HardSwish
-hardtanh: ThresholdedRelu Shrink
-"""
 
 
 def grid_sample(node: OnnxNode) -> OperatorCost:
@@ -217,16 +196,6 @@ def short_fourier(node: OnnxNode) -> OperatorCost | None:
     return operators.added(operators.fourier(frames * points, points, is_real=False), (0, windows, windows))
 
 
-def loss(node: OnnxNode) -> OperatorCost:
-    """``(scores or log-probabilities, targets, weights of classes)``."""
-    given, rows = node.operand(0).elements, node.operand(1).elements
-    reduced_by, weighted = node.text("reduction", "mean"), node.input(2) is not None
-    reduction = None if reduced_by == "none" else reduced_by
-    if node.op == "NegativeLogLikelihoodLoss":
-        return operators.loss(operators.LOSSES["negative_log_likelihood"] + weighted, rows, reduction)
-    return operators.cross_entropy(given, rows, reduction, weighted=weighted, of_probabilities=False, smoothed=False)
-
-
 def linear_attention(node: OnnxNode) -> OperatorCost:
     """Return the cost of a linear attention of q ``(batch, L, heads · E)``, k and v; its rule is an attribute."""
     query, key, value = (node.operand(position).sizes for position in range(3))
@@ -256,7 +225,25 @@ def added_up(node: OnnxNode) -> OperatorCost:
 
 COSTS: dict[str, OnnxRule] = mapping.by_name(
     {
-        **mapping.elementwise_rules(_ELEMENTWISE),
+        "Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round": partial(mapping.elementwise, "arithmetic"),
+        "Mul": partial(mapping.elementwise, "multiply"),
+        "Div": partial(mapping.elementwise, "divide"),
+        "Sqrt Exp Log Reciprocal Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh": partial(
+            mapping.elementwise, "function"
+        ),
+        "Relu": partial(mapping.elementwise, "relu"),
+        "Sigmoid": partial(mapping.elementwise, "sigmoid"),
+        "Tanh": partial(mapping.elementwise, "tanh"),
+        "LeakyRelu PRelu": partial(mapping.elementwise, "leaky_relu"),
+        "Elu Celu": partial(mapping.elementwise, "elu"),
+        "Softsign": partial(mapping.elementwise, "softsign"),
+        "Selu": partial(mapping.elementwise, "selu"),
+        "Softplus": partial(mapping.elementwise, "softplus"),
+        "Mish": partial(mapping.elementwise, "mish"),
+        "HardSigmoid": partial(mapping.elementwise, "hardsigmoid"),
+        "Swish": partial(mapping.elementwise, "silu"),
+        "HardSwish": partial(mapping.elementwise, "hardswish"),
+        "ThresholdedRelu Shrink": partial(mapping.elementwise, "hardtanh"),
         "Gelu": partial(mapping.gelu, "approximate"),
         "Sum Mean Max Min": mapping.sum_of_tensors,
         "Resize Upsample": mapping.resize,
@@ -297,7 +284,6 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "AffineGrid": mapping.matmul,
         "Col2Im": added_up,
         "STFT": short_fourier,
-        "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss": loss,
         "CumSum CumProd": mapping.scan,
         "ScatterElements ScatterND": mapping.scatter,
         "DFT": fourier,
@@ -332,6 +318,6 @@ CLASSICAL_FREE = frozenset(
 RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {
     "onnx": (COSTS, FREE),
     graph.MICROSOFT: (graph.COSTS, graph.FREE),
-    CLASSICAL: ({}, CLASSICAL_FREE),
+    "ai.onnx.ml": ({}, CLASSICAL_FREE),
 }
 """Rules, and operators without arithmetic, by domain."""

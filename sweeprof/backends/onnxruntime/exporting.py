@@ -222,7 +222,7 @@ def _fold_transposes(graph: onnx.GraphProto) -> None:
         for other in readers:
             other.input[1] = name
         graph.node.remove(node)
-    read = {name for node in graph.node for name in node.input}
+    read = set[str]().union(*(node.input for node in graph.node))
     for initializer in list(graph.initializer):
         if initializer.name not in read:
             graph.initializer.remove(initializer)

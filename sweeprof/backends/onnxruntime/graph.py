@@ -73,12 +73,14 @@ def like_standard(op: str, operands: Sequence[int], node: ContribNode, *, typed:
     attributes = {name: value for name, value in node.attributes.items() if name in schema.attributes}
     types = {}
     for position in operands:
-        types[f"x{position}"] = helper.make_tensor_type_proto(TensorProto.FLOAT, node.operand(position).sizes)
+        types[f"x{position}"] = tensor_type(TensorProto.FLOAT, node.operand(position).sizes)
     call = helper.make_node(op, [*types], ["y"], **attributes)
     _, shape = type_and_shape(infer_node_outputs(schema, call, types)["y"])
     if not shape:
         return []
-    return [(node.operand(operands[0] if typed is None else typed), shape)]
+    if typed is None:
+        typed = operands[0]
+    return [(node.operand(typed), shape)]
 
 
 def concatenated(node: ContribNode) -> Sequence[Typed]:
@@ -574,20 +576,6 @@ WHOLE_BIASES = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
 """Positions of the operands that are biases where they are integers of 32 bits."""
 TABLES: dict[str, tuple[int, ...]] = mapping.by_name({"RotaryEmbedding": (2, 3), "GroupQueryAttention": (7, 8)})
 """Positions of the operands that are tables of sines and cosines."""
-CLASSICAL = "ai.onnx.ml"
-"""The domain of classical machine learning, which scikit-learn's converters write. Its models are not counted."""
-CLASSICAL_WEIGHTS: dict[str, tuple[str, ...]] = mapping.by_name(
-    {
-        "LinearClassifier LinearRegressor": ("coefficients", "intercepts"),
-        "SVMClassifier SVMRegressor": ("coefficients", "support_vectors", "rho"),
-        "TreeEnsembleClassifier": ("nodes_values", "class_weights"),
-        "TreeEnsembleRegressor": ("nodes_values", "target_weights"),
-        "Scaler": ("offset", "scale"),
-    }
-)
-"""Attributes that have learned numbers; they are counted as further operands of the operator."""
-CLASSICAL_BUFFERS: dict[str, tuple[int, ...]] = {"Scaler": (1, 2)}
-"""Positions of those that are statistics of the data."""
 
 
 def unpack(weights: Iterable[CallTensor], nodes: Sequence[ContribNode]) -> None:
@@ -765,7 +753,7 @@ class _GraphReader:
         self._known: dict[object, Any] = {}
         """Results for nodes of which equal ones may follow."""
         self._within: list[OnnxValue] = []
-        """Weights in attributes."""
+        """Weights in the graphs of operators."""
 
     def graph(self, shapes: Sequence[Shape], named: Mapping[str, Shape], values: Given) -> OnnxGraph:
         graph = self._model.graph
@@ -846,7 +834,9 @@ class _GraphReader:
         self, name: str, kind: int, shape: Shape | None, data: AnyArray | None = None, *, is_constant: bool = False
     ) -> OnnxValue:
         value = OnnxValue(name, shape, *element(kind), is_constant, data)
-        self._values[name], self._kinds[value] = value, kind
+        self._kinds[value] = kind
+        if name:  # an optional result may be omitted
+            self._values[name] = value
         return value
 
     def _once(self, key: object, make: Callable[[], T]) -> T:
@@ -857,13 +847,13 @@ class _GraphReader:
         return result
 
     def _node(self, node: onnx.NodeProto) -> OnnxNode:
-        inputs = tuple(self._values[name] if name else None for name in node.input)
+        inputs = tuple(map(self._values.get, node.input))  # an optional one that is omitted has an empty name
         attributes = attributes_key(node)
+        path = path_of(node) if self._file.paths is None else self._file.paths.get(node.name, ROOT)
         outputs = self._outputs(node, inputs, (attributes, tuple(map(self._content, inputs)), len(node.output)))
-        paths = self._file.paths
         return OnnxNode(
             op=node.op_type,
-            path=path_of(node) if paths is None else paths.get(node.name, ROOT),
+            path=path,
             inputs=(*inputs, *self._weights_within(node)),
             outputs=tuple(value for value in outputs if value.name),
             attributes=self._once(("attributes", attributes), partial(attributes_of, node)),
@@ -872,23 +862,14 @@ class _GraphReader:
             version=self._opsets.get(node.domain, 0),
         )
 
-    def _weights_within(self, node: onnx.NodeProto) -> list[OnnxValue | None]:
-        """Return the learned numbers that an operator has in its attributes, and in the graphs there, such as branches."""
-        found: list[OnnxValue | None] = []
+    def _weights_within(self, node: onnx.NodeProto) -> list[OnnxValue]:
+        """Return the weights in the graphs that an operator has, such as branches."""
+        found = []
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 weights = self._weights_of(inner)
                 self._within += weights
                 found += weights
-        if node.domain == CLASSICAL and node.op_type in CLASSICAL_WEIGHTS:
-            held = {attribute.name: len(attribute.floats) for attribute in node.attribute if attribute.floats}
-            for name in CLASSICAL_WEIGHTS[node.op_type]:
-                value = None
-                if name in held:
-                    label = f"{node.name or node.output[0]}.{name}"
-                    value = self._know(label, TensorProto.FLOAT, (held[name],), is_constant=True)
-                    self._within.append(value)
-                found.append(value)
         return found
 
     def _weights_of(self, graph: onnx.GraphProto) -> list[OnnxValue]:
@@ -920,15 +901,16 @@ class _GraphReader:
 
     def _outputs(self, node: onnx.NodeProto, inputs: Sequence[OnnxValue | None], key: object) -> list[OnnxValue]:
         given = [value for value in inputs if value is not None]
+        found = []
         results = self._once(("computed", key), lambda: self._computed(node, inputs))
         if results is not None:
             # A shape is the same in every step, whatever it is the shape of.
             is_constant = node.op_type == "Shape" or all(value.is_constant or value.data is None for value in given)
-            pairs = zip(node.output, results, strict=False)
-            return [self._know_array(name, np.asarray(data), is_constant=is_constant) for name, data in pairs]
+            for name, data in zip(node.output, results, strict=False):
+                found.append(self._know_array(name, np.asarray(data), is_constant=is_constant))
+            return found
         inferred = self._once(("inferred", key), lambda: self._inferred(node, inputs))
         is_constant = all(value.is_constant for value in given) and node.op_type not in RANDOM
-        found = []
         for name, (kind, shape) in zip(node.output, inferred, strict=True):
             found.append(self._know(name, kind, shape, is_constant=is_constant))
         return found
@@ -977,7 +959,11 @@ class _GraphReader:
             found: Any = infer_node_outputs(schema, node, types, data, opset_imports=opsets)
         except Exception:  # another domain's operator, or shapes that do not fit: unknown
             return unknown
-        return [type_and_shape(found[name]) if name in found else (0, None) for name in node.output]
+        inferred: list[tuple[int, Shape | None]] = list(unknown)
+        for position, name in enumerate(node.output):
+            if name in found:
+                inferred[position] = type_and_shape(found[name])
+        return inferred
 
 
 def is_small(node: onnx.NodeProto, operands: Sequence[AnyArray | None]) -> bool:
@@ -1003,7 +989,9 @@ def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
     Raises:
         CycleError: a node reads what depends on itself.
     """
-    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    makers: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        makers.update(dict.fromkeys(filter(None, node.output), index))
     needed: dict[int, set[int]] = {}
     is_ordered = True
     for index, node in enumerate(nodes):

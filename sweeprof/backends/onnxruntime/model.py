@@ -1,7 +1,6 @@
 """A model in ONNX Runtime, ready to step: a session of a file, prepared for a device with the settings of a backend.
 
-What a process has loaded by then is the run-time and numpy. Beside it the benchmarks that run on the same device with the same
-settings: the speed of matrix products and memory copies.
+What a process has loaded by then is the run-time and numpy.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class SessionSettings:
     arena: bool
 
     def provider_on(self, device: str) -> str:
-        """The execution provider that runs models on ``device``.
+        """Return the execution provider that runs models on ``device``.
 
         Raises:
             Unsupported: this build of ONNX Runtime does not have it.
@@ -54,13 +53,11 @@ class SessionSettings:
             raise Unsupported(f"this ONNX Runtime has no {provider}, only {', '.join(available)}")
         return provider
 
-    def open(
-        self, model: str | bytes, device: str, change: OptionsChange | None = None
-    ) -> onnxruntime.InferenceSession:
-        """An ``InferenceSession``.
+    def open(self, path: str, device: str, change: OptionsChange | None = None) -> onnxruntime.InferenceSession:
+        """Return an ``InferenceSession``.
 
         Args:
-            model: path of a file, or its content.
+            path: of the file.
             device: as the backend calls it.
             change: sets further options in what it is given.
 
@@ -82,7 +79,7 @@ class SessionSettings:
         options.log_severity_level = _ERRORS_ONLY
         if change is not None:
             change(options)
-        session = onnxruntime.InferenceSession(model, options, providers=providers)
+        session = onnxruntime.InferenceSession(path, options, providers=providers)
         if session.get_providers()[0] != provider:  # it falls back to the processor and says so in its log only
             raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
         return session
@@ -165,9 +162,7 @@ class OnnxModel(FileModel):
         return self.steps_of(self.native, batch)
 
     def steps_of(self, session: onnxruntime.InferenceSession, batch: Feed) -> Callable[[], object]:
-        """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
-        and them.
-        """
+        """Return a function that runs one forward in a session, and returns ``batch.rows`` and the complete outputs."""
         if any(isinstance(value, np.ndarray) for value in batch.values.values()):
             # Texts, which ONNX Runtime takes from arrays alone.
             given = {name: v if isinstance(v, np.ndarray) else v.numpy() for name, v in batch.values.items()}
@@ -221,19 +216,3 @@ def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue | AnyArray:
 def _place(device: str) -> tuple[str, int]:
     kind, _, number = device.partition(":")
     return kind, int(number or 0)
-
-
-OPSET, IR_VERSION = 17, 8
-"""Those that every ONNX Runtime of these years knows."""
-
-
-def chain_of(op: str, given: AnyArray, length: int) -> bytes:
-    """A serialised model of ``length`` equal nodes, one after the other: ``x1 = op(x0)`` and so on, of the shape of ``given``."""
-    from onnx import TensorProto, helper
-
-    nodes = [helper.make_node(op, [f"x{i}"], [f"x{i + 1}"], f"{op}{i}") for i in range(length)]
-    ends = [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, given.shape) for i in (0, length)]
-    graph = helper.make_graph(nodes, op, ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    serialised: bytes = model.SerializeToString()
-    return serialised

@@ -9,11 +9,8 @@ From there everything back to what other nodes still return belongs to the node;
 lost, to the owner of what it reads. The module of a node is that of the most expensive one it stands for: a convolution with
 its batch norm and activation is the convolution.
 
-The overhead is measured on a chain of nodes that do next to nothing: without the profiler a node takes a fraction of a
-microsecond, and all that its window notes beyond that is the profiler's. Real nodes have more inputs to write down, so the sum
-of both is then taken from what the profiler added to real steps, in the same proportion.
-
-For the times of modules, steps with and without the profiler alternate, each kind in its own session. A module whose nodes are
+For the times of modules, steps with and without the profiler alternate, each kind in its own session. What the profiler adds to
+a step is subtracted, a fixed part of it from the times of the nodes. A module whose nodes are
 fused into another's has no time of its own. What a step takes beside its nodes, the run-time's own walk over the graph, is the
 root's.
 """
@@ -25,7 +22,7 @@ import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -39,7 +36,7 @@ import onnxruntime
 from sweeprof.backends.model_files import Feed
 from sweeprof.backends.onnxruntime.counting import cost_of
 from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, read
-from sweeprof.backends.onnxruntime.model import OnnxModel, chain_of, on_device
+from sweeprof.backends.onnxruntime.model import OnnxModel
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import (
@@ -93,46 +90,10 @@ def steps_of(content: bytes) -> Iterator[TracedStep]:
             nodes.append(event)
 
 
-NODES, STEPS, WARMUP_STEPS = 100, 31, 30
-MOST = 3.0
-"""A real node has more inputs to write down than one of the chain; twice as much is usual."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProfilerOverhead:
-    """Seconds for each node."""
-
-    inside: float
-    outside: float
-
-    def refined(self, together: float) -> ProfilerOverhead:
-        """The same proportion with another sum, within reason: a step that stalled tells nothing of the profiler."""
-        known = self.inside + self.outside
-        scale = min(together / known, MOST) if known else 0.0
-        return ProfilerOverhead(self.inside * scale, self.outside * scale)
-
-
-def calibrated(model: OnnxModel) -> ProfilerOverhead:
-    """Return the profiler's overhead for each node on the model's device."""
-    settings = replace(model.settings, optimization="disabled")
-    given, clock = np.ones(1, np.float32), model.clock()
-    model_of_chain = chain_of("Neg", given, NODES)
-    batch = Feed({"x0": on_device(given, model.device)})
-    plain = model.steps_of(settings.open(model_of_chain, model.device), batch)
-    with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
-        session = settings.open(model_of_chain, model.device, partial(profiling, folder=Path(folder)))
-        profiled = model.steps_of(session, batch)
-        for step in (plain, profiled):
-            lasting(step, WARMUP_STEPS, clock)
-        pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, profiled, 1, clock))
-        pairs = [pair(number) for number in range(STEPS)]
-        traced = list(steps_of(Path(session.end_profiling()).read_bytes()))[-STEPS:]
-    bare = statistics.median(plain_s for plain_s, _ in pairs) / NODES
-    windows = [sum(node["dur"] for node in step.nodes) / 1e6 for step in traced]
-    inside = max(0.0, statistics.median(windows) / NODES - bare)
-    return ProfilerOverhead(inside, max(0.0, _added(pairs) / NODES - inside))
-
-
+INSIDE = 0.4
+"""The part of the profiler's cost that is within the times that it records: 0.28 with one thread, 0.54 with two."""
+MOST_S = 12e-6
+"""Seconds that the profiler may cost for each node; three to six microseconds are usual, and more comes from an interruption."""
 BLOCKED = "_nchwc"
 
 
@@ -148,24 +109,27 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
         optimised: the ``NodeProto`` of the optimised graph, in their order.
     """
     returned: dict[str, str] = {}
-    """The node of the optimised graph that returns a value of the exported one."""
+    """The first node of the optimised graph that returns a value of the exported one; a change of layout comes after it."""
     for fused in optimised:
-        returned.update(dict.fromkeys(fused.output, fused.name))
+        for value_name in fused.output:
+            returned.setdefault(value_name, fused.name)
         if fused.name.endswith(BLOCKED):
-            returned[fused.name.removesuffix(BLOCKED)] = fused.name
-    makers = {value.name: node for node in graph.operators for value in node.outputs}
+            returned.setdefault(fused.name.removesuffix(BLOCKED), fused.name)
+    makers: dict[str, OnnxNode] = {}
+    for node in graph.operators:
+        makers.update(dict.fromkeys([value.name for value in node.outputs], node))
     owner: dict[OnnxNode, str] = {}
     for value_name, name in returned.items():
         for member in _behind(makers.get(value_name), returned, makers):
             owner.setdefault(member, name)
-    members: dict[str, list[OnnxNode]] = {}
     for node in graph.operators:
         for value in node.inputs:
             maker = None if value is None else makers.get(value.name)
             if node not in owner and maker in owner:
                 owner[node] = owner[maker]
-        if node in owner:
-            members.setdefault(owner[node], []).append(node)
+    members: dict[str, list[OnnxNode]] = {}
+    for node, name in owner.items():
+        members.setdefault(name, []).append(node)
     known = {name: origin_of(nodes, partial(cost_of, formulas=DEFAULTS)) for name, nodes in members.items()}
     # What the run-time inserted, such as a change of layout, belongs to the module of the first node that reads it.
     readers: dict[str, str] = {}
@@ -177,19 +141,18 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
     return known
 
 
-def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> set[OnnxNode]:
+def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> list[OnnxNode]:
     """Return a node, and what it is made of, as far back as to what is returned by others."""
-    if node is None:
-        return set()
-    waiting, seen = [node], {node}
+    found: list[OnnxNode] = []
+    waiting = [] if node is None else [node]
     while waiting:
-        for value in waiting.pop().inputs:
+        found.append(waiting.pop())
+        for value in found[-1].inputs:
             if value is not None and value.name not in returned:
                 maker = makers.get(value.name)
-                if maker is not None and maker not in seen:
-                    seen.add(maker)
+                if maker is not None and maker not in found and maker not in waiting:
                     waiting.append(maker)
-    return seen
+    return found
 
 
 SMALL = 1024
@@ -242,7 +205,9 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
                 about = event["args"]
                 path, flops = known.get(event["name"].removesuffix(NODE), (ROOT, None))
                 allocated = int(about.get("mem_in_use_delta", about["output_size"]))
-                given = tuple(tuple(shape) for kind in about["input_type_shape"] for shape in kind.values() if shape)
+                given: tuple[tuple[int, ...], ...] = ()
+                for kind in about["input_type_shape"]:
+                    given += tuple(map(tuple, filter(None, kind.values())))
                 nodes.append(NodeRun(about["op_name"], path, flops, event["dur"] / 1e6, allocated, given))
             seen.steps.append(tuple(nodes))
         seen.chrome = gzip.compress(content, mtime=0)
@@ -277,8 +242,8 @@ def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes
             if kept and (longest <= 0 or _agree(kept)):
                 break
             kept += pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, most=most)
-        cost = calibrated(model)
-    cost = cost.refined(_added([*warmup[protocol.warmup_steps :], *kept]) / max(1, len(seen.steps[0])))
+    cost = min(MOST_S, _added([*warmup[protocol.warmup_steps :], *kept]) / max(1, len(seen.steps[0])))
+    inside, outside = INSIDE * cost, (1 - INSIDE) * cost
     warmup_kept = warmup[: protocol.warmup_steps]
     pairs = [*warmup_kept, *kept]
     steps = [*seen.steps[: len(warmup_kept)], *seen.steps[len(warmup) :]]
@@ -286,10 +251,10 @@ def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes
     unmet = () if len(kept) >= protocol.min_samples else (f"min_samples={protocol.min_samples}",)
     return LayerTimes(
         mode="inference",
-        calls=module_times(steps, probed_s, model.file.types, cost.inside, cost.outside),
+        calls=module_times(steps, probed_s, model.file.types, inside, outside),
         warmup=len(warmup_kept),
         forward=PhaseTimes(plain_s, probed_s),
-        probe_s={"inside": cost.inside, "outside": cost.outside},
+        probe_s={"inside": inside, "outside": outside},
         unmet=unmet,
     )
 

@@ -45,7 +45,20 @@ def exported_module(
     with _in_inference(module):
         program = traced(module, signature, opset, open_axes)
     types = {path: type(inner).__name__ for path, inner in module.named_modules()}
-    return _exported(program, "first", types, _roles(module, program), folder)
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    roles: dict[str, WeightRole] = {}
+    seen: set[int] = set()
+    for name in program.model.graph.initializers:
+        tensor = parameters.get(name, buffers.get(name))
+        if tensor is None or id(tensor) in seen:  # one with several names has a role under the first
+            continue
+        seen.add(id(tensor))
+        if name not in parameters:
+            roles[name] = "buffer"
+        else:
+            roles[name] = "parameter" if tensor.requires_grad else "frozen"
+    return _exported(program, "first", types, roles, folder)
 
 
 def _exported(
@@ -190,7 +203,8 @@ def _name_outputs(program: torch.onnx.ONNXProgram) -> None:
     if len(names) != len(graph.outputs) or names == [""]:
         return
     taken = {value.name for value in (*graph.inputs, *graph.initializers.values())}
-    taken |= {value.name for node in graph for value in node.outputs}
+    for node in graph:
+        taken.update(value.name for value in node.outputs)
     renamed: set[int] = set()
     for value, name in zip(graph.outputs, names, strict=True):
         if name not in taken and id(value) not in renamed:  # a model may return one tensor twice
@@ -224,24 +238,6 @@ def _in_inference(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for inner, mode in modes.items():
             inner.__dict__["training"] = mode
-
-
-def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str, WeightRole]:
-    """Return the roles of the graph's initializers by name; a tensor with several names has a role under the first."""
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    buffers = dict(module.named_buffers(remove_duplicate=False))
-    found: dict[str, WeightRole] = {}
-    seen: set[int] = set()
-    for name in program.model.graph.initializers:
-        tensor = parameters.get(name, buffers.get(name))
-        if tensor is None or id(tensor) in seen:
-            continue
-        seen.add(id(tensor))
-        if name not in parameters:
-            found[name] = "buffer"
-        else:
-            found[name] = "parameter" if tensor.requires_grad else "frozen"
-    return found
 
 
 def exported_keras(
@@ -322,14 +318,16 @@ def _named_variables(program: torch.onnx.ONNXProgram, model: keras.Model) -> dic
     trainable = {id(variable) for variable in model.trainable_variables}
     found: dict[str, WeightRole] = {}
     for path, layer in [("", model), *named_layers(model)]:
-        for variables, role in ((own_parameters(layer), "parameter"), (own_state(layer), "buffer")):
-            for variable in variables:
-                old = by_place.pop(variable.value.data_ptr(), None)
-                if old is None or old not in initializers:
-                    continue
-                value = initializers.pop(old)
-                value.name = f"{path}.{variable.name}".removeprefix(".")
-                initializers.add(value)
-                is_frozen = role == "parameter" and id(variable) not in trainable
-                found[value.name] = "frozen" if is_frozen else role  # type: ignore[assignment]
+        parameters = own_parameters(layer)
+        for position, variable in enumerate([*parameters, *own_state(layer)]):
+            old = by_place.pop(variable.value.data_ptr(), None)
+            if old is None or old not in initializers:
+                continue
+            value = initializers.pop(old)
+            value.name = f"{path}.{variable.name}".removeprefix(".")
+            initializers.add(value)
+            if position >= len(parameters):
+                found[value.name] = "buffer"
+            else:
+                found[value.name] = "parameter" if id(variable) in trainable else "frozen"
     return found

@@ -188,7 +188,17 @@ class OpenvinoBackend(FileBackend):
     def counted(
         self, file: Converted, stored: Converted, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
-        return count_file(file, stored, *shapes_of(inputs, axis), formulas)
+        model = openvino.Core().read_model(file.path)
+        sized = by_name(file.input_names(model), *shapes_of(inputs, axis))
+        reshape(model, list(map(model.input, sized)), list(sized.values()))
+        graph = read(model, file)
+        if file.is_of_onnx:
+            graph = replace(graph, weights=without_scales(graph))
+        sizes = {}
+        if stored != file:
+            sizes = stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
+        facts = GraphFacts(file.types, file.weights, sizes, VIEWS, {"BatchNormInference": BATCH_NORM_BUFFERS})
+        return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
 
     def layer_times(self, model: OpenvinoModel, work: Work, protocol: Protocol) -> LayerTimes:
         # Means over steps with and without counters in turns, each kind in its own request.
@@ -204,13 +214,14 @@ class OpenvinoBackend(FileBackend):
         if not nodes:
             raise Unsupported("the compiled graph has no operators: its results are constants")
         step_s, counted_s = map(statistics.fmean, zip(*pairs, strict=True))
+        unmet = () if len(pairs) >= protocol.min_samples else (f"min_samples={protocol.min_samples}",)
         return LayerTimes(
             mode="inference",
             calls=module_times([nodes], [min(step_s, counted_s)], model.file.types),
             warmup=0,
             forward=PhaseTimes((step_s,), (counted_s,)),
             probe_s={"outside": max(0.0, counted_s - step_s)},
-            unmet=() if len(pairs) >= protocol.min_samples else (f"min_samples={protocol.min_samples}",),
+            unmet=unmet,
         )
 
     def operators(self, model: OpenvinoModel, work: Work) -> Operators:
@@ -249,27 +260,6 @@ SETTINGS_ELEMENTS = 64
 """Constants of integers up to this size may be settings of an operator, such as axes."""
 COMPRESSED = "_compressed"
 """What the names of constants of 16 bits end in."""
-
-
-def count_file(
-    file: Converted,
-    stored: Converted,
-    shapes: Sequence[Shape],
-    named: Mapping[str, Shape],
-    formulas: Formulas,
-) -> LayerTable:
-    """Return the layers of a file for inputs of these shapes, with the bytes of the one that is stored of it."""
-    model = openvino.Core().read_model(file.path)
-    sized = by_name(file.input_names(model), shapes, named)
-    reshape(model, list(map(model.input, sized)), list(sized.values()))
-    graph = read(model, file)
-    if file.is_of_onnx:
-        graph = replace(graph, weights=without_scales(graph))
-    sizes = {}
-    if stored != file:
-        sizes = stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
-    facts = GraphFacts(file.types, file.weights, sizes, VIEWS, {"BatchNormInference": BATCH_NORM_BUFFERS})
-    return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
 
 
 def cost_of(node: OpenvinoNode, formulas: Formulas) -> OperatorCost | None:
@@ -396,26 +386,6 @@ def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:
 
 OpenvinoRule = Callable[[OpenvinoNode], OperatorCost | None]
 
-_ELEMENTWISE = """
-arithmetic: Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum
-multiply: Multiply
-divide: Divide
-function: Sqrt Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
-relu: Relu ReLU
-sigmoid: Sigmoid
-tanh: Tanh
-leaky_relu: PRelu PReLU
-elu: Elu
-softsign: SoftSign
-selu: Selu
-softplus: SoftPlus
-mish: Mish
-hardsigmoid: HardSigmoid HSigmoid
-silu: Swish
-hardswish: HSwish
-squared_difference: SquaredDifference
-"""
-
 
 def attention(node: OpenvinoNode) -> OperatorCost:
     """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none, and a causal one is no operand."""
@@ -436,7 +406,27 @@ def mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
 
 COSTS: dict[str, OpenvinoRule] = mapping.by_name(
     {
-        **mapping.elementwise_rules(_ELEMENTWISE),
+        "Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum": partial(
+            mapping.elementwise, "arithmetic"
+        ),
+        "Multiply": partial(mapping.elementwise, "multiply"),
+        "Divide": partial(mapping.elementwise, "divide"),
+        "Sqrt Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh": partial(
+            mapping.elementwise, "function"
+        ),
+        "Relu ReLU": partial(mapping.elementwise, "relu"),
+        "Sigmoid": partial(mapping.elementwise, "sigmoid"),
+        "Tanh": partial(mapping.elementwise, "tanh"),
+        "PRelu PReLU": partial(mapping.elementwise, "leaky_relu"),
+        "Elu": partial(mapping.elementwise, "elu"),
+        "SoftSign": partial(mapping.elementwise, "softsign"),
+        "Selu": partial(mapping.elementwise, "selu"),
+        "SoftPlus": partial(mapping.elementwise, "softplus"),
+        "Mish": partial(mapping.elementwise, "mish"),
+        "HardSigmoid HSigmoid": partial(mapping.elementwise, "hardsigmoid"),
+        "Swish": partial(mapping.elementwise, "silu"),
+        "HSwish": partial(mapping.elementwise, "hardswish"),
+        "SquaredDifference": partial(mapping.elementwise, "squared_difference"),
         "Gelu": partial(mapping.gelu, "approximation_mode"),
         "MatMul": partial(mapping.matmul, transposed="transpose_a"),
         "Convolution": partial(mapping.convolution, first=1),

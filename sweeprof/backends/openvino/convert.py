@@ -165,9 +165,7 @@ class OpenvinoConverter(Converter[Converted]):
             import nncf
 
             batches = list(batches_of(file.input_names(graph), samples, file.batch or BATCH))
-            # It draws progress bars on standard output, where the answer goes.
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
+            graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
         path = str(folder / Converted.NAME)
         openvino.save_model(graph, path, compress_to_fp16=self.storage == "fp16")
         return replace(file, path=path)
@@ -230,16 +228,17 @@ def _only_batch(graph: openvino.Model, size: int | None) -> int | None:
             sized = graph.clone()
             shapes = {}
             for slot in sized.inputs:
-                axes = [batch if axis.is_dynamic else axis for axis in slot.get_partial_shape()]
-                shapes[slot] = openvino.PartialShape(axes)
+                shapes[slot] = slot.get_partial_shape()
+                if shapes[slot].is_dynamic:  # only the first axis is
+                    shapes[slot][0] = batch
             sized.reshape(shapes)
-            lengths.append([int(slot.shape[0]) if len(slot.shape) else 0 for slot in sized.outputs])
+            lengths.append([list(slot.shape)[:1] for slot in sized.outputs])
     except RuntimeError:  # shapes that do not fit
         return size
-    few, many = lengths
-    if many == [OTHER_BATCH * length for length in few]:
-        return None
-    return size
+    for few, many in zip(*lengths, strict=True):
+        if [OTHER_BATCH * length for length in few] != many:
+            return size
+    return None
 
 
 def _name_layers(graph: openvino.Model, model: Any) -> dict[str, Any]:
