@@ -89,12 +89,12 @@ class LoadedModel(ABC):
         return False
 
     def clock(self) -> Clock:
-        """The clock of the device that the model is on."""
+        """Return the clock of the device that the model is on."""
         return WallClock()
 
     @abstractmethod
     def put(self, inputs: Inputs) -> Any:
-        """``inputs`` on the model's device, in the layout the framework wants."""
+        """Return ``inputs`` on the model's device, in the layout that the framework wants."""
 
     @abstractmethod
     def stepping(self, batch: Any) -> AbstractContextManager[Callable[[], object]]:
@@ -109,7 +109,7 @@ class LoadedModel(ABC):
         return {}
 
     def tracing(self, batch: Any) -> Callable[[], None] | None:
-        """A function that makes the graph of a step on ``batch`` and neither runs nor compiles it; None: there is none."""
+        """Return a function that makes the graph of a step on ``batch`` and neither runs nor compiles it; None if there is none."""
         return None
 
     def state_of(self, batch: Any) -> int:
@@ -163,7 +163,7 @@ class Backend:
         return {}
 
     def devices(self) -> list[str]:
-        """Names of the devices that this host offers to the framework, e.g. ``["cpu", "cuda:0"]``."""
+        """Return the names of the devices that this host offers to the framework, e.g. ``["cpu", "cuda:0"]``."""
         return ["cpu"]
 
     def expect(self, inputs: Inputs) -> None:
@@ -173,15 +173,15 @@ class Backend:
         """Take a function that returns a batch of at most so many samples for calibration, or None if there are none."""
 
     def load(self, build: Build, device: str, channel_axis: int | None) -> LoadedModel:
-        """The model on ``device``, in inference mode; ``channel_axis`` is where the dataset has its channels."""
+        """Return the model on ``device``, in inference mode; ``channel_axis`` is where the dataset has its channels."""
         raise self.lacking("load")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """True if the framework raised ``error`` because memory ran out."""
+        """Return True if the framework raised ``error`` because memory ran out."""
         return isinstance(error, MemoryError)
 
     def memory_meter(self) -> MemoryMeter:
-        """The meter of this process."""
+        """Return the memory meter of this process."""
         return ProcessMemory()
 
     # A caller's model
@@ -204,13 +204,13 @@ class Backend:
         return nullcontext()
 
     def watch(self, model: Any, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
-        """A watch on ``model`` in a loop of the user's own, of the modules in ``selection``, not yet started."""
+        """Return training hooks for ``model`` in the user's own loop, for the modules in ``selection``, not yet started."""
         raise self.lacking("watch")
 
     # From shapes alone
 
     def analyze(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> LayerTable:
-        """The layers of the model for ``inputs``, in inference mode."""
+        """Return the layers of the model for ``inputs``, in inference mode."""
         raise self.lacking("analyze")
 
     def weights(self, build: Build, reason: str) -> LayerTable:
@@ -218,17 +218,17 @@ class Backend:
         raise self.lacking("weights")
 
     def analyze_training(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Training:
-        """One training step of the model on ``inputs``."""
+        """Return the counts of one training step of the model on ``inputs``."""
         raise self.lacking("analyze_training")
 
     def analyze_generation(
         self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
     ) -> Generation:
-        """The prefill and a decode step of one generation of the model from the prompts of ``inputs``."""
+        """Return the prefill and a decode step of one generation of the model from the prompts of ``inputs``."""
         raise self.lacking("analyze_generation")
 
     def graph(self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas) -> Graph:
-        """The operators of one forward on ``inputs``, in inference mode, and the tensors between them."""
+        """Return the operators of one forward on ``inputs``, in inference mode, and the tensors between them."""
         raise self.lacking("graph")
 
     def own_counts(self, build: Build, inputs: Inputs, channel_axis: int | None) -> OwnCounts:
@@ -236,7 +236,7 @@ class Backend:
         raise self.lacking("own_counts")
 
     def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
-        """The file that the run-time loads; it is made where there is none yet."""
+        """Return the file that the run-time loads; it is made if there is none yet."""
         raise self.lacking("artifact")
 
     # Steps of a loaded model
@@ -258,7 +258,7 @@ class Backend:
         raise self.lacking("concurrently")
 
     def layer_times(self, model: Any, work: Work, protocol: Protocol) -> LayerTimes:
-        """Times of every call of every layer: steps with and without probes in turns, as many as the protocol asks for."""
+        """Return the times of every call of every layer: steps with and without probes in turns, as the protocol asks for."""
         raise self.lacking("layer_times")
 
     def operators(self, model: Any, work: Work) -> Operators:
@@ -266,11 +266,11 @@ class Backend:
         raise self.lacking("operators")
 
     def allocations(self, model: Any, work: Work) -> Allocations:
-        """The allocations of the first steps."""
+        """Return the allocations of the first steps."""
         raise self.lacking("allocations")
 
     def lines(self, model: Any, work: Work, functions: Sequence[str]) -> Lines:
-        """Time and memory by line of Python functions; without functions those of the model's own forward."""
+        """Return time and memory by line of Python functions; without functions those of the model's own forward."""
         raise self.lacking("lines")
 
     # The machine
@@ -285,7 +285,7 @@ class Backend:
         raise self.lacking("peaks")
 
     def peaks(self, settings: PeakSettings) -> Peaks:
-        """A short benchmark, with ``settings``, which are those of this process."""
+        """Run a short benchmark, with ``settings``, which are those of this process."""
         raise self.lacking("peaks")
 
     def allocation_meter(self, device: str) -> AllocationMeter:
@@ -299,7 +299,9 @@ class Backend:
 
 def device_names(gpus: int) -> list[str]:
     """Return the names of the devices of a host with so many GPUs."""
-    return ["cpu", *(["cuda", *(f"cuda:{index}" for index in range(gpus))] if gpus else [])]
+    if not gpus:
+        return ["cpu"]
+    return ["cpu", "cuda", *(f"cuda:{index}" for index in range(gpus))]
 
 
 def outputs_on_host(outputs: object, tensors: Mapping[str, T], on_host: Callable[[T], AnyArray]) -> HostOutputs:
@@ -324,8 +326,9 @@ def named(outputs: HostOutputs) -> Mapping[str, AnyArray]:
     return outputs if isinstance(outputs, Mapping) else {"": outputs}
 
 
-# Precisions: one vocabulary for all backends, and which of them a backend supports by which methods. Imports no framework.
-
+# ---------------------------------------------------------------------------------------------------------------
+# Precisions: one vocabulary for all backends, and which of them a backend supports by which methods
+# ---------------------------------------------------------------------------------------------------------------
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 PrecisionMethod = Literal["convert", "autocast", "dynamic", "static", "torchao"]
@@ -352,16 +355,14 @@ def unsupported_reason(
         return f"{name} does not support precision={precision}: {gaps.get(str(precision), 'it is not implemented')}"
     if precision == "fp32":  # it has only one method, which others of a sweep need not be
         return None
-    allowed = methods[str(precision)] if precision is not None else ()
-    if method is None or method in allowed:
+    known, spelled = "a method needs a precision", "null"
+    if precision is not None:
+        known, spelled = f"only {', '.join(methods[str(precision)])}", str(precision)
+        if method in methods[str(precision)]:
+            return None
+    if method is None:
         return None
-    known = f"only {', '.join(allowed)}" if allowed else "a method needs a precision"
-    return f"{name} does not support precision_method={method} for precision={spelled(precision)} ({known})"
-
-
-def spelled(precision: object) -> str:
-    """Return a precision as a config has it."""
-    return "null" if precision is None else str(precision)
+    return f"{name} does not support precision_method={method} for precision={spelled} ({known})"
 
 
 def checked_method(backend: type, precision: str | None, method: str | None) -> str | None:
@@ -391,7 +392,9 @@ def checked_method(backend: type, precision: str | None, method: str | None) -> 
     return default
 
 
-# Finds the backend of a caller's model by the packages of its classes; imports nothing.
+# ---------------------------------------------------------------------------------------------------------------
+# The backend of a caller's model, by the packages of its classes
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,7 +450,7 @@ FILES = {
 
 
 def backend_named(name: str) -> Backend:
-    """The backend of that name with its default settings.
+    """Return the backend of that name with its default settings.
 
     Raises:
         UserError: there is none, or a package that it needs is not installed.
@@ -470,7 +473,7 @@ def missing_package(names: Iterable[str]) -> str | None:
 
 
 def backend_of(model: object) -> Backend:
-    """The backend of the framework that ``model`` comes from.
+    """Return the backend of the framework that ``model`` comes from.
 
     Raises:
         UserError: it comes from none that sweeprof knows, or is no model, such as an optimizer.
@@ -482,7 +485,9 @@ def backend_of(model: object) -> Backend:
                     continue
                 if package in ("keras", "tensorflow") and not callable(model):
                     continue
-                return backend_named("jax" if package == "keras" and _runs_on_jax() else name)
+                if package == "keras" and sys.modules["keras"].config.backend() == "jax":
+                    return backend_named("jax")
+                return backend_named(name)
     allowed = f"is not a model of a framework that sweeprof knows ({', '.join(HOMES)}); say which backend runs it."
     raise UserError([Problem("model", type(model).__name__, allowed)])
 
@@ -506,7 +511,7 @@ def model_in(path: str | PathLike[str]) -> object:
 
 
 def is_function(model: object) -> bool:
-    """True for what can be called and is neither a class nor a model of a framework that sweeprof knows."""
+    """Return True for what can be called and is neither a class nor a model of a framework that sweeprof knows."""
     if isinstance(model, type) or not callable(model):
         return False
     try:
@@ -521,12 +526,9 @@ def as_model(function: object) -> object:
     return import_module("sweeprof.backends.torch.model").module_of(function)
 
 
-def _runs_on_jax() -> bool:
-    """True if Keras is imported, as for a Keras model, and runs on JAX in this process."""
-    return bool(sys.modules["keras"].config.backend() == "jax")
-
-
-# Private interfaces of frameworks, which any release may change or drop.
+# ---------------------------------------------------------------------------------------------------------------
+# Private interfaces of frameworks, which any release may change or drop
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def interface(name: str) -> Any:

@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 
 def is_tensor(value: object) -> bool:
-    """True for a specification, an array, and a tensor of any framework."""
+    """Return True for a specification, an array, and a tensor of any framework."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
@@ -69,7 +69,9 @@ def specs_in(tree: object) -> list[TensorSpec]:
 def batch_of(signature: Inputs) -> int | None:
     """Return the size of the first tensor's first axis; None for a scalar."""
     specs = specs_in((signature.args, dict(signature.kwargs)))
-    return specs[0].shape[0] if specs and specs[0].shape else None
+    if not specs or not specs[0].shape:
+        return None
+    return specs[0].shape[0]
 
 
 def with_specs(signature: Inputs, change: Callable[[TensorSpec], object]) -> Inputs:
@@ -84,21 +86,24 @@ def filled(signature: Inputs, tensors: Iterable[object]) -> Inputs:
 
 
 def varying(signature: Inputs) -> Inputs:
-    """The same for any batch size: with an example of it, in every tensor whose first axis is as long as the first one's."""
+    """Return a signature for any batch size: an example of it in every tensor whose first axis is as long as the first one's."""
     size = batch_of(signature)
 
     def example(spec: TensorSpec) -> TensorSpec:
-        is_batch = bool(spec.shape) and spec.shape[0] == size
-        return replace(spec, shape=(VARYING, *spec.shape[1:])) if is_batch else spec
+        if not spec.shape or spec.shape[0] != size:
+            return spec
+        return replace(spec, shape=(VARYING, *spec.shape[1:]))
 
     return with_specs(signature, example)
 
 
 def in_floats(signature: Inputs, dtype: str | None) -> Inputs:
-    """The same with every floating-point tensor in another data type, if one is given."""
+    """Return a signature with every floating-point tensor in another data type, if one is given."""
 
     def changed(spec: TensorSpec) -> TensorSpec:
-        return replace(spec, dtype=dtype) if dtype is not None and "float" in spec.dtype else spec
+        if dtype is None or "float" not in spec.dtype:
+            return spec
+        return replace(spec, dtype=dtype)
 
     return with_specs(signature, changed)
 
@@ -143,14 +148,15 @@ def values_of(inputs: Inputs) -> tuple[list[AnyArray | None], dict[str, AnyArray
     """Return the integers and truth values among what :func:`arrays` returns; None for other tensors and specifications."""
 
     def known(value: Any) -> AnyArray | None:
-        is_other = isinstance(value, TensorSpec) or "float" in str(value.dtype) or getattr(value, "is_meta", False)
-        return None if is_other else array_of(value)
+        if isinstance(value, TensorSpec) or "float" in str(value.dtype) or getattr(value, "is_meta", False):
+            return None
+        return array_of(value)
 
     return _tensors(inputs, known)
 
 
 def _tensors(inputs: Inputs, made: Callable[[Any], T]) -> tuple[list[T], dict[str, T]]:
-    positional = [made(leaf) for leaf in specs_in(inputs.args)]
+    positional = list(map(made, specs_in(inputs.args)))
     named = {}
     for key, value in inputs.kwargs.items():
         for index, leaf in enumerate(specs_in(value)):
@@ -161,15 +167,17 @@ def _tensors(inputs: Inputs, made: Callable[[Any], T]) -> tuple[list[T], dict[st
 def array_of(value: Any) -> AnyArray:
     """Return a tensor of any framework as an array; one that is specified is generated."""
     if isinstance(value, TensorSpec):
-        random = np.random.default_rng(0)
-        made = random.standard_normal(value.shape) if "float" in value.dtype else np.zeros(value.shape)
-        return made.astype(value.dtype)
+        if "float" in value.dtype:
+            return np.random.default_rng(0).standard_normal(value.shape).astype(value.dtype)
+        return np.zeros(value.shape, value.dtype)
     return nested.array_of(value)
 
 
 def channels_moved(array: AnyArray, axis: int | None) -> AnyArray:
     """Return an array with an axis moved to its end; None: as it is."""
-    return array if axis is None or array.ndim <= axis else np.moveaxis(array, axis, -1)
+    if axis is None or array.ndim <= axis:
+        return array
+    return np.moveaxis(array, axis, -1)
 
 
 def by_name(names: Sequence[str], positional: Sequence[T], named: Mapping[str, T]) -> dict[str, T]:
@@ -178,8 +186,10 @@ def by_name(names: Sequence[str], positional: Sequence[T], named: Mapping[str, T
     Raises:
         Unsupported: there are not as many as the graph has.
     """
-    free = [name for name in names if name not in named]
-    if len(positional) != len(free) or len(free) + len(named) != len(names):
+    if len(positional) + len(named) != len(names) or not set(named) <= set(names):
         raise Unsupported(f"the graph takes {', '.join(names)}, and {len(positional) + len(named)} tensors are given")
-    found = {**dict(zip(free, positional, strict=True)), **named}
-    return {name: found[name] for name in names}
+    waiting = iter(positional)
+    found = {}
+    for name in names:
+        found[name] = named[name] if name in named else next(waiting)
+    return found

@@ -211,7 +211,9 @@ class FakeGeneration:
 
 def repeated(seconds: float | Sequence[float]) -> Iterator[float]:
     """Return durations without end, those of a list from its beginning again and again."""
-    return itertools.cycle([seconds] if isinstance(seconds, int | float) else seconds)
+    if isinstance(seconds, int | float):
+        return itertools.repeat(seconds)
+    return itertools.cycle(seconds)
 
 
 class FakeLoaded(LoadedModel):

@@ -1,4 +1,6 @@
-"""Makes a model's file in a process of its own: a measured process is to have nothing in memory but the run-time that loads it.
+"""Makes a model's file in a child process, keeps it, and runs it: what the backends of ONNX Runtime, OpenVINO and LiteRT share.
+
+The measured process is to have nothing in memory but the run-time that loads the file.
 
 The child gets a request in JSON on standard input, and answers in JSON in the last line of its output: ``{"error": null}``, or the
 stage that failed, the class of the error and what it says. What the builder raised is raised again here.
@@ -16,7 +18,7 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -116,7 +118,7 @@ class ChildFailure:
         An error of the builder's is a :class:`BuildFailed` where its class is not known here.
         """
         known = getattr(builtins, self.kind, None)
-        error: Exception
+        error: Exception = BuildFailed(f"{self.kind}: {self.message}")
         if self.kind == "MemoryError" or NO_MEMORY in self.message:
             error = MemoryError(self.message)
         elif self.kind == "Unsupported":
@@ -125,8 +127,6 @@ class ChildFailure:
             raise Unsupported(f"{refusal}: {self.kind}: {self.message}")
         elif isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, _STRUCTURED):
             error = known(self.message)
-        else:
-            error = BuildFailed(f"{self.kind}: {self.message}")
         located_at(error, self.location)
         if self.traceback:
             error.add_note(f"in the process that makes the model's file:\n{self.traceback}")
@@ -147,6 +147,10 @@ class ModelFile:
     path: str
     channels: Channels = "first"
     """Where the model wants the channels of an image; datasets give them first."""
+
+    def channel_axis(self, axis: int | None) -> int | None:
+        """Return the axis of the dataset's channels if the model wants them last."""
+        return axis if self.channels == "last" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +179,15 @@ class MadeFile(ModelFile):
 
     @classmethod
     def within(cls, folder: Path) -> Self:
-        """The file in a folder.
+        """Return the file in a folder.
 
         Raises:
             FileNotFoundError: there is none.
         """
-        stored: Any = read_json(folder / FACTS)
-        facts: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
+        facts: Any = read_json(folder / FACTS)
+        for name, value in facts.items():
+            if isinstance(value, list):
+                facts[name] = tuple(value)
         return cls(path=str(folder / cls.NAME), **facts)
 
 
@@ -227,7 +233,7 @@ class _Held:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that exists within the context.
+    """Make a new folder that exists within the context.
 
     A loaded model holds such a context and never leaves it. The folder is then removed when the model is collected, or the process
     ends; ``TemporaryDirectory`` would warn about that if the model is part of a reference cycle.
@@ -241,18 +247,15 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         remove()
 
 
-def stored_samples(path: str | None) -> dict[str, AnyArray]:
-    """Return the samples that a child is given; none without a path."""
-    if path is None:
-        return {}
-    with np.load(path) as stored:
-        return {name.removeprefix(SAMPLE): stored[name] for name in stored.files}
-
-
 def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[dict[str, AnyArray]]:
-    """Every sample, by the names of a graph's inputs, in batches of one size, the last one filled up with the first samples."""
-    named = {name: array for name, array in samples.items() if not name.isdigit()}
-    given = by_name(slots, [array for name, array in samples.items() if name not in named], named)
+    """Yield every sample, by the names of a graph's inputs, in batches of one size, the last filled up with the first samples."""
+    positional, named = [], {}
+    for name, array in samples.items():
+        if name.isdigit():
+            positional.append(array)
+        else:
+            named[name] = array
+    given = by_name(slots, positional, named)
     number = len(next(iter(given.values())))
     for begin in range(0, number, size):
         chosen = np.arange(begin, begin + size) % number
@@ -260,7 +263,7 @@ def batches_of(slots: Sequence[str], samples: Samples, size: int) -> Iterator[di
 
 
 def described(build: Build) -> Mapping[str, object] | None:
-    """The config node that ``build`` makes the model from; None where a caller has the model in hands."""
+    """Return the config node that ``build`` makes the model from; None for a caller's own model."""
     if isinstance(build, partial) and build.func is instantiate and len(build.args) == 1:
         node: Mapping[str, object] = build.args[0]
         return node
@@ -283,16 +286,19 @@ def run_child(request: ChildRequest, variables: Mapping[str, str]) -> ChildFailu
 
 
 def carried_out(request: ChildRequest) -> dict[str, Any]:
-    """On the side of the process that makes a file: carry out the request by its converter; return what failed, or nothing."""
+    """On the side of the process that makes a file: carry out the request by its converter; return what failed, or None."""
     module, _, name = request["converter"].partition(":")
     converter: Converter[Any] = getattr(import_module(module), name)(**request["settings"])
-    folder, failure, model = Path(request["folder"]), None, None
-    try:
-        if "node" in request:
+    model = None
+    if "node" in request:
+        try:
             model = converter.built(request["node"])
-    except Exception as error:  # a builder may raise anything
-        return {"error": asdict(ChildFailure.of("build", error))}
-    samples = stored_samples(request["samples"])
+        except Exception as error:  # a builder may raise anything
+            return {"error": asdict(ChildFailure.of("build", error))}
+    folder, samples = Path(request["folder"]), {}
+    if request["samples"] is not None:
+        with np.load(request["samples"]) as stored:
+            samples = {name.removeprefix(SAMPLE): stored[name] for name in stored.files}
     try:
         if "node" in request:
             signature = from_json(request["signature"])
@@ -301,24 +307,24 @@ def carried_out(request: ChildRequest) -> dict[str, Any]:
             file = converter.lower(converter.KIND(**request["file"]), samples, folder)
         file.write_facts()
     except Exception as error:  # and so may a converter
-        failure = asdict(converter.failed(error))
-    return {"error": failure}
+        return {"error": asdict(converter.failed(error))}
+    return {"error": None}
 
 
 def is_keras(model: object) -> bool:
-    """True for a Keras layer or model."""
+    """Return True for a Keras layer or model."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(model, keras.Layer)
 
 
 def is_module(model: object) -> bool:
-    """True for a module of torch; with Keras on torch a Keras layer is one too."""
+    """Return True for a module of torch; with Keras on torch a Keras layer is one too."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def saved_keras(model: Any, folder: Path) -> Mapping[str, object]:
-    """Save a Keras model in a caller's hands; returns the config node that another process loads it by."""
+    """Save a caller's Keras model; returns the config node that another process loads it by."""
     path = str(folder / "model.keras")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras's own, about numpy
@@ -332,7 +338,7 @@ class Converter(Generic[File]):
 
     A measured process has nothing in memory but the run-time, and a forked one may not run some frameworks. So a model that a
     config describes is built and converted by a child, which gets the description and the converter's settings as JSON. The file is
-    kept under what it was made from. A model in a caller's hands has no description, and is converted in its process, where its
+    kept under what it was made from. A caller's own model has no description, and is converted in its process, where its
     framework is loaded already. The module of a converter calls :func:`answer` when it runs as a program.
     """
 
@@ -414,7 +420,7 @@ class Converter(Generic[File]):
 
     @contextmanager
     def converted(self, build: Build, inputs: Inputs, channel_axis: int | None) -> Iterator[File]:
-        """The file of what ``build`` makes, for such inputs; within the context it exists.
+        """Yield the file of what ``build`` makes, for such inputs; it exists within the context.
 
         Raises:
             Unsupported: the model cannot be converted; the reason is the converter's.
@@ -432,13 +438,15 @@ class Converter(Generic[File]):
                 cache = cache_folder(self.NAME, self.cache) or temporary
                 file = plain._of_node(node, plain.signature(inputs, channel_axis), channel_axis, cache)
             assert file is not None
-            yield file if plain == self else self._lowered(file, channel_axis, temporary)
+            if plain != self:
+                file = self._lowered(file, channel_axis, temporary)
+            yield file
 
     def _of_caller(self, model: Any, inputs: Inputs, axis: int | None, folder: Path) -> File:
-        """Return the file of a model in a caller's hands, in a folder."""
+        """Return the file of a caller's own model, in a folder."""
         signature, node, samples = self.signature(inputs, axis), self.node_of(model, folder), self.ranges(axis)
         if node is not None:
-            return self._by_child(_request(node, signature, axis), samples, folder / "converted")
+            return self._by_child(request_for(node, signature, axis), samples, folder / "converted")
         known = self.copied(self.checked(model))
 
         def made(wanted: Inputs) -> File:
@@ -447,7 +455,10 @@ class Converter(Generic[File]):
             except Exception as error:  # a converter may raise anything
                 self.failed(error).raise_as(self.refusal())
 
-        found: File = first_fitting(made, signature)[0] if self.ANY_BATCH else made(signature)
+        if not self.ANY_BATCH:
+            return made(signature)
+        found: File
+        found, _ = first_fitting(made, signature)
         return found
 
     def _of_node(self, node: Mapping[str, object], signature: Inputs, axis: int | None, cache: Path) -> File:
@@ -462,7 +473,7 @@ class Converter(Generic[File]):
             return cache / key_of(node, self.PACKAGES, *about)
 
         def kept(wanted: Inputs) -> File:
-            return self._by_child(_request(node, wanted, axis), samples, entry(wanted))
+            return self._by_child(request_for(node, wanted, axis), samples, entry(wanted))
 
         note = entry(varying(signature)) / REFUSED
         if not self.ANY_BATCH or note.exists():
@@ -476,12 +487,12 @@ class Converter(Generic[File]):
 
     def _lowered(self, file: File, axis: int | None, temporary: Path) -> File:
         """Return a file with fewer bits; it is kept beside the one that it is made of, a user's in ``temporary``."""
-        samples = self.ranges(axis if file.channels == "last" else None)
+        samples = self.ranges(file.channel_axis(axis))
         makers = [_version(name) for name in self.LOWERED_BY]
         known = json.dumps([self.VERSION, self.settings(), makers, digest_of(samples)])
         above = Path(file.path).parent
         folder = above if (above / FACTS).exists() else temporary
-        folder /= f"lowered-{hashlib.sha256(known.encode()).hexdigest()[:24]}"
+        folder /= "lowered-" + hashlib.sha256(known.encode()).hexdigest()[:24]
         return self._by_child({"file": asdict(file)}, samples, folder)
 
     def _by_child(self, request: ChildRequest, samples: Samples, folder: Path) -> File:
@@ -491,28 +502,24 @@ class Converter(Generic[File]):
             FileLock(folder.with_suffix(".lock"), timeout=LOCK_S),
             TemporaryDirectory(prefix="sweeprof-samples-") as kept,
         ):
-            file: File
-            try:
-                file = self.KIND.within(folder)
-                return file
-            except FileNotFoundError:
-                pass
-            folder.mkdir(exist_ok=True)
-            path = Path(kept) / "samples.npz"
-            if samples:
-                np.savez(path, **{SAMPLE + name: array for name, array in samples.items()})  # type: ignore[arg-type]
-            places = {"folder": str(folder), "samples": str(path) if samples else None}
-            kind = type(self)
-            whole = {
-                **request,
-                "converter": f"{kind.__module__}:{kind.__name__}",
-                "settings": self.settings(),
-                **places,
-            }
-            failure = run_child(whole, self.variables())
-            if failure is not None:
-                failure.raise_as(self.refusal())
-            file = self.KIND.within(folder)
+            if not (folder / FACTS).exists():
+                folder.mkdir(exist_ok=True)
+                path = None
+                if samples:
+                    path = str(Path(kept) / "samples.npz")
+                    np.savez(path, **{SAMPLE + name: array for name, array in samples.items()})  # type: ignore[arg-type]
+                kind = type(self)
+                whole = {
+                    **request,
+                    "converter": f"{kind.__module__}:{kind.__name__}",
+                    "settings": self.settings(),
+                    "folder": str(folder),
+                    "samples": path,
+                }
+                failure = run_child(whole, self.variables())
+                if failure is not None:
+                    failure.raise_as(self.refusal())
+            file: File = self.KIND.within(folder)
             return file
 
     def settings(self) -> dict[str, Any]:
@@ -548,10 +555,11 @@ class Converter(Generic[File]):
         if samples is None:
             raise Unsupported("precision_method=static takes its ranges from samples, and there are none")
         positional, named = arrays(samples, axis)
-        return {**{str(index): array for index, array in enumerate(positional)}, **named}
+        return {str(index): array for index, array in enumerate(positional)} | named
 
 
-def _request(node: Mapping[str, object], signature: Inputs, axis: int | None) -> ChildRequest:
+def request_for(node: Mapping[str, object], signature: Inputs, axis: int | None) -> ChildRequest:
+    """Return the request to build and convert what a config node describes."""
     return {"node": dict(node), "signature": to_json(signature), "channel_axis": axis}
 
 
@@ -565,7 +573,7 @@ def digest_of(samples: Samples) -> str:
 
 
 def first_fitting(make: Callable[[Inputs], Any], signature: Inputs) -> tuple[Any, Unsupported | None]:
-    """The file for any batch size, or for the signature's alone where there is no other; and what spoke against the former.
+    """Return the file for any batch size, or else for the signature's alone, and why there is none for any batch size.
 
     Which axes are a batch's is a guess: the state of a recurrent network has it on its second, and a converter refuses then.
 
@@ -609,14 +617,22 @@ def _version(name: str) -> str | None:
 
 
 def _ingredients(node: object) -> Iterator[tuple[str, int, int]]:
+    """Yield the path, the size and the time of the last change of every file that a description depends on."""
     for text in named_leaves(node).values():
         if not isinstance(text, str):
             continue
-        yield from _stamps(_files_of(text))
+        paths = _files_of(text)
         source = source_file(text) if "." in text else None
         if source is not None:
-            beside = source.parent
-            yield from _stamps(path for path in (*beside.glob("*"), *beside.glob("*/*")) if path.suffix in INGREDIENTS)
+            beside = (*source.parent.glob("*"), *source.parent.glob("*/*"))
+            paths += [path for path in beside if path.suffix in INGREDIENTS]
+        for path in paths:
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            if path.is_file():
+                yield str(path), status.st_size, status.st_mtime_ns
 
 
 def _files_of(text: str) -> list[Path]:
@@ -633,18 +649,9 @@ def _files_of(text: str) -> list[Path]:
         return []
 
 
-def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        if path.is_file():
-            yield str(path), status.st_size, status.st_mtime_ns
-
-
-# What all backends that run files have in common: their settings, and a loaded model.
-
+# ---------------------------------------------------------------------------------------------------------------
+# What all backends that run files have in common: their settings, and a loaded model
+# ---------------------------------------------------------------------------------------------------------------
 
 GENERATION = Gap("not implemented", "a forward is converted, and not the loop over the tokens with its cache")
 
@@ -748,7 +755,7 @@ class FileModel(LoadedModel):
 
     def arrays(self, inputs: Inputs) -> tuple[list[AnyArray], dict[str, AnyArray]]:
         """Return positional and named tensors in the layout that the file wants."""
-        return arrays(inputs, self._axis if self.file.channels == "last" else None)
+        return arrays(inputs, self.file.channel_axis(self._axis))
 
     def put(self, inputs: Inputs) -> Feed:
         self.meet(inputs)
@@ -769,7 +776,7 @@ class FileModel(LoadedModel):
 
     def shapes(self, inputs: Inputs) -> tuple[list[Shape], dict[str, Shape]]:
         """Return the shapes of :meth:`arrays`."""
-        return shapes_of(inputs, self._axis if self.file.channels == "last" else None)
+        return shapes_of(inputs, self.file.channel_axis(self._axis))
 
     def fits(self, inputs: Inputs) -> bool:
         """Return whether the opened file takes inputs of these shapes, those of a smaller batch among them."""
@@ -789,12 +796,15 @@ class FileModel(LoadedModel):
 
     def host_outputs(self, outputs: Any) -> HostOutputs:
         rows, values = outputs
-        found = {name: array[:rows] if array.ndim else array for name, array in self.named_outputs(values).items()}
+        found = {}
+        for name, array in self.named_outputs(values).items():
+            kept = array[:rows] if array.ndim else array
+            found[name] = kept.astype(
+                np.float32 if kept.dtype.kind == "f" else kept.dtype
+            )  # a copy: the next step writes there
         if len(found) == 1:  # the name may be one that the export has made
-            found = {"": next(iter(found.values()))}
-        return outputs_on_host(
-            values, found, lambda array: array.astype(np.float32 if array.dtype.kind == "f" else array.dtype)
-        )
+            return found.popitem()[1]
+        return outputs_on_host(values, found, lambda array: array)
 
     def named_outputs(self, values: Any) -> dict[str, AnyArray]:
         """Return the outputs of a step by their names, in the order of the model."""
@@ -897,8 +907,7 @@ class FileBackend(Backend):
             stored = file = stack.enter_context(converter.converted(build, inputs, channel_axis))
             if plain != converter:
                 file = stack.enter_context(plain.converted(build, inputs, channel_axis))
-            axis = channel_axis if file.channels == "last" else None
-            return self.counted(file, stored, inputs, axis, formulas)
+            return self.counted(file, stored, inputs, file.channel_axis(channel_axis), formulas)
 
     def artifact(self, build: Build, channel_axis: int | None) -> Artifact:
         if self.expected is None:
@@ -910,8 +919,10 @@ class FileBackend(Backend):
         # They belong to each loaded model; its builder has no influence on them.
         if model is None or model.native is None:
             return {}
-        method = self.method()
-        return {**self.settings_of(model.native), **({} if method is None else {"precision method": method})}
+        settings, method = self.settings_of(model.native), self.method()
+        if method is not None:
+            settings["precision method"] = method
+        return settings
 
     def settings_of(self, native: Any) -> dict[str, Any]:
         """Return the settings of what the run-time made of a file."""

@@ -1,4 +1,4 @@
-"""The graph of a model in a file, with the layer table and the live bytes that follow from it, for every format of files.
+"""The graph of a model in a file, with the layer table and the peak of live bytes that follow from it, for all file formats.
 
 A format's reader makes the graph, and a format's costs tell what each operator costs. Counts need nothing else of a format.
 """
@@ -17,7 +17,7 @@ from sweeprof.counting.operators import INTEGER, NOTHING
 from sweeprof.results.layer_times import ROOT, above
 from sweeprof.results.layers import Bytes, LayerRow, LayerTable, Liveness, Weights
 
-# The peak of live bytes: each tensor takes memory from the operator that makes it to the last one that reads it.
+# The peak of live bytes: each tensor takes memory from the operator that makes it to the last one that reads it
 
 
 @dataclass(slots=True)
@@ -66,9 +66,6 @@ def peak_of(runs: Sequence[OperatorRun], outputs: Iterable[Hashable], input_byte
             peak, peak_path = live, run.path
         live -= freed.get(position, 0)
     return Liveness(int(peak), peak_path, int(input_bytes))
-
-
-# The graph of a model in a file, with the layer table and the live bytes that follow from it, for every format of files.
 
 
 WeightRole = Literal["parameter", "frozen", "buffer"]
@@ -142,15 +139,17 @@ def module_table(
         calls += 1
         cost = cost_of(operator)
         if cost is None:
-            uncovered[operator.op if operator.namespace == standard else operator.qualified] += 1
+            name = operator.op if operator.namespace == standard else operator.qualified
+            uncovered[name] += 1
         elif cost != NOTHING:
-            first, made = (
-                0 if value is None or value.shape is None else value.elements
-                for value in (operator.input(0), operator.result)
-            )
+            first, made = map(_known_elements, (operator.input(0), operator.result))
             counts.setdefault(operator.path, CountedOperators()).add(operator.op, cost, first, made)
     rows = module_rows(graph, facts.types, _weights(graph, facts), counts)
     return LayerTable(rows, dict(uncovered), operator_calls=calls, liveness=liveness(graph, facts.views))
+
+
+def _known_elements(value: CallTensor | None) -> int:
+    return 0 if value is None or value.shape is None else value.elements
 
 
 def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights]:
@@ -164,9 +163,14 @@ def _weights(graph: FileGraph[Any, Any], facts: GraphFacts) -> dict[str, Weights
     found: dict[str, list[Variable]] = {}
     for weight in graph.weights:
         role = roles.get(weight.name)
-        if role is not None:
-            path = weight.name.rpartition(".")[0] if facts.types else readers.get(weight, ROOT)
-            found.setdefault(path or ROOT, []).append(_variable(weight, role, facts.sizes.get(weight.name)))
+        if role is None:
+            continue
+        path = weight.name.rpartition(".")[0] if facts.types else readers.get(weight, ROOT)
+        itemsize, dtype = weight.itemsize, weight.dtype
+        if weight.name in facts.sizes and role != "buffer":
+            itemsize, dtype = facts.sizes[weight.name] / weight.elements, "int8"
+        variable = Variable(weight, weight.elements, itemsize, dtype, role == "parameter", role == "buffer")
+        found.setdefault(path or ROOT, []).append(variable)
     return {path: summed(variables) for path, variables in found.items()}
 
 
@@ -180,27 +184,21 @@ def _guessed(graph: FileGraph[Any, Any], buffers: Mapping[str, tuple[int, ...]])
     state: set[CallTensor | None] = set()
     for operator in graph.operators:
         state.update(map(operator.input, buffers.get(operator.op, ())))
-    candidates = [v for v in graph.weights if v.shape and (v.numbers is not INTEGER or v.dtype in QUANTISED)]
-    return {value.name: "buffer" if value in state else "parameter" for value in candidates}
-
-
-def _variable(value: CallTensor, role: WeightRole, quantised_bytes: int | None) -> Variable:
-    """Return a weight with the bytes that the quantised file stores instead of it, if there is one."""
-    itemsize: float = value.itemsize
-    dtype = value.dtype
-    if quantised_bytes is not None and role != "buffer":
-        itemsize, dtype = quantised_bytes / value.elements, "int8"
-    return Variable(value, value.elements, itemsize, dtype, role == "parameter", role == "buffer")
+    roles: dict[str, WeightRole] = {}
+    for value in graph.weights:
+        if value.shape and (value.numbers is not INTEGER or value.dtype in QUANTISED):
+            roles[value.name] = "buffer" if value in state else "parameter"
+    return roles
 
 
 def described(tensors: Iterable[CallTensor]) -> TensorShapes:
     """Return what a row shows of some tensors; one whose shape is not known has none."""
     parts = []
     for tensor in tensors:
-        known = TensorShapes((), (tensor.dtype,), None)
-        if tensor.shape is not None:
-            known = TensorShapes((tensor.shape,), (tensor.dtype,), tensor.nbytes, tensor.elements)
-        parts.append(known)
+        if tensor.shape is None:
+            parts.append(TensorShapes((), (tensor.dtype,), None))
+        else:
+            parts.append(TensorShapes((tensor.shape,), (tensor.dtype,), tensor.nbytes, tensor.elements))
     return together(parts)
 
 
@@ -225,27 +223,28 @@ def module_rows(
         counts: by path.
     """
     called = modules_of(operator.path for operator in graph.operators)
-    absent = dict.fromkeys(path for path in (*[path or ROOT for path in types], *weights) if path not in called)
-    position = {path: index for index, path in enumerate([*called, *absent])}
-    parents = {parent for path in called for parent in around(path)[:-1]}
-    below: dict[str, list[Weights]] = {path: [] for path in position}
+    position: dict[str, int] = {}
+    for path in (*called, *types, *weights):
+        position.setdefault(path or ROOT, len(position))
+    parents = set[str]().union(*(around(path)[:-1] for path in called))
+    below: dict[str, list[Weights]] = {}
     for path, own in weights.items():
         for place in around(path):
             below.setdefault(place, []).append(own)
     borders = _borders(graph)
     rows = []
     for path in position:
-        kind = types.get("" if path == ROOT else path, "Graph" if path == ROOT else "")
+        kind = types.get("", "Graph") if path == ROOT else types.get(path, "")
         border = borders.get(path, _Border())
         inputs, outputs = described(border.inputs.values()), described(border.outputs.values())
         counted = counts.get(path, CountedOperators())
         own = weights.get(path, Weights())
         row = layer_row(path, kind, own, counted.cost, inputs, outputs, is_leaf=path not in parents)
         row.operators = tuple(counted.operators.values())
-        row.subtree = added(below[path])
+        row.subtree = added(below.get(path, ()))
         if path in called and path != ROOT:
             row.parent = position[around(path)[-2]]
-        if path in absent or kind in NEVER_CALLED:
+        if path not in called or kind in NEVER_CALLED:
             row.call = -1
         rows.append(row)
     return tuple(rows)
@@ -253,7 +252,10 @@ def module_rows(
 
 def modules_of(paths: Iterable[str]) -> dict[str, None]:
     """Return every path once, in their order, the root first and each after the modules that it is in."""
-    return dict.fromkeys([ROOT, *(place for path in dict.fromkeys(paths) for place in around(path))])
+    found = {ROOT: None}
+    for path in dict.fromkeys(paths):
+        found.update(dict.fromkeys(around(path)))
+    return found
 
 
 @lru_cache(maxsize=1 << 14)
@@ -271,9 +273,10 @@ class _Border:
 
 
 def _borders(graph: FileGraph[Any, Any]) -> dict[str, _Border]:
-    maker = {tensor: around(operator.path) for operator in graph.operators for tensor in operator.outputs}
+    maker: dict[CallTensor, tuple[str, ...]] = {}
     readers: dict[CallTensor, set[str]] = {}
     for operator in graph.operators:
+        maker.update(dict.fromkeys(operator.outputs, around(operator.path)))
         for tensor in operator.inputs:
             if tensor is not None:
                 readers.setdefault(tensor, set()).add(operator.path)
@@ -282,18 +285,17 @@ def _borders(graph: FileGraph[Any, Any]) -> dict[str, _Border]:
     for operator in graph.operators:
         places = around(operator.path)
         for tensor in operator.inputs:
-            if tensor is not None and not tensor.is_constant:
-                made_in = maker.get(tensor, ())
-                for path in places:
-                    if path not in made_in:
-                        borders.setdefault(path, _Border()).inputs[tensor.name] = tensor
+            if tensor is None or tensor.is_constant:
+                continue
+            for path in places:
+                if path not in maker.get(tensor, ()):
+                    borders.setdefault(path, _Border()).inputs[tensor.name] = tensor
         for tensor in operator.outputs:
             if tensor.is_constant:
                 continue
-            read_in = [around(path) for path in readers.get(tensor, ())]
             for path in places:
-                if tensor in results or any(path not in reader for reader in read_in):
+                if tensor in results or any(path not in around(reader) for reader in readers.get(tensor, ())):
                     borders.setdefault(path, _Border()).outputs[tensor.name] = tensor
-    inputs, outputs = ({tensor.name: tensor for tensor in tensors} for tensors in (graph.inputs, graph.outputs))
-    borders[ROOT] = _Border(inputs, outputs)
+    inputs = {tensor.name: tensor for tensor in graph.inputs}
+    borders[ROOT] = _Border(inputs, {tensor.name: tensor for tensor in graph.outputs})
     return borders

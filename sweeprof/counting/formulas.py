@@ -1,4 +1,6 @@
-"""Formulas that users add for module types and operators which sweeprof does not know, or counts otherwise than they want.
+"""The modules that are counted, the formulas that users add, and the sums that make a row of the layer table.
+
+Users add formulas for module types and operators which sweeprof does not know, or which they want counted differently:
 
     @sweeprof.module_formula(MyAttention)
     def attention(module, inputs, outputs):
@@ -51,12 +53,13 @@ class ModuleSelection:
         """
         chosen = []
         for key, given in (("include", include), ("exclude", exclude)):
-            patterns = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | type) else (given,)
-            wrong = [one for one in patterns if not isinstance(one, str | type)]  # type: ignore[redundant-expr]
-            if wrong:
-                raise UserError(
-                    [Problem(key, wrong[0], "must be a path, a glob, a class or its name, or several of these.")]
-                )
+            patterns: tuple[Any, ...] = (given,)
+            if isinstance(given, Iterable) and not isinstance(given, str | type):
+                patterns = tuple(given)
+            for pattern in patterns:
+                if not isinstance(pattern, str | type):
+                    allowed = "must be a path, a glob, a class or its name, or several of these."
+                    raise UserError([Problem(key, pattern, allowed)])
             chosen.append(patterns)
         return cls(*chosen)
 
@@ -84,8 +87,7 @@ class ModuleSelection:
                 found = {path for path, kind in modules.items() if _matches(pattern, path, kind)}
                 matched[key] |= found
                 if not found:
-                    options = [*modules, *(_name_of(kind) for kind in modules.values())]
-                    closest = nearest(_name_of(pattern), sorted(set(options)))
+                    closest = nearest(_name_of(pattern), sorted({*modules, *map(_name_of, modules.values())}))
                     problems.append(Problem(key, _name_of(pattern), "matches no module of the model.", closest))
         if problems:
             raise UserError(problems)
@@ -95,9 +97,13 @@ class ModuleSelection:
             if not around.isdisjoint(matched["exclude"]) or (self.include and around.isdisjoint(matched["include"])):
                 excluded.add(path)
         if len(excluded) == len(modules):
-            key, patterns = ("exclude", self.exclude) if self.exclude else ("include", self.include)
+            key, patterns = "exclude", self.exclude
+            if not patterns:
+                key, patterns = "include", self.include
             raise UserError([Problem(key, ", ".join(map(_name_of, patterns)), "leaves no module to measure.")])
-        return frozenset(excluded | {OUTSIDE} if self.include else excluded)
+        if self.include:
+            excluded.add(OUTSIDE)
+        return frozenset(excluded)
 
 
 EVERYTHING = ModuleSelection()
@@ -112,17 +118,21 @@ def outermost(excluded: Iterable[str]) -> tuple[str, ...]:
 
 def _matches(pattern: ModulePattern, path: str, kind: type[Any] | str) -> bool:
     if isinstance(pattern, str):
-        is_path = path == pattern if path == ROOT else fnmatchcase(path, pattern)
-        return is_path or fnmatchcase(_name_of(kind), pattern)
-    return issubclass(kind, pattern) if isinstance(kind, type) else kind == pattern.__name__
+        if path == pattern or (path != ROOT and fnmatchcase(path, pattern)):
+            return True
+        return fnmatchcase(_name_of(kind), pattern)
+    if isinstance(kind, type):
+        return issubclass(kind, pattern)
+    return kind == pattern.__name__
 
 
 def _name_of(kind: type[Any] | str) -> str:
     return kind if isinstance(kind, str) else kind.__name__
 
 
-# Formulas that users add for module types and operators which sweeprof does not know, or counts otherwise than they want.
-
+# ---------------------------------------------------------------------------------------------------------------
+# Formulas
+# ---------------------------------------------------------------------------------------------------------------
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
@@ -181,9 +191,10 @@ class Formulas:
             self.add(key, formula)
 
     def __repr__(self) -> str:
-        names = [kind.__name__ for kind in self._modules] + list(self._operators)
-        outer = "" if self._outer is None else f", else {self._outer!r}"
-        return f"<Formulas of {', '.join(names) or 'nothing'}{outer}>"
+        names = ", ".join([kind.__name__ for kind in self._modules] + list(self._operators)) or "nothing"
+        if self._outer is None:
+            return f"<Formulas of {names}>"
+        return f"<Formulas of {names}, else {self._outer!r}>"
 
     def add(self, key: FormulaKey, formula: Formula) -> None:
         """Register ``formula`` for a module type or for an operator, e.g. ``"mylib::op"``.
@@ -199,7 +210,7 @@ class Formulas:
         self._operators[key] = formula
 
     def of_module(self, module: object) -> Formula | None:
-        """The formula of the module's type, what the module declares itself, or the same of the nearest of its bases."""
+        """Return the formula of the module's type, what the module declares itself, or the same of the nearest of its bases."""
         for kind in type(module).__mro__:
             formula = self._of_type(kind)
             if formula is not None:
@@ -209,13 +220,15 @@ class Formulas:
         return None
 
     def of_operator(self, name: str) -> Formula | None:
-        """The formula of the operator with that qualified name."""
-        formula = self._operators.get(name)
-        return self._outer.of_operator(name) if formula is None and self._outer is not None else formula
+        """Return the formula of the operator with that qualified name."""
+        if name in self._operators or self._outer is None:
+            return self._operators.get(name)
+        return self._outer.of_operator(name)
 
     def _of_type(self, kind: type) -> Formula | None:
-        formula = self._modules.get(kind)
-        return self._outer._of_type(kind) if formula is None and self._outer is not None else formula
+        if kind in self._modules or self._outer is None:
+            return self._modules.get(kind)
+        return self._outer._of_type(kind)
 
 
 class FormulaFailed(Exception):
@@ -250,7 +263,8 @@ def operator_cost(formula: Formula, *about: object) -> OperatorCost:
     cost = cost_by_formula(formula, *about)
     macs = cost.macs or 0
     flops = 2 * macs if cost.flops is None else cost.flops
-    return macs, flops, flops if cost.ops is None else cost.ops
+    ops = flops if cost.ops is None else cost.ops
+    return macs, flops, ops
 
 
 def _declared(module: object, inputs: object, outputs: object) -> Cost:
@@ -260,20 +274,19 @@ def _declared(module: object, inputs: object, outputs: object) -> Cost:
         TypeError: that is no mapping, lacks ``flops``, has keys that :class:`Cost` does not, or a value that is not a number.
     """
     costs = getattr(module, HOOK)(inputs, outputs)
+    hook = f"{type(module).__name__}.{HOOK}"
     known = [spec.name for spec in dataclasses.fields(Cost) if spec.name != "is_declared"]
     if not isinstance(costs, Mapping) or "flops" not in costs or not set(costs) <= set(known):
-        raise TypeError(
-            f"{type(module).__name__}.{HOOK} must return a mapping with 'flops' and any of {', '.join(known)}, not {costs!r}"
-        )
-    sizes = costs.get("param_size", {})
+        raise TypeError(f"{hook} must return a mapping with 'flops' and any of {', '.join(known)}, not {costs!r}")
     counts = {name: costs[name] for name in ("macs", "flops", "ops") if costs.get(name) is not None}
-    numbers = {**counts, "param_size": 0, **(sizes if isinstance(sizes, Mapping) else {"param_size": sizes})}
-    for name, number in numbers.items():
+    sizes = costs.get("param_size", {})
+    if not isinstance(sizes, Mapping):
+        sizes = {"param_size": sizes}
+    for name, number in {**counts, **sizes}.items():
         if not isinstance(number, Real) or number < 0:
-            raise TypeError(
-                f"{type(module).__name__}.{HOOK} gives {name} {number!r}, which is not a number of at least 0"
-            )
-    return Cost(**{**costs, **{name: round(count) for name, count in counts.items()}}, is_declared=True)
+            raise TypeError(f"{hook} gives {name} {number!r}, which is not a number of at least 0")
+    rounded = {name: round(count) for name, count in counts.items()}
+    return Cost(**{**costs, **rounded}, is_declared=True)
 
 
 DEFAULTS = Formulas()
@@ -282,21 +295,22 @@ DEFAULTS = Formulas()
 
 def module_formula(kind: type) -> Callable[[Formula], Formula]:
     """Register the decorated ``(module, inputs, outputs) -> Cost`` for a module type and its subclasses, for every model."""
-    return partial(_registered, kind)
+    return partial(_register, kind)
 
 
 def operator_formula(name: str) -> Callable[[Formula], Formula]:
     """Register the decorated ``(args, kwargs, output) -> Cost`` for the operator ``namespace::name``, for every model."""
-    return partial(_registered, name)
+    return partial(_register, name)
 
 
-def _registered(key: FormulaKey, formula: Formula) -> Formula:
+def _register(key: FormulaKey, formula: Formula) -> Formula:
     DEFAULTS.add(key, formula)
     return formula
 
 
-# From single variables to the parameters and buffers of a layer.
-
+# ---------------------------------------------------------------------------------------------------------------
+# The weights of a layer
+# ---------------------------------------------------------------------------------------------------------------
 
 NO_WEIGHTS = Weights()
 
@@ -317,32 +331,23 @@ class Variable(NamedTuple):
 
 
 def summed(variables: Collection[Variable]) -> Weights:
-    """The weights of variables, each of which counts."""
-    if not variables:
-        return NO_WEIGHTS
-    params = trainable = buffers = 0
-    pruned: int | None = 0
-    params_bytes: float = 0
-    buffers_bytes: float = 0
-    dtypes: dict[str, int] = {}
+    """Return the weights of variables, each of which counts."""
+    parts = []
     for _, elements, itemsize, dtype, is_trainable, is_buffer, masked in variables:
-        pruned = _both(pruned, masked)
+        nbytes = elements * itemsize
         if is_buffer:
-            buffers += elements
-            buffers_bytes += elements * itemsize
+            parts.append(Weights(buffers=elements, buffers_bytes=nbytes, pruned=masked))
         else:
-            params += elements
-            trainable += elements if is_trainable else 0
-            params_bytes += elements * itemsize
-            dtypes[dtype] = dtypes.get(dtype, 0) + elements
-    return Weights(params, trainable, whole(params_bytes), buffers, whole(buffers_bytes), dtypes, pruned)
+            trainable = elements * is_trainable
+            parts.append(Weights(elements, trainable, nbytes, dtypes={dtype: elements}, pruned=masked))
+    return added(parts)
 
 
 def added(parts: Sequence[Weights]) -> Weights:
-    """The weights of parts that share none."""
+    """Return the weights of parts that share none."""
     parts = [part for part in parts if part is not NO_WEIGHTS]
-    if len(parts) < 2:
-        return parts[0] if parts else NO_WEIGHTS
+    if not parts:
+        return NO_WEIGHTS
     params = trainable = buffers = 0
     pruned: int | None = 0
     params_bytes: float = 0
@@ -354,22 +359,19 @@ def added(parts: Sequence[Weights]) -> Weights:
         params_bytes += part.params_bytes
         buffers += part.buffers
         buffers_bytes += part.buffers_bytes
-        pruned = _both(pruned, part.pruned)
+        pruned = None if pruned is None or part.pruned is None else pruned + part.pruned
         for dtype, elements in part.dtypes.items():
             dtypes[dtype] = dtypes.get(dtype, 0) + elements
     return Weights(params, trainable, whole(params_bytes), buffers, whole(buffers_bytes), dtypes, pruned)
-
-
-def _both(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
 
 
 def whole(size: float) -> int | float:
     """Return the size as an integer unless it has half bytes; bytes per element are fractions, whose products are not exact."""
     if isinstance(size, int):
         return size
-    nearest = round(size)
-    return nearest if math.isclose(size, nearest, rel_tol=1e-9) else size
+    if math.isclose(size, round(size), rel_tol=1e-9):
+        return round(size)
+    return size
 
 
 def declared_size(sizes: ParamSize, name: str, usual: float, is_buffer: bool) -> float:
@@ -382,7 +384,9 @@ def declared_size(sizes: ParamSize, name: str, usual: float, is_buffer: bool) ->
     return usual if is_buffer else sizes
 
 
-# The row of a layer table, made of what a backend knows of one call: its tensors, its weights and its costs.
+# ---------------------------------------------------------------------------------------------------------------
+# The row of a layer table, made of what a backend knows of one call: its tensors, its weights and its costs
+# ---------------------------------------------------------------------------------------------------------------
 
 
 class TensorShapes(NamedTuple):
@@ -402,13 +406,16 @@ def together(parts: Sequence[TensorShapes]) -> TensorShapes:
     """Return the description of several tensors, from one of each."""
     if len(parts) == 1:
         return parts[0]
-    sizes = [part.nbytes for part in parts if part.nbytes is not None]
-    return TensorShapes(
-        tuple([shape for part in parts for shape in part.shapes]),
-        tuple([dtype for part in parts for dtype in part.dtypes]),
-        sum(sizes) if len(sizes) == len(parts) else None,
-        sum([part.elements for part in parts]),
-    )
+    shapes: Shapes = ()
+    dtypes: tuple[str, ...] = ()
+    nbytes: Bytes | None = 0
+    elements = 0
+    for part in parts:
+        shapes += part.shapes
+        dtypes += part.dtypes
+        nbytes = None if nbytes is None or part.nbytes is None else nbytes + part.nbytes
+        elements += part.elements
+    return TensorShapes(shapes, dtypes, nbytes, elements)
 
 
 def layer_row(

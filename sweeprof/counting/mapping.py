@@ -19,15 +19,7 @@ import numpy as np
 
 from sweeprof.counting import operators
 from sweeprof.counting.formulas import Formulas, OperatorCost, operator_cost, whole
-from sweeprof.counting.operators import (
-    COMPLEX,
-    INTEGER,
-    LINEAR_BY_AXES,
-    NOTHING,
-    REAL,
-    Numbers,
-    RecurrentCell,
-)
+from sweeprof.counting.operators import COMPLEX, INTEGER, LINEAR_BY_AXES, NOTHING, REAL, Numbers, RecurrentCell
 from sweeprof.results.layers import Bytes, OperatorCount
 
 
@@ -39,8 +31,8 @@ def itemsize(dtype: str) -> float:
     found = re.search(r"\d+", dtype)
     if found is None:
         return 0
-    bits = int(found[0])
-    return bits / 8 if bits % 8 else bits // 8
+    size = int(found[0]) / 8
+    return int(size) if size.is_integer() else size
 
 
 @lru_cache(maxsize=64)
@@ -81,8 +73,7 @@ class CallTensor:
 
     @property
     def nbytes(self) -> Bytes:
-        size = self.elements * self.itemsize
-        return size if isinstance(size, int) else whole(size)
+        return whole(self.elements * self.itemsize)
 
 
 Tensor = TypeVar("Tensor", bound=CallTensor)
@@ -164,7 +155,9 @@ def cost_by(
     if operator.op in free:
         return NOTHING
     rule = rules.get(operator.op)
-    return rule(operator) if rule is not None and operator.is_known else None
+    if rule is None or not operator.is_known:
+        return None
+    return rule(operator)
 
 
 @dataclass(slots=True)
@@ -183,12 +176,17 @@ class CountedOperators:
 
     def add(self, name: str, cost: OperatorCost, inputs: int, outputs: int, times: int = 1) -> None:
         """Add an operator that ran so many times, with the elements of its first input and its first output."""
-        macs, flops, ops = (times * figure for figure in cost)
-        self.macs, self.flops, self.ops = self.macs + macs, self.flops + flops, self.ops + ops
         count = self.operators.setdefault(name, OperatorCount(name, 0, 0, 0, 0, 0, 0))
         count.calls += times
-        count.macs, count.flops, count.ops = count.macs + macs, count.flops + flops, count.ops + ops
-        count.inputs, count.outputs = count.inputs + times * inputs, count.outputs + times * outputs
+        macs, flops, ops = (times * figure for figure in cost)
+        self.macs += macs
+        self.flops += flops
+        self.ops += ops
+        count.macs += macs
+        count.flops += flops
+        count.ops += ops
+        count.inputs += times * inputs
+        count.outputs += times * outputs
 
     def copied(self) -> CountedOperators:
         """Return the same sums, to which others can be added."""
@@ -202,8 +200,11 @@ def elementwise(name: str, call: OperatorCall[Any]) -> OperatorCost:
 
 def definitions(table: str) -> dict[str, str]:
     """Return definitions by a backend's names of them, from a table with a line for each: its name, a colon, and their names."""
-    lines = [line.partition(": ") for line in table.strip().split("\n")]
-    return {name: definition for definition, _, names in lines for name in names.split()}
+    found = {}
+    for line in table.strip().split("\n"):
+        definition, _, names = line.partition(": ")
+        found.update(dict.fromkeys(names.split(), definition))
+    return found
 
 
 def elementwise_rules(table: str) -> dict[str, Rule]:
@@ -216,7 +217,10 @@ RuleOf = TypeVar("RuleOf")
 
 def by_name(table: Mapping[str, RuleOf]) -> dict[str, RuleOf]:
     """Return the rules by the names of the operators, of a table whose keys are one name, or several with spaces between them."""
-    return {name: rule for names, rule in table.items() for name in names.split()}
+    found: dict[str, RuleOf] = {}
+    for names, rule in table.items():
+        found.update(dict.fromkeys(names.split(), rule))
+    return found
 
 
 # Products
@@ -237,7 +241,9 @@ def matmul(call: OperatorCall[Any], *, transposed: str = "", inner: int = 0, bia
         bias: position of the bias; None: there is none.
     """
     sizes, made = call.operand(inner).sizes, call.result
-    length = sizes[-2 if call.attributes.get(transposed) and len(sizes) > 1 else -1]
+    length = sizes[-1]
+    if call.attributes.get(transposed) and len(sizes) > 1:
+        length = sizes[-2]
     return operators.matmul(made.elements, length, made.numbers, bias=bias is not None and is_added(call.input(bias)))
 
 
@@ -303,11 +309,14 @@ def recurrent(
     """
     given, sizes = call.operand(0), call.operand(weight).sizes
     named = [activation(name) for name in call.attributes.get("activations", ())] or [*kind.activations]
-    biases = 1 if bias is None else 2 if is_added(call.input(bias)) else 0
+    biases = 1
+    if bias is not None:
+        biases = 2 * is_added(call.input(bias))
     peepholes = call.input(7) is not None
     steps, count = given.elements // given.sizes[-1], len(kind.activations)
     total = NOTHING
-    for direction in range(sizes[0] if len(sizes) == 3 else 1):
+    directions = sizes[0] if len(sizes) == 3 else 1
+    for direction in range(directions):
         own = named[direction * count : (direction + 1) * count] or named[:count]
         if None in own:
             return None
@@ -320,35 +329,39 @@ def recurrent(
 
 # Elementwise operators with attributes
 
-ACTIVATIONS = definitions("""
-affine: affine
-arithmetic: clip
-elu: elu
-hardsigmoid: hardsigmoid
-hardswish: hardswish
-hardtanh: thresholdedrelu
-leaky_relu: leakyrelu
-relu: relu
-scaled_tanh: scaledtanh
-sigmoid: sigmoid
-silu: silu swish
-softplus: softplus
-softsign: softsign
-tanh: tanh
-""")
+ACTIVATIONS = by_name(
+    {
+        "affine": "affine",
+        "clip": "arithmetic",
+        "elu": "elu",
+        "hardsigmoid": "hardsigmoid",
+        "hardswish": "hardswish",
+        "thresholdedrelu": "hardtanh",
+        "leakyrelu": "leaky_relu",
+        "relu": "relu",
+        "scaledtanh": "scaled_tanh",
+        "sigmoid": "sigmoid",
+        "silu swish": "silu",
+        "softplus": "softplus",
+        "softsign": "softsign",
+        "tanh": "tanh",
+    }
+)
 """Definitions of the nonlinearities that attributes name, by their names without capitals and underscores."""
 
 
 def activation(name: str | bytes) -> str | None:
     """Return the definition of a nonlinearity by its name, such as ``HardSigmoid`` or ``hard_sigmoid``; None if it is unknown."""
-    text = name.decode() if isinstance(name, bytes) else name
-    return ACTIVATIONS.get(text.lower().replace("_", ""))
+    if isinstance(name, bytes):
+        name = name.decode()
+    return ACTIVATIONS.get(name.lower().replace("_", ""))
 
 
 def gelu(attribute: str, call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of a GELU, by the attribute that tells whether it is approximated by tanh."""
-    is_tanh = call.text(attribute, "").lower() in ("tanh", "true")
-    return elementwise("gelu_tanh" if is_tanh else "gelu", call)
+    if call.text(attribute, "").lower() in ("tanh", "true"):
+        return elementwise("gelu_tanh", call)
+    return elementwise("gelu", call)
 
 
 def sum_of_tensors(call: OperatorCall[Any]) -> OperatorCost:
@@ -359,14 +372,21 @@ def sum_of_tensors(call: OperatorCall[Any]) -> OperatorCost:
 
 def interpolation(mode: str, axes: int, result: CallTensor) -> OperatorCost:
     """Return the cost of an interpolation along so many axes."""
-    kinds = ("nearest",) * 3 if mode == "nearest" else ("bicubic",) * 3 if "cubic" in mode else LINEAR_BY_AXES
-    return operators.elementwise(kinds[min(axes, 3) - 1], result.elements, result.numbers)
+    if mode == "nearest":
+        kind = mode
+    elif "cubic" in mode:
+        kind = "bicubic"
+    else:
+        kind = LINEAR_BY_AXES[min(axes, 3) - 1]
+    return operators.elementwise(kind, result.elements, result.numbers)
 
 
 def resize(call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of a resize, which interpolates along the axes that change."""
     changed = sum(a != b for a, b in zip(call.operand(0).sizes, call.result.sizes, strict=True))
-    return interpolation(call.text("mode", "nearest"), changed, call.result) if changed else NOTHING
+    if not changed:
+        return NOTHING
+    return interpolation(call.text("mode", "nearest"), changed, call.result)
 
 
 # Norms and softmax
@@ -397,7 +417,9 @@ def length_along(sizes: tuple[int, ...], axes: int | Iterable[int] | None) -> in
     """Return the number of elements along one axis, several, or all."""
     if axes is None or not sizes:
         return prod(sizes)
-    return prod(sizes[axis] for axis in ([axes] if isinstance(axes, int) else axes))
+    if isinstance(axes, int):
+        return sizes[axes]
+    return prod(sizes[axis] for axis in axes)
 
 
 def log_softmax(call: OperatorCall[Any]) -> OperatorCost:
@@ -415,23 +437,24 @@ def logsumexp(call: OperatorCall[Any]) -> OperatorCost:
 
 def average_pool(call: OperatorCall[Any], *, window: Sequence[str]) -> OperatorCost:
     """Return the cost of average pooling, by the attributes that have the window, or one size of it each."""
-    sizes = prod(prod(np.atleast_1d(call.attributes[name]).tolist()) for name in window)
+    sizes = prod(int(np.prod(call.attributes[name])) for name in window)
     return operators.average_pool(call.operand(0).elements, call.result.elements, sizes)
 
 
 def adaptive_average_pool(call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of adaptive average pooling; channels are first unless ``data_format`` tells otherwise."""
     given, made = call.operand(0).sizes, call.result.sizes
-    is_first = call.attributes.get("data_format", "channels_first") == "channels_first"
-    axes = slice(2, None) if is_first else slice(1, -1)
-    channels = given[0] * given[1 if is_first else -1]
-    return operators.adaptive_average_pool(given[axes], made[axes], channels)
+    if call.attributes.get("data_format", "channels_first") == "channels_first":
+        return operators.adaptive_average_pool(given[2:], made[2:], given[0] * given[1])
+    return operators.adaptive_average_pool(given[1:-1], made[1:-1], given[0] * given[-1])
 
 
 def max_pool(call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of max pooling."""
     made = call.result
-    return NOTHING if made.numbers is INTEGER else operators.max_pool(call.operand(0).elements, made.elements)
+    if made.numbers is INTEGER:
+        return NOTHING
+    return operators.max_pool(call.operand(0).elements, made.elements)
 
 
 def reduction(name: str, call: OperatorCall[Any]) -> OperatorCost:
@@ -446,18 +469,19 @@ def reduction(name: str, call: OperatorCall[Any]) -> OperatorCost:
 def scan(call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of an operator that adds each element of its result once."""
     made = call.result
-    return NOTHING if made.numbers is INTEGER else operators.scan(made.elements * int(made.numbers))
+    return operators.scan(made.elements * int(made.numbers))
 
 
 def scatter(call: OperatorCall[Any]) -> OperatorCost:
     """Return the cost of a scatter, which only moves unless it is to reduce."""
     updates = call.operand(2)
-    reduces = call.text("reduction", "none") != "none"
-    return operators.scan(updates.elements) if reduces and updates.numbers is not INTEGER else NOTHING
+    if updates.numbers is INTEGER or call.text("reduction", "none") == "none":
+        return NOTHING
+    return operators.scan(updates.elements)
 
 
 def fourier(call: OperatorCall[Any], *, axes: int, is_real: bool) -> OperatorCost:
     """Return the cost of a Fourier transform along the last axes."""
     given, made = call.operand(0), call.result
-    larger = given if given.elements >= made.elements else made
+    larger = max(given, made, key=lambda tensor: tensor.elements)
     return operators.fourier(larger.elements, prod(larger.sizes[-axes:]), is_real=is_real)

@@ -60,13 +60,18 @@ def sums_of_products(macs: int, sums: int, numbers: Numbers, *, bias: bool = Fal
     A sum of n products has n - 1 additions, with a bias n. Empty sums are zero, and are not computed.
     """
     if not macs:
-        return 0, sums if bias and numbers is not INTEGER else 0, 0
+        if bias and numbers is not INTEGER:
+            return 0, sums, 0
+        return NOTHING
+    work = 2 * macs
     if numbers is COMPLEX:
-        work, sums = 2 * macs * _COMPLEX_MAC, 2 * sums
-    else:
-        work = 2 * macs
-    flops = 0 if numbers is INTEGER else work + sums if bias else work
-    return macs, flops, work if bias else work - sums
+        work, sums = work * _COMPLEX_MAC, 2 * sums
+    flops, ops = work, work - sums
+    if bias:
+        flops, ops = work + sums, work
+    if numbers is INTEGER:
+        flops = 0
+    return macs, flops, ops
 
 
 def matmul(outputs: int, inner: int, numbers: Numbers, *, bias: bool = False) -> OperatorCost:
@@ -89,8 +94,11 @@ def outer(elements: int, numbers: Numbers, *, addend: bool = False) -> OperatorC
     Source: torch computes it with ``mul`` (https://docs.pytorch.org/docs/stable/generated/torch.outer.html)
     """
     each = _COMPLEX_PRODUCT if numbers is COMPLEX else 1
-    work = (each + (max(numbers, 1) if addend else 0)) * elements
-    return 0, 0 if numbers is INTEGER else work, work
+    if addend:
+        each += max(numbers, 1)
+    if numbers is INTEGER:
+        return 0, 0, each * elements
+    return 0, each * elements, each * elements
 
 
 def convolution(outputs: int, window: int, numbers: Numbers, *, bias: bool = False) -> OperatorCost:
@@ -168,7 +176,7 @@ def attention(  # noqa: PLR0913  # three numbers of rows, which only broadcastin
     result_rows = rows if result_rows is None else result_rows
     products = keys * (product_rows * width + result_rows * value_width)
     macs, flops, ops = sums_of_products(products, product_rows * keys + result_rows * value_width, numbers)
-    beside = (masks + (3 if capped else 0)) * scores
+    beside = (masks + 3 * capped) * scores
     return macs, flops + 2 * scores + beside, ops + scores + beside + rows * max(0, 4 * keys - 1)
 
 
@@ -193,7 +201,7 @@ def linear_attention(
         delta: whether the state is corrected.
     """
     state = width * value_width
-    macs = tokens * state * (heads + key_heads * (2 if delta else 1))
+    macs = tokens * state * (heads + key_heads * (1 + delta))
     beside = heads * value_width
     sums = heads * value_width
     if gated:
@@ -222,7 +230,9 @@ def deformable_convolution(
         modulated: whether there is a mask.
     """
     cost = added(convolution(outputs, window, numbers, bias=bias), elementwise("bilinear", sampled, numbers))
-    return added(cost, elementwise("multiply", sampled, numbers)) if modulated else cost
+    if not modulated:
+        return cost
+    return added(cost, elementwise("multiply", sampled, numbers))
 
 
 def attention_with_projections(batch: int, length: int, source: int, width: int, heads: int) -> OperatorCost:
@@ -247,7 +257,9 @@ def bilinear(outputs: int, first: int, second: int, numbers: Numbers, *, bias: b
     Backward: as many MACs for the gradient of each operand
     """
     macs, flops, ops = sums_of_products(outputs * second * (first + 1), outputs * second + outputs, numbers)
-    biases = outputs * max(numbers, 1) if bias else 0
+    if not bias:
+        return macs, flops, ops
+    biases = outputs * max(numbers, 1)
     return macs, flops + biases, ops + biases
 
 
@@ -260,9 +272,11 @@ def triangular_solve(outputs: int, size: int, numbers: Numbers, *, divides: bool
     FLOPs: 2 MACs + o
     Operations: the same
     """
-    _, work, _ = sums_of_products(outputs * max(0, size - 1) // 2, 0, numbers)
-    divisions = outputs * (_COMPLEX_PRODUCT if numbers is COMPLEX else 1) if divides else 0
-    return outputs * max(0, size - 1) // 2, work + divisions, work + divisions
+    macs = outputs * max(0, size - 1) // 2
+    _, work, _ = sums_of_products(macs, 0, numbers)
+    if divides:
+        work += outputs * (_COMPLEX_PRODUCT if numbers is COMPLEX else 1)
+    return macs, work, work
 
 
 def distances(pairs: int, width: int) -> OperatorCost:
@@ -292,7 +306,7 @@ def embedding_bag(rows: int, outputs: int, numbers: Numbers, *, weighted: bool, 
     """
     if weighted:
         return sums_of_products(rows, outputs, numbers)
-    divisions = outputs if mean else 0
+    divisions = outputs * mean
     return 0, rows + divisions, max(0, rows - outputs) + divisions
 
 
@@ -316,18 +330,20 @@ def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], result: int, numb
             sizes[label] = max(sizes.get(label, 1), size)  # one that is 1 is broadcast
     if len(labels) == 1:  # an operand by itself is turned, or summed over what the result has not
         elements = prod(shapes[0])
-        return reduction("sum", elements, result) if result < elements and numbers is not INTEGER else NOTHING
+        if result == elements or numbers is INTEGER:
+            return NOTHING
+        return reduction("sum", elements, result)
     total = NOTHING
     current = labels[0]
     for position in range(1, len(labels)):
         joint = dict.fromkeys([*current, *labels[position]])
-        needed = {*wanted, *(label for names in labels[position + 1 :] for label in names)}
+        needed = set(wanted).union(*labels[position + 1 :])
         current = [label for label in joint if label in needed]
-        outputs = prod(sizes[label] for label in current)
+        outputs = prod(map(sizes.__getitem__, current))
         if len(current) == len(joint):
             total = added(total, outer(outputs, numbers))
         else:
-            total = added(total, sums_of_products(prod(sizes[label] for label in joint), outputs, numbers))
+            total = added(total, sums_of_products(prod(map(sizes.__getitem__, joint)), outputs, numbers))
     return total
 
 
@@ -335,20 +351,24 @@ def _labels(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[li
     """Return the labels of every operand and of the result; an ellipsis has labels of its own, numbered from the last axis."""
     given, arrow, result = subscripts.replace(" ", "").partition("->")
     widest = 0
-    spelled = []
+    spelled: list[list[str]] = []
+    every: list[str] = []
     for names, shape in zip(given.split(","), shapes, strict=True):
         extra = len(shape) - len(names.replace("...", ""))
-        widest = max(widest, extra if "..." in names else 0)
+        if "..." in names:
+            widest = max(widest, extra)
         spelled.append(_spelled(names, extra))
+        every += spelled[-1]
     if arrow:
         return spelled, _spelled(result, widest)
-    every = [label for names in spelled for label in names]
     return spelled, [label for label in every if len(label) > 1 or every.count(label) == 1]
 
 
 def _spelled(names: str, extra: int) -> list[str]:
     before, dots, behind = names.partition("...")
-    return [*before, *(f"...{extra - i}" for i in range(extra if dots else 0)), *behind]
+    if not dots:
+        return list(names)
+    return [*before, *(f"...{i}" for i in range(extra, 0, -1)), *behind]
 
 
 # Elementwise operators
@@ -424,8 +444,9 @@ def elementwise(name: str, elements: int, numbers: Numbers) -> OperatorCost:
     if numbers is INTEGER:
         return NOTHING
     known = ELEMENTWISE[name]
-    count = elements * known.complex_factor if numbers is COMPLEX else elements
-    return 0, known.flops * count, known.ops * count
+    if numbers is COMPLEX:
+        elements *= known.complex_factor
+    return 0, known.flops * elements, known.ops * elements
 
 
 def sum_of_tensors(tensors: int, elements: int, numbers: Numbers, *, mean: bool = False) -> OperatorCost:
@@ -434,7 +455,9 @@ def sum_of_tensors(tensors: int, elements: int, numbers: Numbers, *, mean: bool 
     FLOPs: (tensors − 1) · o, a mean o more
     Operations: the same
     """
-    work = 0 if numbers is INTEGER else (tensors - (0 if mean else 1)) * elements
+    if numbers is INTEGER:
+        return NOTHING
+    work = (tensors - 1 + mean) * elements
     return 0, work, work
 
 
@@ -445,7 +468,9 @@ def dropout(elements: int, masked: int, *, alpha: bool = False) -> OperatorCost:
     Operations: the same
     Backward: n
     """
-    work = 2 * elements + 4 * masked if alpha else elements + masked
+    work = elements + masked
+    if alpha:
+        work = 2 * elements + 4 * masked
     return 0, work, work
 
 
@@ -524,8 +549,10 @@ def recurrent(  # noqa: PLR0913  # the sizes of a cell
         sums += steps * projected
     added_biases = biases * outputs
     units = steps * hidden
-    seen = 2 * 3 * units if peepholes else 0
-    flops = units * cell.flops + seen + (0 if is_quantized else 2 * macs + added_biases)
+    seen = 2 * 3 * units * peepholes
+    flops = units * cell.flops + seen
+    if not is_quantized:
+        flops += 2 * macs + added_biases
     return macs, flops, 2 * macs - sums + added_biases + units * cell.ops + seen
 
 
@@ -540,8 +567,8 @@ def batch_norm(elements: int, channels: int, *, affine: bool, training: bool) ->
     Backward: 8 n; 4 n with constant statistics
     """
     if training:
-        return 0, (5 if affine else 4) * elements, (7 if affine else 5) * elements + 4 * channels
-    return 0, (2 if affine else 1) * elements, (4 if affine else 2) * elements + 2 * channels
+        return 0, (4 + affine) * elements, (5 + 2 * affine) * elements + 4 * channels
+    return 0, (1 + affine) * elements, (2 + 2 * affine) * elements + 2 * channels
 
 
 def batch_norm_statistics(elements: int, channels: int) -> OperatorCost:
@@ -560,7 +587,7 @@ def normalisation(elements: int, rows: int, *, weight: bool, bias: bool) -> Oper
     Operations: (5 + weight + bias) n + 4 r
     Backward: 8 n
     """
-    return 0, (5 if weight else 4) * elements, (5 + weight + bias) * elements + 4 * rows
+    return 0, (4 + weight) * elements, (5 + weight + bias) * elements + 4 * rows
 
 
 def rms_norm(elements: int, rows: int, *, weight: bool) -> OperatorCost:
@@ -609,7 +636,7 @@ def softmax(elements: int, length: int) -> OperatorCost:
     Operations: 4 n − r
     Backward: 4 n
     """
-    rows = elements // length if length else 0
+    rows = elements // max(1, length)
     return 0, elements, rows * (4 * length - 1)
 
 
@@ -658,11 +685,10 @@ def adaptive_average_pool(inputs: Sequence[int], outputs: Sequence[int], channel
         outputs: theirs in the result.
         channels: samples times channels.
     """
-    windows = [
-        sum(ceil((i + 1) * size / made) - i * size // made for i in range(made))
-        for size, made in zip(inputs, outputs, strict=True)
-    ]
-    return 0, channels * prod(inputs), channels * prod(windows)
+    windows = channels
+    for size, made in zip(inputs, outputs, strict=True):
+        windows *= sum(ceil((i + 1) * size / made) - i * size // made for i in range(made))
+    return 0, channels * prod(inputs), windows
 
 
 def norm_pool(inputs: int, outputs: int, window: int) -> OperatorCost:
@@ -748,7 +774,8 @@ def fourier(elements: int, points: int, *, is_real: bool) -> OperatorCost:
         points: of one transform.
         is_real: one side is.
     """
-    work = round(elements * (2.5 if is_real else 5) * log2(points)) if points > 1 else 0
+    each = 2.5 if is_real else 5
+    work = round(elements * each * log2(max(1, points)))
     return 0, work, work
 
 
@@ -794,7 +821,9 @@ def loss(each: int, elements: int, reduced_by: str | None) -> OperatorCost:
     work = each * elements
     if reduced_by is None:
         return 0, work, work
-    return 0, work + elements, work + (elements if reduced_by == "mean" else max(0, elements - 1))
+    if reduced_by == "mean":
+        return 0, work + elements, work + elements
+    return 0, work + elements, work + max(0, elements - 1)
 
 
 def cross_entropy(
@@ -808,12 +837,15 @@ def cross_entropy(
     Operations: 4 n, the likelihoods and their sum
     Backward: 4 n
     """
-    picked = (2 + weighted) * elements if of_probabilities else weighted * rows
-    smoothing = elements + 3 * rows if smoothed else 0
-    return added(log_softmax(elements), (0, picked + smoothing, picked + smoothing), loss(1, rows, reduced_by))
+    work = weighted * rows
+    if of_probabilities:
+        work = (2 + weighted) * elements
+    if smoothed:
+        work += elements + 3 * rows
+    return added(log_softmax(elements), (0, work, work), loss(1, rows, reduced_by))
 
 
-# The bytes that an operator reads and writes at least, defined once for all frameworks.
+# The bytes that an operator reads and writes at least
 
 
 class Traffic(Enum):
@@ -856,7 +888,7 @@ def bytes_moved(traffic: Traffic, operands: Sequence[SizedTensor], results: Sequ
     return read, written
 
 
-# The cost of the operators of a backward, as torch runs them; other backends estimate the backward.
+# The operators of a backward, as torch runs them; other backends estimate the backward
 
 
 @dataclass(frozen=True, slots=True)

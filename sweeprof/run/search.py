@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial as Suggestion
 
 
-INEXACT = {"quantization": ("dynamic", "int8"), "precision": ("int8", "bf16", "fp16")}
+INEXACT = {"precision": ("int8", "bf16", "fp16")}
 """Settings of a backend that change its outputs on purpose; the accuracy shows their effect."""
 SAME = ("model", "dataset", "seed")
 """Keys that two combinations must have in common for their outputs to be expected to agree."""

@@ -1,4 +1,4 @@
-"""LiteRT, formerly TensorFlow Lite: models as files, from a Keras model or as they are given."""
+"""LiteRT, formerly TensorFlow Lite: models as files, from a Keras model or as they are given, and the counts of their operators."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ class LitertBackend(FileBackend):
     precision_gaps: ClassVar[Mapping[str, str]] = {"bf16": "its converter has no bfloat16"}
     MODEL: ClassVar[type[LitertModel]] = LitertModel
     out_of_memory: ClassVar[tuple[str, ...]] = ("failed to allocate",)
-    quantization: Quantization = "none"
-    """The setting of the last release, instead of the precision: ``dynamic``, ``float16`` or ``int8`` (static)."""
     xnnpack: bool = True
     """True: the XNNPACK delegate runs every operator that it supports, as by default; false: LiteRT's own kernels."""
 
     def converter(self) -> LitertConverter:
-        quantization = self.quantization
-        if quantization == "none" and self.precision is not None:
-            quantization = _QUANTIZATIONS[self.precision, self.method()]
+        quantization: Quantization = "none"
+        if self.precision == "fp16":
+            quantization = "float16"
+        elif self.precision == "int8":
+            quantization = "dynamic" if self.method() == "dynamic" else "int8"
         return LitertConverter(self.seed, self.cache, self.samples, quantization)
 
     def session_settings(self, device: str) -> InterpreterSettings:
@@ -83,24 +83,16 @@ class LitertBackend(FileBackend):
         return count_file(file, [*shapes, *named.values()], formulas)
 
 
-_QUANTIZATIONS: dict[tuple[str, str | None], Quantization] = {
-    ("fp32", "convert"): "none",
-    ("fp16", "convert"): "float16",
-    ("int8", "dynamic"): "dynamic",
-    ("int8", "static"): "int8",
-}
-"""Of the converter, by precision and method."""
-
-
-# Counts a TFLite file: a row for each of its operators, by the layer that the converter's names tell.
-
+# ---------------------------------------------------------------------------------------------------------------
+# Counts of a file: a row for each of its operators, by the layer that the converter's names tell
+# ---------------------------------------------------------------------------------------------------------------
 
 VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 """Operators whose output has the memory of their input."""
 
 
 def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Formulas = DEFAULTS) -> LayerTable:
-    """The operators of the file for inputs of these shapes.
+    """Return the operators of the file for inputs of these shapes.
 
     Parameters are the constants that stand for real numbers, once each, as the file has them: after the converter has folded
     batch normalisation into the weights before it. A file does not say which of them learned; all count as trainable.
@@ -124,7 +116,7 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Fo
         weights = summed(_new_weights(operator, known))
         row = layer_row(operator.path, operator.op, weights, cost, described(given), described(made), is_leaf=True)
         row.call, row.parent = calls[operator.path], 0
-        elements = (tensors[0].elements if tensors else 0 for tensors in (given, made))
+        elements = [sum(tensor.elements for tensor in tensors[:1]) for tensors in (given, made)]
         row.operators = (OperatorCount(operator.op, 1, *cost, *elements),)
         calls[operator.path] += 1
         rows.append(row)
@@ -132,8 +124,8 @@ def count_file(file: TfliteFile, shapes: Sequence[tuple[int, ...]], formulas: Fo
 
 
 def _shapes_of_forward(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """The shapes that a forward on zeros leaves, by the position of a tensor: a file for any batch computes some of them itself."""
-    interpreter = InterpreterSettings(xnnpack=False).open(model_path=file.path)
+    """Return the shapes after a forward on zeros, by the position of a tensor: a file for any batch computes some itself."""
+    interpreter = InterpreterSettings(xnnpack=False).open(file.path)
     sized(interpreter, list(shapes))
     for detail in inputs_of(interpreter):
         interpreter.set_tensor(detail["index"], np.zeros_like(interpreter.get_tensor(detail["index"])))
@@ -142,50 +134,46 @@ def _shapes_of_forward(file: TfliteFile, shapes: Sequence[tuple[int, ...]]) -> d
 
 
 def _new_weights(operator: TfliteOperator, known: set[TfliteTensor]) -> list[Variable]:
-    """Parameters that this operator, or what it runs, reads and none before it did."""
-    found = [
-        variable for body in operator.bodies for inner in body.operators for variable in _new_weights(inner, known)
-    ]
-    for tensor in _lasting_inputs(operator):
-        stored = None if tensor is None else tensor.source or tensor
-        if stored is not None and stored.is_constant and stored.numbers is REAL and stored not in known:
+    """Return the parameters that this operator, or what it runs, is the first to read."""
+    found = []
+    for body in operator.bodies:
+        for inner in body.operators:
+            found += _new_weights(inner, known)
+    inputs = list(operator.inputs)
+    if operator.op == "WHILE":  # those that every iteration is given, and not the first state of a network
+        body = operator.bodies[-1]
+        states = zip(inputs, body.inputs, body.outputs, strict=True)
+        inputs = [given for given, before, after in states if before is after]
+    for tensor in inputs:
+        if tensor is None:
+            continue
+        stored = tensor.source or tensor
+        if stored.is_constant and stored.numbers is REAL and stored not in known:
             known.add(stored)
             found.append(Variable(stored, stored.elements, stored.itemsize, stored.dtype, True, False))
     return found
 
 
-def _lasting_inputs(operator: TfliteOperator) -> list[TfliteTensor | None]:
-    """Return the inputs of an operator; of a loop those that every turn is given, and not the first state of a network."""
-    if operator.op != "WHILE":
-        return list(operator.inputs)
-    body = operator.bodies[-1]
-    states = zip(operator.inputs, body.inputs, body.outputs, strict=True)
-    return [given for given, before, after in states if before is after]
-
-
 TfliteRule = Callable[[TfliteOperator], OperatorCost]
 
-_ELEMENTWISE = """
-arithmetic: ADD SUB POW ABS NEG MAXIMUM MINIMUM SQUARE FLOOR CEIL ROUND SIGN FLOOR_DIV FLOOR_MOD
-multiply: MUL
-divide: DIV
-function: SQRT EXP LOG SIN COS
-relu: RELU
-hardtanh: RELU6 RELU_N1_TO_1 RELU_0_TO_1
-tanh: TANH
-sigmoid: LOGISTIC
-leaky_relu: LEAKY_RELU PRELU
-elu: ELU
-hardswish: HARD_SWISH
-rsqrt: RSQRT
-squared_difference: SQUARED_DIFFERENCE
-bilinear: RESIZE_BILINEAR
-"""
-
-
-_RULES: dict[str, TfliteRule] = mapping.by_name(
+RULES: dict[str, TfliteRule] = mapping.by_name(
     {
-        **mapping.elementwise_rules(_ELEMENTWISE),
+        "ADD SUB POW ABS NEG MAXIMUM MINIMUM SQUARE FLOOR CEIL ROUND SIGN FLOOR_DIV FLOOR_MOD": partial(
+            mapping.elementwise, "arithmetic"
+        ),
+        "MUL": partial(mapping.elementwise, "multiply"),
+        "DIV": partial(mapping.elementwise, "divide"),
+        "SQRT EXP LOG SIN COS": partial(mapping.elementwise, "function"),
+        "RELU": partial(mapping.elementwise, "relu"),
+        "RELU6 RELU_N1_TO_1 RELU_0_TO_1": partial(mapping.elementwise, "hardtanh"),
+        "TANH": partial(mapping.elementwise, "tanh"),
+        "LOGISTIC": partial(mapping.elementwise, "sigmoid"),
+        "LEAKY_RELU PRELU": partial(mapping.elementwise, "leaky_relu"),
+        "ELU": partial(mapping.elementwise, "elu"),
+        "HARD_SWISH": partial(mapping.elementwise, "hardswish"),
+        "RSQRT": partial(mapping.elementwise, "rsqrt"),
+        "SQUARED_DIFFERENCE": partial(mapping.elementwise, "squared_difference"),
+        "RESIZE_BILINEAR": partial(mapping.elementwise, "bilinear"),
         # Weights (out, in): over every leading axis of the input.
         "FULLY_CONNECTED": partial(mapping.matmul, inner=1, bias=2),
         "BATCH_MATMUL": partial(mapping.matmul, transposed="adjX"),
@@ -207,10 +195,12 @@ _RULES: dict[str, TfliteRule] = mapping.by_name(
 
 def cost_of(call: TfliteOperator, formulas: Formulas = DEFAULTS) -> OperatorCost | None:
     """Return the cost of one call with the activation that is fused into it; None where it is not known."""
-    own = cost_by(call, formulas, NAMESPACE, _RULES, FREE)
+    own = cost_by(call, formulas, NAMESPACE, RULES, FREE)
     if own is None or not call.activation:
         return own
-    return added(own, _RULES[call.activation](call)) if call.activation in _RULES else None
+    if call.activation not in RULES:
+        return None
+    return added(own, RULES[call.activation](call))
 
 
 FREE = frozenset(

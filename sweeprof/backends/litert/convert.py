@@ -106,7 +106,7 @@ def _called(model: Callable[..., object], signature: Inputs, names: list[str]) -
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """The converter writes page-long dumps to the standard streams, also of models that it converts well."""
+    """Within the context, the converter's long dumps do not reach the standard streams; it makes them of every model."""
     with TemporaryFile() as sink, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kept = [os.dup(stream) for stream in (1, 2)]

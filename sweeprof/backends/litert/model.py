@@ -1,4 +1,7 @@
-"""A TFLite file in its interpreter, ready to step. What a process has loaded by then is the interpreter and numpy."""
+"""TFLite files: what they contain, and a file in its interpreter, ready to step.
+
+What a process has loaded by then is the interpreter and numpy.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ class InterpreterSettings:
     threads: int = 1
     xnnpack: bool = True
 
-    def open(self, **model: Any) -> Any:
-        """An interpreter of ``model_path`` or ``model_content``, whose tensors are not allocated yet."""
+    def open(self, path: str) -> Any:
+        """Return an interpreter of a file, whose tensors are not allocated yet."""
         kind = OpResolverType.BUILTIN if self.xnnpack else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        return Interpreter(num_threads=self.threads, experimental_op_resolver_type=kind, **model)
+        return Interpreter(path, num_threads=self.threads, experimental_op_resolver_type=kind)
 
 
 class LitertModel(FileModel):
@@ -41,7 +44,7 @@ class LitertModel(FileModel):
     settings: InterpreterSettings
 
     def open(self, inputs: Inputs) -> None:
-        self.native = self.settings.open(model_path=self.file.path)
+        self.native = self.settings.open(self.file.path)
         sized(self.native, [array.shape for array in self._given(inputs)])
 
     def fits(self, inputs: Inputs) -> bool:
@@ -54,9 +57,17 @@ class LitertModel(FileModel):
         return [*positional, *named.values()]
 
     def feed(self, inputs: Inputs) -> Feed:
-        given, wanted = self._given(inputs), inputs_of(self.native)
+        given = self._given(inputs)
         rows = len(given[0]) if given[0].ndim else None
-        return Feed(tuple(map(_fitting, given, wanted)), rows)
+        tensors = []
+        for array, detail in zip(given, inputs_of(self.native), strict=True):
+            fitted = fitting(array, tuple(map(int, detail["shape"])), "the file takes")
+            scale, zero = detail["quantization"]
+            if scale and not np.issubdtype(array.dtype, np.integer):
+                limits = np.iinfo(detail["dtype"])
+                fitted = np.clip(np.round(fitted / scale) + zero, limits.min, limits.max)
+            tensors.append(np.ascontiguousarray(fitted, dtype=detail["dtype"]))
+        return Feed(tuple(tensors), rows)
 
     def step_of(self, batch: Feed) -> Callable[[], object]:
         """The inputs are set once, as a model on an accelerator has them there; outputs are copied out in every step."""
@@ -72,21 +83,26 @@ class LitertModel(FileModel):
         return step
 
     def named_outputs(self, values: Any) -> dict[str, AnyArray]:
-        details = self.native.get_output_details()
         found = {}
-        for name, array, detail in zip(self.file.outputs or map(str, range(len(values))), values, details, strict=True):
+        names = self.file.outputs or map(str, range(len(values)))
+        for name, array, detail in zip(names, values, self.native.get_output_details(), strict=True):
             scale, zero = detail["quantization"]
-            found[name] = (array.astype(np.float32) - zero) * np.float32(scale) if scale else array
+            found[name] = array
+            if scale:
+                found[name] = (array.astype(np.float32) - zero) * np.float32(scale)
         return found
 
 
 def inputs_of(interpreter: Any) -> list[AnyArray]:
-    """Details of the inputs, in the order of the arguments: what was converted here has names that count them."""
+    """Return the details of the inputs in the order of the arguments, which the names of a file converted here count."""
     details = interpreter.get_input_details()
-    names = [detail["name"].removeprefix("serving_default_").partition(":")[0] for detail in details]
-    if all(name.startswith("input_") and name[6:].isdigit() for name in names):
-        return [detail for _, detail in sorted(zip(names, details, strict=True), key=lambda pair: int(pair[0][6:]))]
-    return list(details)
+    numbered = {}
+    for detail in details:
+        found = re.fullmatch(r"(serving_default_)?input_(\d+)(:.*)?", detail["name"])
+        if found is None:
+            return list(details)
+        numbered[int(found[2])] = detail
+    return [numbered[number] for number in sorted(numbered)]
 
 
 def sized(interpreter: Any, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -104,17 +120,9 @@ def sized(interpreter: Any, shapes: Sequence[tuple[int, ...]]) -> None:
     interpreter.allocate_tensors()
 
 
-def _fitting(array: AnyArray, detail: Any) -> Any:
-    """In the type of the file, quantized where it is, and filled up to its batch with the rows there are."""
-    scale, zero = detail["quantization"]
-    if scale and not np.issubdtype(array.dtype, np.integer):
-        limits = np.iinfo(detail["dtype"])
-        array = np.clip(np.round(array / scale) + zero, limits.min, limits.max)
-    fitted = fitting(array, tuple(map(int, detail["shape"])), "the file takes")
-    return np.ascontiguousarray(fitted, dtype=detail["dtype"])
-
-
-# TFLite files: those that a user gives and those that a conversion leaves, with what they contain.
+# ---------------------------------------------------------------------------------------------------------------
+# Files that a user gives and those that a conversion leaves, with what they contain
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ class TfliteFile(MadeFile):
     channels: Channels = "last"
 
     def found(self) -> TfliteFile:
-        """The same with its full path.
+        """Return the file with its full path.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -165,7 +173,7 @@ TfliteGraph = FileGraph[TfliteOperator, TfliteTensor]
 
 
 def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> TfliteGraph:
-    """The main graph of a file.
+    """Return the main graph of a file.
 
     Args:
         path: of the file.
@@ -176,38 +184,50 @@ def read(path: str, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Tfli
     with Path(path).open("rb") as stream:
         content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)  # so that no weight is read
     model = schema.Model.GetRootAs(content)
-    buffers = [model.Buffers(index) for index in range(model.BuffersLength())]
-    stored = [bool(buffer.DataLength() or buffer.Size()) for buffer in buffers]
-    codes = [_name(model.OperatorCodes(index)) for index in range(model.OperatorCodesLength())]
 
     def graph(position: int, known: Mapping[int, tuple[int, ...]]) -> TfliteGraph:
         part = model.Subgraphs(position)
-        tensors = [_tensor(part.Tensors(index), stored) for index in range(part.TensorsLength())]
-        for index, shape in known.items():
-            if index < len(tensors):
-                tensors[index].shape = shape
-        operators = [_operator(part.Operators(index), codes, tensors) for index in range(part.OperatorsLength())]
-        for operator in operators:
-            inner = [body for name, body in operator.attributes.items() if name.endswith("SubgraphIndex")]
-            operator.bodies = tuple(graph(body, {}) for body in inner)
-        inputs, outputs = _positions(part.InputsAsNumpy()), _positions(part.OutputsAsNumpy())
-        return FileGraph(tuple(operators), tuple(tensors[i] for i in inputs), tuple(tensors[i] for i in outputs))
+        tensors = []
+        for index in range(part.TensorsLength()):
+            tensor = part.Tensors(index)
+            dtype = _names("TensorType")[tensor.Type()].lower()
+            quantization, buffer = tensor.Quantization(), model.Buffers(tensor.Buffer())
+            is_quantized = quantization is not None and quantization.ScaleLength() > 0
+            shape = known.get(index, tuple(_positions(tensor.ShapeAsNumpy())))
+            numbers = REAL if is_quantized else numbers_of(dtype)
+            is_stored = bool(buffer.DataLength() or buffer.Size())
+            tensors.append(TfliteTensor(tensor.Name().decode(), shape, dtype, itemsize(dtype), numbers, is_stored))
+        operators = []
+        for index in range(part.OperatorsLength()):
+            operator = part.Operators(index)
+            code = model.OperatorCodes(operator.OpcodeIndex())
+            # Either field may have it, by the age of the file.
+            op = _names("BuiltinOperator")[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())]
+            if op == "CUSTOM":
+                op = f"custom {code.CustomCode().decode()}"
+            inputs = tuple(tensors[i] if i >= 0 else None for i in _positions(operator.InputsAsNumpy()))
+            outputs = tuple(tensors[i] for i in _positions(operator.OutputsAsNumpy()))
+            if op == "DEQUANTIZE" and inputs[0] is not None and inputs[0].is_constant:
+                outputs[0].source, outputs[0].is_constant = inputs[0], True
+            options = schema.BuiltinOptionsCreator(operator.BuiltinOptionsType(), operator.BuiltinOptions())
+            attributes = {} if options is None else vars(options)
+            inner = [graph(body, {}) for name, body in attributes.items() if name.endswith("SubgraphIndex")]
+            path = path_of(op, inputs, outputs)
+            operators.append(
+                TfliteOperator(op, path, inputs, outputs, attributes, namespace=NAMESPACE, bodies=tuple(inner))
+            )
+        given, made = _positions(part.InputsAsNumpy()), _positions(part.OutputsAsNumpy())
+        return FileGraph(tuple(operators), tuple(tensors[i] for i in given), tuple(tensors[i] for i in made))
 
     return graph(0, shapes or {})
 
 
 @cache
 def _names(kind: str) -> dict[int, str]:
-    """The names of an enumeration of the schema by their values."""
+    """Return the names of an enumeration of the schema by their values."""
     from ai_edge_litert import schema_py_generated as schema
 
     return {value: name for name, value in vars(getattr(schema, kind)).items() if isinstance(value, int)}
-
-
-def _name(code: Any) -> str:
-    # Either field may have it, by the age of the file.
-    name = _names("BuiltinOperator")[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())]
-    return f"custom {code.CustomCode().decode()}" if name == "CUSTOM" else name
 
 
 def _positions(vector: Any) -> list[int]:
@@ -215,42 +235,12 @@ def _positions(vector: Any) -> list[int]:
     return [] if isinstance(vector, int) else list(map(int, vector))
 
 
-def _tensor(tensor: Any, stored: list[bool]) -> TfliteTensor:
-    dtype = _names("TensorType")[tensor.Type()].lower()
-    quantization = tensor.Quantization()
-    is_quantized = quantization is not None and quantization.ScaleLength() > 0
-    return TfliteTensor(
-        tensor.Name().decode(),
-        tuple(_positions(tensor.ShapeAsNumpy())),
-        dtype,
-        itemsize(dtype),
-        REAL if is_quantized else numbers_of(dtype),
-        stored[tensor.Buffer()],
-    )
-
-
-def _operator(operator: Any, codes: list[str], tensors: list[TfliteTensor]) -> TfliteOperator:
-    op = codes[operator.OpcodeIndex()]
-    inputs = tuple(tensors[i] if i >= 0 else None for i in _positions(operator.InputsAsNumpy()))
-    outputs = tuple(tensors[i] for i in _positions(operator.OutputsAsNumpy()))
-    if op == "DEQUANTIZE" and inputs[0] is not None and inputs[0].is_constant:
-        outputs[0].source, outputs[0].is_constant = inputs[0], True
-    return TfliteOperator(op, _path(op, inputs, outputs), inputs, outputs, _options(operator), namespace=NAMESPACE)
-
-
-def _options(operator: Any) -> Mapping[str, Any]:
-    from ai_edge_litert import schema_py_generated as schema
-
-    options = schema.BuiltinOptionsCreator(operator.BuiltinOptionsType(), operator.BuiltinOptions())
-    return {} if options is None else vars(options)
-
-
 _WEIGHED = re.compile("conv|depthwise|matmul|einsum", re.IGNORECASE)
 _WORKING = re.compile("^(?!Relu|Tanh|Sigmoid)")
 
 
-def _path(op: str, inputs: Sequence[CallTensor | None], outputs: Sequence[CallTensor]) -> str:
-    """The layer, by the scopes in the name of what the operator returns; of several layers fused into one the one with weights,
+def path_of(op: str, inputs: Sequence[CallTensor | None], outputs: Sequence[CallTensor]) -> str:
+    """Return the layer, by the scopes in the name of what the operator returns; of several fused layers the one with weights,
     or one that is more than an activation.
 
     The last tensor of a file is renamed: then the names of its weights tell. A model that has been traced before has its scopes
@@ -259,12 +249,19 @@ def _path(op: str, inputs: Sequence[CallTensor | None], outputs: Sequence[CallTe
     parts = _scoped(outputs) or _scoped(inputs[1:])
     if not parts:
         return op.lower()
-    ranked = [part for pattern in (_WEIGHED, _WORKING) for part in parts if pattern.search(part.rpartition("/")[2])]
+    ranked = []
+    for pattern in (_WEIGHED, _WORKING):
+        ranked += [part for part in parts if pattern.search(part.rpartition("/")[2])]
     model, *scopes = [*ranked, parts[0]][0].split("/")[:-1]
-    return ".".join(scope.removesuffix("_1") if model.endswith("_1") else scope for scope in scopes)
+    if model.endswith("_1"):
+        scopes = [scope.removesuffix("_1") for scope in scopes]
+    return ".".join(scopes)
 
 
 def _scoped(tensors: Sequence[CallTensor | None]) -> list[str]:
-    """Names with a model and a layer in them; what was fused has several in one."""
-    names = [part for tensor in tensors if tensor is not None for part in tensor.name.split(";")]
+    """Return the names with a model and a layer in them; what was fused has several in one."""
+    names: list[str] = []
+    for tensor in tensors:
+        if tensor is not None:
+            names += tensor.name.split(";")
     return [name for name in names if name.count("/") >= 2]

@@ -13,7 +13,7 @@ from math import prod
 
 from sweeprof.backends.onnxruntime import graph
 from sweeprof.backends.onnxruntime.files import Exported
-from sweeprof.backends.onnxruntime.graph import CLASSICAL, CLASSICAL_BUFFERS, Given, OnnxNode, read
+from sweeprof.backends.onnxruntime.graph import Given, OnnxNode, read
 from sweeprof.counting import mapping, operators
 from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, GraphFacts, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
@@ -31,12 +31,12 @@ def count_file(
     formulas: Formulas,
     values: Given = ((), {}),
 ) -> LayerTable:
-    """The layers of a file for inputs of these shapes, in their order and by name, and of these values where they are known.
+    """Return the layers of a file for inputs of these shapes, in their order and by name, and of these values where they are known.
 
     Raises:
         Exception: it is no ONNX file.
     """
-    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **graph.TABLES, **CLASSICAL_BUFFERS}
+    buffers = {"BatchNormalization": BATCH_NORM_BUFFERS, **graph.TABLES}
     facts = GraphFacts(file.types, file.weights, file.sizes, VIEWS, buffers)
     return module_table(read(file, shapes, named, values), facts, partial(cost_of, formulas=formulas), "onnx")
 
@@ -50,68 +50,45 @@ def cost_of(node: OnnxNode, formulas: Formulas) -> OperatorCost | None:
 OnnxRule = Callable[[OnnxNode], OperatorCost | None]
 
 
-_ELEMENTWISE = """
-arithmetic: Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round
-multiply: Mul
-divide: Div
-function: Sqrt Exp Log Reciprocal Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
-relu: Relu
-sigmoid: Sigmoid
-tanh: Tanh
-leaky_relu: LeakyRelu PRelu
-elu: Elu Celu
-softsign: Softsign
-selu: Selu
-softplus: Softplus
-mish: Mish
-hardsigmoid: HardSigmoid
-silu: Swish
-hardswish: HardSwish
-hardtanh: ThresholdedRelu Shrink
-"""
-
-
-def _grid_sample(node: OnnxNode) -> OperatorCost:
+def grid_sample(node: OnnxNode) -> OperatorCost:
     """As a Resize with the same interpolation mode."""
     mode = node.text("mode", "linear")
     return mapping.interpolation(mode, len(node.result.sizes) - 2, node.result)
 
 
-def _attention(node: OnnxNode) -> OperatorCost:
+def attention(node: OnnxNode) -> OperatorCost:
     """``(batch, heads, L, E)``, or ``(batch, L, heads · E)`` with the heads as attributes; keys of the past are further keys."""
     query, key, value = (node.operand(position).sizes for position in range(3))
-    heads = query[1] if len(query) == 4 else int(node.attributes["q_num_heads"])
-    key_heads = key[1] if len(key) == 4 else int(node.attributes["kv_num_heads"])
-    width = key[3] if len(key) == 4 else key[2] // key_heads
-    value_width = value[3] if len(value) == 4 else value[2] // key_heads
-    past = node.input(4)
+    if len(query) == 4:
+        heads, width, value_width = query[1], key[3], value[3]
+    else:
+        heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
+        width, value_width = key[2] // key_heads, value[2] // key_heads
     return operators.attention(
         query[0] * heads * query[-2],
-        key[-2] + (past.sizes[2] if past is not None else 0),
+        key[-2] + graph.past_keys(node.input(4), 2),
         width,
         value_width,
         node.operand(0).numbers,
-        masks=0 if node.input(3) is None else 1,
+        masks=int(node.input(3) is not None),
         capped=bool(node.attributes.get("softcap")),
     )
 
 
-def _rows(node: OnnxNode) -> int:
-    """Return the rows of an input that is normalised from an axis on."""
-    sizes = node.operand(0).sizes
-    return prod(sizes[: node.attributes.get("axis", -1) % len(sizes)])
+def layer_norm(node: OnnxNode) -> OperatorCost:
+    """Rows are normalised from an axis on."""
+    given = node.operand(0)
+    rows = prod(given.sizes[: node.attributes.get("axis", -1) % len(given.sizes)])
+    return operators.normalisation(given.elements, rows, weight=True, bias=is_added(node.input(2)))
 
 
-def _layer_norm(node: OnnxNode) -> OperatorCost:
-    return operators.normalisation(node.operand(0).elements, _rows(node), weight=True, bias=is_added(node.input(2)))
-
-
-def _instance_norm(node: OnnxNode) -> OperatorCost:
+def instance_norm(node: OnnxNode) -> OperatorCost:
+    """The axes after the channels are normalised."""
     given = node.operand(0)
     return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=True, bias=True)
 
 
-def _softmax(node: OnnxNode) -> OperatorCost:
+def softmax(node: OnnxNode) -> OperatorCost:
     """Along an axis; before version 13 of the operators along all axes from one on."""
     if node.version >= 13:
         return mapping.softmax(node)
@@ -120,55 +97,65 @@ def _softmax(node: OnnxNode) -> OperatorCost:
     return operators.softmax(node.operand(0).elements, prod(sizes[first:]))
 
 
-def _fourier(node: OnnxNode) -> OperatorCost | None:
+def fourier(node: OnnxNode) -> OperatorCost | None:
     """``(X, length, axis)``; the last axis has the real and the imaginary parts, and of a real one the half may be left out.
 
     None if an input of the model says along which axis it is.
     """
     given, made = node.operand(0).sizes, node.result.sizes
-    larger = given if prod(given[:-1]) >= prod(made[:-1]) else made
+    larger = max(given, made, key=lambda sizes: prod(sizes[:-1]))
     length, axis = node.input(1), node.input(2)
-    if axis is not None and axis.data is None:
-        return None
-    along = larger[int(axis.data if axis is not None else node.attributes.get("axis", 1 if node.version < 20 else -2))]
-    points = int(length.data) if length is not None and length.data is not None else along
+    position = node.attributes.get("axis", 1 if node.version < 20 else -2)
+    if axis is not None:
+        if axis.data is None:
+            return None
+        position = axis.data
+    points = along = larger[int(position)]
+    if length is not None and length.data is not None:
+        points = int(length.data)
     return operators.fourier(prod(larger[:-1]) // max(1, along) * points, points, is_real=1 in (given[-1], made[-1]))
 
 
-def _reduction(name: str, node: OnnxNode) -> OperatorCost:
+def reduction(name: str, node: OnnxNode) -> OperatorCost:
     """Return the cost of a reduction; an attribute tells that no axes are none, and not all: then nothing is added up."""
     given, axes = node.operand(0), node.input(1)
     has_axes = node.attributes.get("axes") if axes is None else axes.elements
     if node.attributes.get("noop_with_empty_axes") and not has_axes:
         return operators.elementwise("function", STEPS.get(node.op, 0) * given.elements, given.numbers)
-    return mapping.logsumexp(node) if name == "logsumexp" else mapping.reduction(name, node)
+    if name == "logsumexp":
+        return mapping.logsumexp(node)
+    return mapping.reduction(name, node)
 
 
 STEPS = {"ReduceL1": 1, "ReduceL2": 2, "ReduceSumSquare": 1, "ReduceLogSum": 1, "ReduceLogSumExp": 2}
 """What reductions compute for each element if none are added up, such as a square and its root."""
 
 
-def _norm_pool(node: OnnxNode) -> OperatorCost:
+def norm_pool(node: OnnxNode) -> OperatorCost:
+    """Return the cost of pooling by norms."""
     window = prod(node.attributes["kernel_shape"])
     return operators.norm_pool(node.operand(0).elements, node.result.elements, window)
 
 
-def _unit_norm(node: OnnxNode) -> OperatorCost:
+def unit_norm(node: OnnxNode) -> OperatorCost:
+    """Return the cost of a division by the norm along an axis."""
     given = node.operand(0)
     return operators.unit_norm(given.elements, given.elements // given.sizes[node.attributes.get("axis", -1)])
 
 
-def _local_response_norm(node: OnnxNode) -> OperatorCost:
+def local_response_norm(node: OnnxNode) -> OperatorCost:
+    """Return the cost of a norm over neighbouring channels."""
     return operators.local_response_norm(node.operand(0).elements, int(node.attributes["size"]))
 
 
-def _mean_variance_norm(node: OnnxNode) -> OperatorCost:
+def mean_variance_norm(node: OnnxNode) -> OperatorCost:
+    """Return the cost of a norm without weight and bias along some axes."""
     given = node.operand(0)
     length = mapping.length_along(given.sizes, node.attributes.get("axes", (0, 2, 3)))
     return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
 
 
-def _deformable_convolution(node: OnnxNode) -> OperatorCost:
+def deformable_convolution(node: OnnxNode) -> OperatorCost:
     """``(X, W, offsets, bias, mask)``."""
     given, weight, made = node.operand(0).sizes, node.operand(1).sizes, node.result
     sampled = given[0] * given[1] * prod(weight[2:]) * prod(made.sizes[2:])
@@ -182,7 +169,7 @@ def _deformable_convolution(node: OnnxNode) -> OperatorCost:
     )
 
 
-def _region_align(node: OnnxNode) -> OperatorCost | None:
+def region_align(node: OnnxNode) -> OperatorCost | None:
     """Every result is the mean, or the maximum, of interpolated values; None if their number depends on the regions."""
     made, ratio = node.result, int(node.attributes.get("sampling_ratio", 0))
     if ratio <= 0:
@@ -192,7 +179,7 @@ def _region_align(node: OnnxNode) -> OperatorCost | None:
     return operators.added(operators.elementwise("bilinear", sampled, made.numbers), combined)
 
 
-def _short_fourier(node: OnnxNode) -> OperatorCost | None:
+def short_fourier(node: OnnxNode) -> OperatorCost | None:
     """``(signal (batch, length, 1 or 2), step, window, length of a frame)``; None if an input of the model says how long it is."""
     signal, window, length = node.operand(0).sizes, node.input(2), node.input(3)
     if window is not None:
@@ -202,38 +189,14 @@ def _short_fourier(node: OnnxNode) -> OperatorCost | None:
     else:
         return None
     frames = prod(node.result.sizes[:2])
-    multiplied = points if window is not None else 0
+    multiplied = 0 if window is None else points
     if signal[-1] == 1:
         return operators.short_time_fourier(frames, points, multiplied)
-    return operators.added(
-        operators.fourier(frames * points, points, is_real=False), (0, 2 * frames * multiplied, 2 * frames * multiplied)
-    )
+    windows = 2 * frames * multiplied
+    return operators.added(operators.fourier(frames * points, points, is_real=False), (0, windows, windows))
 
 
-def _likelihood_loss(node: OnnxNode) -> OperatorCost:
-    """``(log-probabilities, targets, weights of classes)``."""
-    each = operators.LOSSES["negative_log_likelihood"] + (node.input(2) is not None)
-    return operators.loss(each, node.operand(1).elements, _reduced_by(node))
-
-
-def _cross_entropy(node: OnnxNode) -> OperatorCost:
-    """``(scores, targets, weights of classes)``."""
-    return operators.cross_entropy(
-        node.operand(0).elements,
-        node.operand(1).elements,
-        _reduced_by(node),
-        weighted=node.input(2) is not None,
-        of_probabilities=False,
-        smoothed=False,
-    )
-
-
-def _reduced_by(node: OnnxNode) -> str | None:
-    reduction = node.text("reduction", "mean")
-    return None if reduction == "none" else reduction
-
-
-def _linear_attention(node: OnnxNode) -> OperatorCost:
+def linear_attention(node: OnnxNode) -> OperatorCost:
     """Return the cost of a linear attention of q ``(batch, L, heads · E)``, k and v; its rule is an attribute."""
     query, key, value = (node.operand(position).sizes for position in range(3))
     heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
@@ -243,30 +206,48 @@ def _linear_attention(node: OnnxNode) -> OperatorCost:
     return operators.linear_attention(tokens, heads, key_heads, width, value_width, gated=is_gated, delta=is_delta)
 
 
-def _causal_convolution(node: OnnxNode) -> OperatorCost | None:
+def causal_convolution(node: OnnxNode) -> OperatorCost | None:
     """Return the cost of a convolution of each channel ``(X, W (channels, 1, K), bias)`` with the activation in its attribute."""
     if node.text("activation", "none") == "none":
         return mapping.convolution(node, first=1)
     return graph.activated(partial(mapping.convolution, first=1), node)
 
 
-def _gated(node: OnnxNode) -> OperatorCost:
+def gated(node: OnnxNode) -> OperatorCost:
     """One operand, through its SiLU, multiplies the other."""
     return operators.added(mapping.elementwise("silu", node), mapping.elementwise("multiply", node))
 
 
-def _added_up(node: OnnxNode) -> OperatorCost:
+def added_up(node: OnnxNode) -> OperatorCost:
     """Every element of the operand is added to a place of the result."""
     return operators.scan(node.operand(0).elements)
 
 
 COSTS: dict[str, OnnxRule] = mapping.by_name(
     {
-        **mapping.elementwise_rules(_ELEMENTWISE),
+        "Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round": partial(mapping.elementwise, "arithmetic"),
+        "Mul": partial(mapping.elementwise, "multiply"),
+        "Div": partial(mapping.elementwise, "divide"),
+        "Sqrt Exp Log Reciprocal Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh": partial(
+            mapping.elementwise, "function"
+        ),
+        "Relu": partial(mapping.elementwise, "relu"),
+        "Sigmoid": partial(mapping.elementwise, "sigmoid"),
+        "Tanh": partial(mapping.elementwise, "tanh"),
+        "LeakyRelu PRelu": partial(mapping.elementwise, "leaky_relu"),
+        "Elu Celu": partial(mapping.elementwise, "elu"),
+        "Softsign": partial(mapping.elementwise, "softsign"),
+        "Selu": partial(mapping.elementwise, "selu"),
+        "Softplus": partial(mapping.elementwise, "softplus"),
+        "Mish": partial(mapping.elementwise, "mish"),
+        "HardSigmoid": partial(mapping.elementwise, "hardsigmoid"),
+        "Swish": partial(mapping.elementwise, "silu"),
+        "HardSwish": partial(mapping.elementwise, "hardswish"),
+        "ThresholdedRelu Shrink": partial(mapping.elementwise, "hardtanh"),
         "Gelu": partial(mapping.gelu, "approximate"),
         "Sum Mean Max Min": mapping.sum_of_tensors,
         "Resize Upsample": mapping.resize,
-        "GridSample": _grid_sample,
+        "GridSample": grid_sample,
         "Gemm": partial(mapping.matmul, transposed="transA", bias=2),
         "MatMul MatMulInteger QLinearMatMul": mapping.matmul,
         "Conv": partial(mapping.convolution, first=1),
@@ -274,40 +255,38 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "QLinearConv": partial(mapping.convolution, first=1, weight=3, bias=8),
         "ConvTranspose": partial(mapping.transposed_convolution, first=1),
         "Einsum": mapping.einsum,
-        "Attention": _attention,
+        "Attention": attention,
         "BatchNormalization": partial(mapping.batch_norm, training="training_mode"),
-        "LayerNormalization": _layer_norm,
+        "LayerNormalization": layer_norm,
         "RMSNormalization SimplifiedLayerNormalization": graph.rms_norm,
-        "InstanceNormalization": _instance_norm,
+        "InstanceNormalization": instance_norm,
         "GroupNormalization": mapping.group_norm,
-        "Softmax": _softmax,
+        "Softmax": softmax,
         "LogSoftmax": mapping.log_softmax,
         "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
         "MaxPool GlobalMaxPool": mapping.max_pool,
-        "GlobalAveragePool ReduceMean": partial(_reduction, "mean"),
-        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(_reduction, "sum"),
-        "ReduceL2 GlobalLpPool": partial(_reduction, "norm"),
-        "ReduceL1 ReduceSumSquare": partial(_reduction, "sum_of_squares"),
-        "ReduceLogSum": partial(_reduction, "log_sum"),
-        "ReduceLogSumExp": partial(_reduction, "logsumexp"),
-        "LpPool": _norm_pool,
-        "LpNormalization": _unit_norm,
-        "LRN": _local_response_norm,
-        "MeanVarianceNormalization": _mean_variance_norm,
-        "DeformConv": _deformable_convolution,
-        "CausalConvWithState": _causal_convolution,
-        "LinearAttention": _linear_attention,
+        "GlobalAveragePool ReduceMean": partial(reduction, "mean"),
+        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(reduction, "sum"),
+        "ReduceL2 GlobalLpPool": partial(reduction, "norm"),
+        "ReduceL1 ReduceSumSquare": partial(reduction, "sum_of_squares"),
+        "ReduceLogSum": partial(reduction, "log_sum"),
+        "ReduceLogSumExp": partial(reduction, "logsumexp"),
+        "LpPool": norm_pool,
+        "LpNormalization": unit_norm,
+        "LRN": local_response_norm,
+        "MeanVarianceNormalization": mean_variance_norm,
+        "DeformConv": deformable_convolution,
+        "CausalConvWithState": causal_convolution,
+        "LinearAttention": linear_attention,
         "RotaryEmbedding": partial(graph.rotary, cosines=1),
-        "SwiGLU": _gated,
-        "RoiAlign": _region_align,
+        "SwiGLU": gated,
+        "RoiAlign": region_align,
         "AffineGrid": mapping.matmul,
-        "Col2Im": _added_up,
-        "STFT": _short_fourier,
-        "NegativeLogLikelihoodLoss": _likelihood_loss,
-        "SoftmaxCrossEntropyLoss": _cross_entropy,
+        "Col2Im": added_up,
+        "STFT": short_fourier,
         "CumSum CumProd": mapping.scan,
         "ScatterElements ScatterND": mapping.scatter,
-        "DFT": _fourier,
+        "DFT": fourier,
         "RNN": partial(mapping.recurrent, RNN, weight=1, bias=3),
         "GRU": partial(mapping.recurrent, GRU, weight=1, bias=3),
         "LSTM": partial(mapping.recurrent, LSTM, weight=1, bias=3),
@@ -339,6 +318,6 @@ CLASSICAL_FREE = frozenset(
 RULES: Mapping[str, tuple[Mapping[str, OnnxRule], frozenset[str]]] = {
     "onnx": (COSTS, FREE),
     graph.MICROSOFT: (graph.COSTS, graph.FREE),
-    CLASSICAL: ({}, CLASSICAL_FREE),
+    "ai.onnx.ml": ({}, CLASSICAL_FREE),
 }
 """Rules, and operators without arithmetic, by domain."""

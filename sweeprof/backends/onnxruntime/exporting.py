@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from sweeprof.backends import AnyArray
 from sweeprof.backends.call_signature import in_floats, signature_of, specs_in
 from sweeprof.backends.model_files import (
     ChildFailure,
@@ -30,7 +29,6 @@ from sweeprof.backends.model_files import (
     saved_keras,
 )
 from sweeprof.backends.onnxruntime.files import Exported, OnnxFile
-from sweeprof.counting.file_graph import WeightRole
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import ROOT
@@ -66,25 +64,27 @@ class Exporter(Converter[Exported]):
         return None if self.precision is None else FLOATS[self.precision]
 
     def refusal(self) -> str:
-        return (
-            "ONNX Runtime cannot quantize the model"
-            if self.precision == "int8"
-            else "torch.onnx cannot export the model"
-        )
+        if self.precision == "int8":
+            return "ONNX Runtime cannot quantize the model"
+        return "torch.onnx cannot export the model"
 
     def variables(self) -> Mapping[str, str]:
-        return {"KERAS_BACKEND": "torch", **({"KERAS_FLOATX": "float16"} if self.precision == "fp16" else {})}
+        if self.precision == "fp16":
+            return {"KERAS_BACKEND": "torch", "KERAS_FLOATX": "float16"}
+        return {"KERAS_BACKEND": "torch"}
 
     def plain(self) -> Exporter:
-        return replace(self, precision="fp32", method="convert") if self.precision == "int8" else self
+        if self.precision == "int8":
+            return replace(self, precision="fp32", method="convert")
+        return self
 
     def for_further(self, inputs: Inputs, first: Inputs) -> Exporter:
         """Return the exporter that leaves the axes open in which both differ, such as the length of a text."""
-        shapes = ([spec.shape for spec in specs_in((given.args, dict(given.kwargs)))] for given in (inputs, first))
+        specs, others = (specs_in((given.args, dict(given.kwargs))) for given in (inputs, first))
         differing = []
-        for shape, other in zip(*shapes, strict=False):
-            axes = range(1, min(len(shape), len(other)))
-            differing.append(tuple(axis for axis in axes if shape[axis] != other[axis]))
+        for spec, other in zip(specs, others, strict=False):
+            axes = range(1, min(len(spec.shape), len(other.shape)))
+            differing.append(tuple(axis for axis in axes if spec.shape[axis] != other.shape[axis]))
         return replace(self, open_axes=tuple(differing))
 
     def takes_samples(self) -> bool:
@@ -114,7 +114,12 @@ class Exporter(Converter[Exported]):
         from sweeprof.backends.onnxruntime.torch_export import exported_keras, exported_module  # which imports torch
 
         if self.dtype is not None and is_module(model):
-            model = _in_dtype(model, self.dtype)
+            import torch
+
+            wanted = getattr(torch, self.dtype)
+            weights = [*model.parameters(), *model.buffers()]
+            if any(weight.is_floating_point() and weight.dtype != wanted for weight in weights):
+                model = copy.deepcopy(model).to(wanted)
         if is_keras(model):  # on torch it is a module, too
             return exported_keras(model, signature, axis, folder, self.opset, self.open_axes)
         return exported_module(model, signature, folder, self.opset, self.open_axes)
@@ -130,19 +135,8 @@ class Exporter(Converter[Exported]):
         return ChildFailure.of("export", error)
 
 
-def _in_dtype(module: Any, dtype: str) -> Any:
-    """Return a module with its floating-point weights in ``dtype``: a copy where they are of another."""
-    import torch
-
-    wanted = getattr(torch, dtype)
-    weights = [*module.parameters(), *module.buffers()]
-    if all(weight.dtype == wanted for weight in weights if weight.is_floating_point()):
-        return module
-    return copy.deepcopy(module).to(wanted)
-
-
 OPERATORS = {"dynamic": ["MatMul", "Gemm"], "static": ["Conv", "MatMul", "Gemm"]}
-_PART = re.compile(r"(?P<weight>.+?)(?P<is_transposed>_transposed)?_(?P<part>quantized|scale|zero_point)")
+PART = re.compile(r"(?P<weight>.+?)(?P<is_transposed>_transposed)?_(?P<part>quantized|scale|zero_point)")
 BATCH = 32
 """Samples that are run at a time for their ranges, where the graph takes any number."""
 
@@ -185,29 +179,25 @@ def quantized(file: Exported, method: str, samples: Samples, folder: Path) -> Ex
         # For the same reason weights of 7 bits, as convolutions have signed ones.
         quantize_static(model, path, reader, quant_format=QuantFormat.QDQ, reduce_range=True, **options)
     made = onnx.load(path)
-    new = {item.name: numpy_helper.to_array(item) for item in made.graph.initializer if item.name not in given}
-    sizes, roles = _stored(new, file.weights)
-    if not any(array.dtype in (np.int8, np.uint8) and array.ndim > 1 for array in new.values()):
+    sizes: dict[str, int] = {}
+    """Bytes of each weight that was quantized, scales and zero points included."""
+    roles = dict(file.weights)
+    is_quantized = False
+    for initializer in made.graph.initializer:
+        if initializer.name in given:
+            continue
+        array = numpy_helper.to_array(initializer)
+        is_quantized = is_quantized or (array.dtype in (np.int8, np.uint8) and array.ndim > 1)
+        found = PART.fullmatch(initializer.name)
+        if found is not None:
+            weight = found["weight"]
+            sizes[weight] = sizes.get(weight, 0) + array.nbytes
+            if found["part"] == "quantized" and weight in roles:
+                roles[initializer.name] = roles.pop(weight)
+    if not is_quantized:
         raise Unsupported("the model has no product of constant weights that ONNX Runtime could quantize")
     paths = None if file.paths is None else _paths(made.graph, file.paths)
     return replace(file, path=path, paths=paths, weights=roles, sizes=sizes)
-
-
-def _stored(
-    new: Mapping[str, AnyArray], before: Mapping[str, WeightRole]
-) -> tuple[dict[str, int], dict[str, WeightRole]]:
-    """Return the bytes of each weight that was quantized, scales and zero points included, and the roles of all weights."""
-    sizes: dict[str, int] = {}
-    roles = dict(before)
-    for name, array in new.items():
-        found = _PART.fullmatch(name)
-        if found is None:
-            continue
-        weight = found["weight"]
-        sizes[weight] = sizes.get(weight, 0) + array.nbytes
-        if found["part"] == "quantized" and weight in roles:
-            roles[name] = roles.pop(weight)
-    return sizes, roles
 
 
 def _fold_transposes(graph: onnx.GraphProto) -> None:
@@ -215,20 +205,26 @@ def _fold_transposes(graph: onnx.GraphProto) -> None:
     from onnx import numpy_helper
 
     weights = {initializer.name: initializer for initializer in graph.initializer}
-    for node in [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in weights]:
+    for node in list(graph.node):
+        if node.op_type != "Transpose" or node.input[0] not in weights:
+            continue
         readers = [other for other in graph.node if node.output[0] in other.input]
         if not all(other.op_type == "MatMul" and other.input[1] == node.output[0] for other in readers):
             continue
-        axes = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), None)
+        axes = None
+        for attribute in node.attribute:
+            if attribute.name == "perm":
+                axes = list(attribute.ints)
         array = np.ascontiguousarray(numpy_helper.to_array(weights[node.input[0]]).transpose(axes))
         name = f"{node.input[0]}_transposed"
         graph.initializer.append(numpy_helper.from_array(array, name))
         for other in readers:
             other.input[1] = name
         graph.node.remove(node)
-    read = {name for node in graph.node for name in node.input}
-    for initializer in [item for item in graph.initializer if item.name not in read]:
-        graph.initializer.remove(initializer)
+    read = set[str]().union(*(node.input for node in graph.node))
+    for initializer in list(graph.initializer):
+        if initializer.name not in read:
+            graph.initializer.remove(initializer)
 
 
 def _paths(graph: onnx.GraphProto, known: Mapping[str, str]) -> dict[str, str]:
@@ -239,10 +235,11 @@ def _paths(graph: onnx.GraphProto, known: Mapping[str, str]) -> dict[str, str]:
             readers.setdefault(name, node)
     found: dict[str, str] = {}
     for node in reversed(graph.node):
+        found[node.name] = ROOT
         named = [name for name in known if node.name == name or node.name.startswith(f"{name}_")]
-        reader = next((readers[name] for name in node.output if name in readers), None)
+        read_by = [readers[name].name for name in node.output if name in readers]
         if named:
             found[node.name] = known[max(named, key=len)]
-        else:
-            found[node.name] = ROOT if reader is None else found.get(reader.name, ROOT)
+        elif read_by:
+            found[node.name] = found.get(read_by[0], ROOT)
     return found

@@ -1,4 +1,4 @@
-"""ONNX files: those that a user gives, and what an export knows beside the graph."""
+"""ONNX files: those that a user gives, what an export knows beside the graph, and the model in one without its weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OnnxFile(ModelFile):
     """A model as a file: ``model.onnx._target_=sweeprof.backends.onnxruntime.files.OnnxFile model.onnx.path=net.onnx``."""
 
     def known(self) -> Exported:
-        """The same with all that is known beside the graph: nothing.
+        """Return the file as an export of which nothing is known but the graph.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -44,9 +44,6 @@ class Exported(GraphFile):
             return [Path(self.path), Path(f"{self.path}.data")]  # as torch's exporter names it
         folder = Path(self.path).parent
         return [Path(self.path), *(folder / name for name in files_of_weights(without_weights(self.path)))]
-
-
-# Reads the model of an ONNX file, ``onnx.ModelProto``, without the values of its weights.
 
 
 LARGEST = 1 << 16
@@ -75,8 +72,12 @@ def files_of_weights(model: onnx.ModelProto) -> list[str]:
     tensors = list(model.graph.initializer)
     for node in model.graph.node:
         tensors += [attribute.t for attribute in node.attribute if attribute.HasField("t")]
-    places = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
-    return [*dict.fromkeys(places)]
+    places: dict[str, None] = {}
+    for tensor in tensors:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                places[entry.value] = None
+    return list(places)
 
 
 def _merge(message: Any, content: mmap.mmap, begin: int, end: int, within: tuple[str, ...]) -> None:

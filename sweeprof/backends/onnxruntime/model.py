@@ -1,12 +1,11 @@
 """A model in ONNX Runtime, ready to step: a session of a file, prepared for a device with the settings of a backend.
 
-What a process has loaded by then is the run-time and numpy. Beside it the benchmarks that run on the same device with the same
-settings: the speed of matrix products and memory copies.
+What a process has loaded by then is the run-time and numpy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,7 +42,7 @@ class SessionSettings:
     arena: bool
 
     def provider_on(self, device: str) -> str:
-        """The execution provider that runs models on ``device``.
+        """Return the execution provider that runs models on ``device``.
 
         Raises:
             Unsupported: this build of ONNX Runtime does not have it.
@@ -54,13 +53,11 @@ class SessionSettings:
             raise Unsupported(f"this ONNX Runtime has no {provider}, only {', '.join(available)}")
         return provider
 
-    def open(
-        self, model: str | bytes, device: str, change: OptionsChange | None = None
-    ) -> onnxruntime.InferenceSession:
-        """An ``InferenceSession``.
+    def open(self, path: str, device: str, change: OptionsChange | None = None) -> onnxruntime.InferenceSession:
+        """Return an ``InferenceSession``.
 
         Args:
-            model: path of a file, or its content.
+            path: of the file.
             device: as the backend calls it.
             change: sets further options in what it is given.
 
@@ -71,7 +68,9 @@ class SessionSettings:
         kind, _, number = device.partition(":")
         provider = self.provider_on(device)
         settings = {"device_id": number or "0"} if kind == "cuda" else {}
-        fallback = [] if provider == "CPUExecutionProvider" else ["CPUExecutionProvider"]  # for operators that it lacks
+        providers: list[Any] = [(provider, settings)]
+        if provider != "CPUExecutionProvider":
+            providers.append("CPUExecutionProvider")  # for operators that it lacks
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -80,7 +79,7 @@ class SessionSettings:
         options.log_severity_level = _ERRORS_ONLY
         if change is not None:
             change(options)
-        session = onnxruntime.InferenceSession(model, options, providers=[(provider, settings), *fallback])
+        session = onnxruntime.InferenceSession(path, options, providers=providers)
         if session.get_providers()[0] != provider:  # it falls back to the processor and says so in its log only
             raise Unsupported(f"{provider} did not start: what it needs is not installed on this host")
         return session
@@ -99,13 +98,11 @@ class OnnxModel(FileModel):
 
     def fits(self, inputs: Inputs) -> bool:
         slots = self.native.get_inputs()
-        given = by_name([slot.name for slot in slots], *self.shapes(inputs))
+        shapes = list(by_name([slot.name for slot in slots], *self.shapes(inputs)).values())
         size = self._only_batch()
-        rows = given[slots[0].name][:1] if slots else ()
-        for slot in slots:
-            shape = given[slot.name]
+        for shape, slot in zip(shapes, slots, strict=True):
             for length, wanted in zip(shape[1:], slot.shape[1:], strict=False):
-                is_batch = wanted == size and (length,) == rows
+                is_batch = wanted == size and (length,) == shapes[0][:1]
                 if isinstance(wanted, int) and wanted != length and not is_batch:
                     return False
         return True
@@ -116,43 +113,60 @@ class OnnxModel(FileModel):
 
     def _only_batch(self) -> int | None:
         """Return the only batch size that the graph takes; None: any."""
-        slots = self.native.get_inputs()
-        opening = slots[0].shape[:1] if slots else []
-        return self.file.batch or next((axis for axis in opening if isinstance(axis, int)), None)
+        first = self._first_axis()
+        return self.file.batch or (first if isinstance(first, int) else None)
 
-    def _filled(self, inputs: Inputs) -> tuple[Mapping[str, AnyArray], int | None]:
-        """The arrays, filled up with their last sample to the only batch that the graph takes; the samples that count, if not all.
+    def _first_axis(self) -> int | str | None:
+        """Return the size of the first input's first axis, or its name in the graph; None if there is none."""
+        slots = self.native.get_inputs()
+        return slots[0].shape[0] if slots and slots[0].shape else None
+
+    def _filled(self, inputs: Inputs) -> tuple[dict[str, AnyArray], int | None]:
+        """Return the arrays, filled up with their last sample to the only batch that the graph takes, and the samples that count if
+        not all do.
 
         The first input tells the batch by its first axis. An export may have one size only, for which the graph may have a name.
+        Each array is filled up on whichever axis it has the batch: the state of a recurrent network has it on its second.
         """
         given, slots = self._fed(inputs), self.native.get_inputs()
-        opening = slots[0].shape[:1] if slots else []
-        size = self._only_batch()
-        rows = given[slots[0].name].shape[:1] if slots else ()
-        if size is None or not rows or not 0 < rows[0] < size:
+        size, first = self._only_batch(), self._first_axis()
+        shape = given[slots[0].name].shape if slots else ()
+        if size is None or not shape or not 0 < shape[0] < size:
             return given, None
-        same = {size, *(axis for axis in opening if axis is not None)}
-        return {slot.name: _stretched(given[slot.name], slot.shape, same, rows[0], size) for slot in slots}, rows[0]
+        rows = shape[0]
+        for slot in slots:
+            array = given[slot.name]
+            for axis, (found, length) in enumerate(zip(array.shape, slot.shape, strict=False)):
+                if length is not None and length in (size, first) and found == rows:
+                    array = array.take(np.minimum(np.arange(size), rows - 1), axis)
+            given[slot.name] = array
+        return given, rows
 
     def _fed(self, inputs: Inputs) -> dict[str, AnyArray]:
-        """The arrays by the names of the graph's inputs, in the layout and data type that it wants.
+        """Return the arrays by the names of the graph's inputs: contiguous, and of the graph's own floating-point type.
 
         Raises:
             Unsupported: there are not as many as the graph has.
         """
         wanted = self.native.get_inputs()
         given = by_name([slot.name for slot in wanted], *self.arrays(inputs))
-        return {slot.name: _as_wanted(given[slot.name], slot.type) for slot in wanted}
+        for slot in wanted:
+            array, kind = given[slot.name], slot.type[7:-1]  # of ``tensor(float16)``
+            dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
+            if "float" in dtype and "float" in str(array.dtype):
+                array = array.astype(dtype, copy=False)
+            given[slot.name] = np.ascontiguousarray(array)
+        return given
 
     def step_of(self, batch: Feed) -> Callable[[], object]:
         return self.steps_of(self.native, batch)
 
     def steps_of(self, session: onnxruntime.InferenceSession, batch: Feed) -> Callable[[], object]:
-        """A function that runs one forward of ``batch`` in a session; when its outputs are complete it returns ``batch.rows``
-        and them.
-        """
+        """Return a function that runs one forward in a session, and returns ``batch.rows`` and the complete outputs."""
         if any(isinstance(value, np.ndarray) for value in batch.values.values()):
-            return _step_on_host(session, batch)
+            # Texts, which ONNX Runtime takes from arrays alone.
+            given = {name: v if isinstance(v, np.ndarray) else v.numpy() for name, v in batch.values.items()}
+            return lambda: (batch.rows, session.run(None, given))
         binding = session.io_binding()
         for name, value in batch.values.items():
             binding.bind_ortvalue_input(name, value)
@@ -173,12 +187,13 @@ class OnnxModel(FileModel):
         return step if place == "cpu" else synchronised_step
 
     def named_outputs(self, values: Any) -> dict[str, AnyArray]:
-        pairs = zip(self.native.get_outputs(), values, strict=True)
-        return {
-            slot.name: value if isinstance(value, np.ndarray) else value.numpy()
-            for slot, value in pairs
-            if isinstance(value, np.ndarray) or (hasattr(value, "is_tensor") and value.is_tensor())
-        }
+        found = {}
+        for slot, value in zip(self.native.get_outputs(), values, strict=True):
+            if isinstance(value, np.ndarray):
+                found[slot.name] = value
+            elif hasattr(value, "is_tensor") and value.is_tensor():
+                found[slot.name] = value.numpy()
+        return found
 
     def transfers(self, inputs: Inputs, outputs: Any) -> Mapping[str, Callable[[], object]]:
         if _place(self.device)[0] == "cpu":
@@ -191,12 +206,6 @@ class OnnxModel(FileModel):
         }
 
 
-def _step_on_host(session: onnxruntime.InferenceSession, batch: Feed) -> Callable[[], object]:
-    """Return a function that runs one forward of inputs among which are texts, which ONNX Runtime takes from arrays alone."""
-    given = {name: v if isinstance(v, np.ndarray) else v.numpy() for name, v in batch.values.items()}
-    return lambda: (batch.rows, session.run(None, given))
-
-
 def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue | AnyArray:
     """Return a copy of an array on a device; of texts it is one on the host."""
     if array.dtype.kind in "OSU":
@@ -207,36 +216,3 @@ def on_device(array: AnyArray, device: str) -> onnxruntime.OrtValue | AnyArray:
 def _place(device: str) -> tuple[str, int]:
     kind, _, number = device.partition(":")
     return kind, int(number or 0)
-
-
-def _stretched(
-    array: AnyArray, wanted: Sequence[int | str | None], same: set[int | str | None], rows: int, size: int
-) -> AnyArray:
-    """An array whose batch is filled up, on whichever axis it has it: the state of a recurrent network has it on its second."""
-    for axis, (found, length) in enumerate(zip(array.shape, wanted, strict=False)):
-        if length in same and found == rows:
-            array = array.take(np.minimum(np.arange(size), rows - 1), axis)
-    return array
-
-
-def _as_wanted(array: AnyArray, kind: str) -> AnyArray:
-    """Contiguous, and of the graph's own floating-point type: ``tensor(float16)``."""
-    name = {"float": "float32", "double": "float64"}.get(found := kind[7:-1], found)
-    is_other = "float" in name and "float" in str(array.dtype) and str(array.dtype) != name
-    return np.ascontiguousarray(array.astype(name) if is_other else array)
-
-
-OPSET, IR_VERSION = 17, 8
-"""Those that every ONNX Runtime of these years knows."""
-
-
-def chain_of(op: str, given: AnyArray, length: int) -> bytes:
-    """A serialised model of ``length`` equal nodes, one after the other: ``x1 = op(x0)`` and so on, of the shape of ``given``."""
-    from onnx import TensorProto, helper
-
-    nodes = [helper.make_node(op, [f"x{i}"], [f"x{i + 1}"], f"{op}{i}") for i in range(length)]
-    ends = [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, given.shape) for i in (0, length)]
-    graph = helper.make_graph(nodes, op, ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    serialised: bytes = model.SerializeToString()
-    return serialised

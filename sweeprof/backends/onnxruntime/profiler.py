@@ -9,11 +9,8 @@ From there everything back to what other nodes still return belongs to the node;
 lost, to the owner of what it reads. The module of a node is that of the most expensive one it stands for: a convolution with
 its batch norm and activation is the convolution.
 
-The overhead is measured on a chain of nodes that do next to nothing: without the profiler a node takes a fraction of a
-microsecond, and all that its window notes beyond that is the profiler's. Real nodes have more inputs to write down, so the sum
-of both is then taken from what the profiler added to real steps, in the same proportion.
-
-For the times of modules, steps with and without the profiler alternate, each kind in its own session. A module whose nodes are
+For the times of modules, steps with and without the profiler alternate, each kind in its own session. What the profiler adds to
+a step is subtracted, a fixed part of it from the times of the nodes. A module whose nodes are
 fused into another's has no time of its own. What a step takes beside its nodes, the run-time's own walk over the graph, is the
 root's.
 """
@@ -25,7 +22,7 @@ import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -39,7 +36,7 @@ import onnxruntime
 from sweeprof.backends.model_files import Feed
 from sweeprof.backends.onnxruntime.counting import cost_of
 from sweeprof.backends.onnxruntime.graph import OnnxGraph, OnnxNode, read
-from sweeprof.backends.onnxruntime.model import OnnxModel, chain_of, on_device
+from sweeprof.backends.onnxruntime.model import OnnxModel
 from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import (
@@ -53,7 +50,7 @@ from sweeprof.measuring.layer_timing import (
     origin_of,
     pairs_in_turns,
 )
-from sweeprof.measuring.timing import Clock, lasting, without_collection
+from sweeprof.measuring.timing import lasting, without_collection
 from sweeprof.results.layer_times import ROOT, LayerTimes, PhaseTimes, disagreement
 from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
@@ -81,7 +78,7 @@ def profiling(options: onnxruntime.SessionOptions, folder: Path) -> None:
 
 
 def steps_of(content: bytes) -> Iterator[TracedStep]:
-    """Every step in a trace."""
+    """Yield every step in a trace."""
     nodes: list[Mapping[str, Any]] = []
     for event in json.loads(content):
         if event.get("name") == STEP:
@@ -93,46 +90,10 @@ def steps_of(content: bytes) -> Iterator[TracedStep]:
             nodes.append(event)
 
 
-NODES, STEPS, WARMUP_STEPS = 100, 31, 30
-MOST = 3.0
-"""A real node has more inputs to write down than one of the chain; twice as much is usual."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProfilerOverhead:
-    """Seconds for each node."""
-
-    inside: float
-    outside: float
-
-    def refined(self, together: float) -> ProfilerOverhead:
-        """The same proportion with another sum, within reason: a step that stalled tells nothing of the profiler."""
-        known = self.inside + self.outside
-        scale = min(together / known, MOST) if known else 0.0
-        return ProfilerOverhead(self.inside * scale, self.outside * scale)
-
-
-def calibrated(model: OnnxModel) -> ProfilerOverhead:
-    """Return the profiler's overhead for each node on the model's device."""
-    settings = replace(model.settings, optimization="disabled")
-    given, clock = np.ones(1, np.float32), model.clock()
-    model_of_chain = chain_of("Neg", given, NODES)
-    batch = Feed({"x0": on_device(given, model.device)})
-    plain = model.steps_of(settings.open(model_of_chain, model.device), batch)
-    with TemporaryDirectory(prefix="sweeprof-profile-") as folder:
-        session = settings.open(model_of_chain, model.device, partial(profiling, folder=Path(folder)))
-        profiled = model.steps_of(session, batch)
-        for step in (plain, profiled):
-            lasting(step, WARMUP_STEPS, clock)
-        pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, profiled, 1, clock))
-        pairs = [pair(number) for number in range(STEPS)]
-        whole, bare = _added(pairs) / NODES, statistics.median(bare for bare, _ in pairs) / NODES
-        traced = list(steps_of(Path(session.end_profiling()).read_bytes()))[-STEPS:]
-    window = statistics.median(sum(node["dur"] for node in step.nodes) / 1e6 for step in traced) / NODES
-    inside = max(0.0, window - bare)
-    return ProfilerOverhead(inside, max(0.0, whole - inside))
-
-
+INSIDE = 0.4
+"""The part of the profiler's cost that is within the times that it records: 0.28 with one thread, 0.54 with two."""
+MOST_S = 12e-6
+"""Seconds that the profiler may cost for each node; three to six microseconds are usual, and more comes from an interruption."""
 BLOCKED = "_nchwc"
 
 
@@ -147,55 +108,51 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
         graph: as it was exported.
         optimised: the ``NodeProto`` of the optimised graph, in their order.
     """
-    returned = {name: fused.name for fused in optimised for name in _returns(fused)}
-    makers = {value.name: node for node in graph.operators for value in node.outputs}
-    owner: dict[OnnxNode, str] = {}
+    returned: dict[str, str] = {}
+    """The first node of the optimised graph that returns a value of the exported one; a change of layout comes after it."""
     for fused in optimised:
-        for name in _returns(fused):
-            for member in _behind(makers.get(name), returned, makers):
-                owner.setdefault(member, fused.name)
+        for value_name in fused.output:
+            returned.setdefault(value_name, fused.name)
+        if fused.name.endswith(BLOCKED):
+            returned.setdefault(fused.name.removesuffix(BLOCKED), fused.name)
+    makers: dict[str, OnnxNode] = {}
     for node in graph.operators:
-        readable = (makers.get(value.name) for value in node.inputs if value is not None)
-        found = next((owner[maker] for maker in readable if maker in owner), None)
-        if node not in owner and found is not None:
-            owner[node] = found
+        makers.update(dict.fromkeys([value.name for value in node.outputs], node))
+    owner: dict[OnnxNode, str] = {}
+    for value_name, name in returned.items():
+        for member in _behind(makers.get(value_name), returned, makers):
+            owner.setdefault(member, name)
+    for node in graph.operators:
+        for value in node.inputs:
+            maker = None if value is None else makers.get(value.name)
+            if node not in owner and maker in owner:
+                owner[node] = owner[maker]
     members: dict[str, list[OnnxNode]] = {}
     for node, name in owner.items():
         members.setdefault(name, []).append(node)
     known = {name: origin_of(nodes, partial(cost_of, formulas=DEFAULTS)) for name, nodes in members.items()}
-    _inherit(known, optimised)
+    # What the run-time inserted, such as a change of layout, belongs to the module of the first node that reads it.
+    readers: dict[str, str] = {}
+    for fused in reversed(optimised):
+        if fused.name not in known:
+            paths = [known[readers[name]][0] for name in fused.output if name in readers]
+            known[fused.name] = (paths or [ROOT])[0], None
+        readers.update(dict.fromkeys(fused.input, fused.name))
     return known
 
 
-def _returns(node: onnx.NodeProto) -> Iterator[str]:
-    """The values of the exported graph that a node of the optimised one returns."""
-    yield from node.output
-    if node.name.endswith(BLOCKED):
-        yield node.name.removesuffix(BLOCKED)
-
-
-def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> Iterator[OnnxNode]:
-    """A node, and what it is made of, as far back as to what is returned by others."""
+def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> list[OnnxNode]:
+    """Return a node, and what it is made of, as far back as to what is returned by others."""
+    found: list[OnnxNode] = []
     waiting = [] if node is None else [node]
-    seen = set(waiting)
     while waiting:
-        found = waiting.pop()
-        yield found
-        for value in found.inputs:
-            maker = None if value is None or value.name in returned else makers.get(value.name)
-            if maker is not None and maker not in seen:
-                seen.add(maker)
-                waiting.append(maker)
-
-
-def _inherit(known: dict[str, Origin], optimised: Sequence[onnx.NodeProto]) -> None:
-    """Assign nodes that the run-time inserted, such as a change of layout, to the module of the first node that reads them."""
-    readers: dict[str, str] = {}
-    for node in reversed(optimised):
-        if node.name not in known:
-            path = next((known[readers[name]][0] for name in node.output if name in readers), ROOT)
-            known[node.name] = path, None
-        readers.update(dict.fromkeys(node.input, node.name))
+        found.append(waiting.pop())
+        for value in found[-1].inputs:
+            if value is not None and value.name not in returned:
+                maker = makers.get(value.name)
+                if maker is not None and maker not in found and maker not in waiting:
+                    waiting.append(maker)
+    return found
 
 
 SMALL = 1024
@@ -226,8 +183,9 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
         def change(options: onnxruntime.SessionOptions) -> None:
             profiling(options, Path(folder))
             options.optimized_model_filepath = str(optimised)
-            for key, value in (("file_name", "weights"), ("min_size_in_bytes", str(SMALL))):
-                options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", value)
+            external = "session.optimized_model_external_initializers"
+            options.add_session_config_entry(f"{external}_file_name", "weights")
+            options.add_session_config_entry(f"{external}_min_size_in_bytes", str(SMALL))
 
         session = model.settings.open(model.file.path, model.device, change)
         graph = onnx.load(str(optimised), load_external_data=False).graph
@@ -236,29 +194,23 @@ def profiled(model: OnnxModel, batch: Feed) -> Iterator[Profiled]:
             yield seen
         finally:
             content = Path(session.end_profiling()).read_bytes()
-        shapes = {
-            name: value.shape if isinstance(value, np.ndarray) else tuple(value.shape())
-            for name, value in batch.values.items()
-        }
+        shapes = {}
+        for name, value in batch.values.items():
+            shapes[name] = value.shape if isinstance(value, np.ndarray) else tuple(value.shape())
         known = origins(read(model.file, (), shapes), list(graph.node))
-        traced = list(steps_of(content))
-        seen.steps = [tuple(_ran(event, known) for event in step.nodes) for step in traced]
-        seen.seconds = [step.seconds for step in traced]
+        for step in steps_of(content):
+            seen.seconds.append(step.seconds)
+            nodes = []
+            for event in step.nodes:
+                about = event["args"]
+                path, flops = known.get(event["name"].removesuffix(NODE), (ROOT, None))
+                allocated = int(about.get("mem_in_use_delta", about["output_size"]))
+                given: tuple[tuple[int, ...], ...] = ()
+                for kind in about["input_type_shape"]:
+                    given += tuple(map(tuple, filter(None, kind.values())))
+                nodes.append(NodeRun(about["op_name"], path, flops, event["dur"] / 1e6, allocated, given))
+            seen.steps.append(tuple(nodes))
         seen.chrome = gzip.compress(content, mtime=0)
-
-
-def _ran(event: Mapping[str, Any], known: Mapping[str, Origin]) -> NodeRun:
-    name, about = event["name"].removesuffix(NODE), event["args"]
-    path, flops = known.get(name, (ROOT, None))
-    shapes = [tuple(shape) for kind in about["input_type_shape"] for shape in kind.values() if shape]
-    return NodeRun(
-        op=about["op_name"],
-        path=path,
-        flops=flops,
-        seconds=event["dur"] / 1e6,
-        allocated=int(about.get("mem_in_use_delta", about["output_size"])),
-        input_shapes=tuple(shapes),
-    )
 
 
 MOST_EVENTS = 60_000
@@ -266,55 +218,49 @@ MOST_EVENTS = 60_000
 FEWEST_REPEATS = 3
 """After warming up, however large the model."""
 
-RunStep = Callable[[], object]
-
 
 def layer_times(model: OnnxModel, batch: Feed, protocol: Protocol) -> LayerTimes:
-    """The modules' times of inference; as many repeats as the protocol asks of a round.
+    """Return the modules' times of inference; as many repeats as the protocol asks of a round.
+
+    More are taken, at most :data:`MOST_ATTEMPTS` times as many, while the steps with and without the profiler disagree.
 
     Raises:
         Unsupported: the graph has no nodes.
         Exception: whatever ONNX Runtime raised.
     """
+    clock = model.clock()
     with model.stepping(batch) as plain, without_collection(), profiled(model, batch) as seen:
         if not seen.nodes:
             raise Unsupported("the optimised graph has no nodes: its results are constants")
-        warmup, kept = _taken(plain, seen, model.clock(), protocol)
-        cost = calibrated(model)
-    cost = cost.refined(_added([*warmup[protocol.warmup_steps :], *kept]) / max(1, len(seen.steps[0])))
+        most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
+        pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, seen.step, 1, clock))
+        warmup = pairs_in_turns(pair, clock, protocol.warmup_steps, protocol.warmup_s, protocol.max_s, most=most)
+        kept: list[StepPair] = []
+        begin = clock.now()
+        for _ in range(MOST_ATTEMPTS):
+            longest = protocol.max_s - (clock.now() - begin)
+            if kept and (longest <= 0 or _agree(kept)):
+                break
+            kept += pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, most=most)
+    cost = min(MOST_S, _added([*warmup[protocol.warmup_steps :], *kept]) / max(1, len(seen.steps[0])))
+    inside, outside = INSIDE * cost, (1 - INSIDE) * cost
     warmup_kept = warmup[: protocol.warmup_steps]
     pairs = [*warmup_kept, *kept]
     steps = [*seen.steps[: len(warmup_kept)], *seen.steps[len(warmup) :]]
+    plain_s, probed_s = zip(*pairs, strict=True)
+    unmet = () if len(kept) >= protocol.min_samples else (f"min_samples={protocol.min_samples}",)
     return LayerTimes(
         mode="inference",
-        calls=module_times(steps, [probed for _, probed in pairs], model.file.types, cost.inside, cost.outside),
+        calls=module_times(steps, probed_s, model.file.types, inside, outside),
         warmup=len(warmup_kept),
-        forward=PhaseTimes(tuple(plain for plain, _ in pairs), tuple(probed for _, probed in pairs)),
-        probe_s={"inside": cost.inside, "outside": cost.outside},
-        unmet=(f"min_samples={protocol.min_samples}",) if len(kept) < protocol.min_samples else (),
+        forward=PhaseTimes(plain_s, probed_s),
+        probe_s={"inside": inside, "outside": outside},
+        unmet=unmet,
     )
 
 
-def _taken(plain: RunStep, seen: Profiled, clock: Clock, protocol: Protocol) -> tuple[list[StepPair], list[StepPair]]:
-    """The pairs of steps for warming up, and those that count.
-
-    More are taken, at most :data:`MOST_ATTEMPTS` times as many, while steps less what the profiler adds to them differ from steps
-    without it.
-    """
-    most = max(FEWEST_REPEATS, min(MOST_REPEATS, MOST_EVENTS // seen.nodes // 2))
-    pair = in_turns(partial(lasting, plain, 1, clock), partial(lasting, seen.step, 1, clock))
-    warmup = pairs_in_turns(pair, clock, protocol.warmup_steps, protocol.warmup_s, protocol.max_s, most=most)
-    kept: list[StepPair] = []
-    begin = clock.now()
-    for _ in range(MOST_ATTEMPTS):
-        longest = protocol.max_s - (clock.now() - begin)
-        if kept and (longest <= 0 or _agree(kept)):
-            break
-        kept += pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, most=most)
-    return warmup, kept
-
-
 def _agree(pairs: Sequence[StepPair]) -> bool:
+    """Return True if steps less what the profiler adds to them take as long as steps without it."""
     plain, probed = zip(*pairs, strict=True)
     return disagreement(plain, [seconds - _added(pairs) for seconds in probed]) is None
 

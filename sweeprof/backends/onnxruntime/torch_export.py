@@ -10,7 +10,6 @@ import inspect
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ OpenAxes = Sequence[Sequence[int]]
 def exported_module(
     module: torch.nn.Module, signature: Inputs, folder: Path, opset: int, open_axes: OpenAxes = ()
 ) -> Exported:
-    """The file of a module, which is left as it was found.
+    """Return the file of a module, which is left as it was found.
 
     Raises:
         Exception: whatever the exporter raised.
@@ -46,7 +45,20 @@ def exported_module(
     with _in_inference(module):
         program = traced(module, signature, opset, open_axes)
     types = {path: type(inner).__name__ for path, inner in module.named_modules()}
-    return _exported(program, "first", types, _roles(module, program), folder)
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    roles: dict[str, WeightRole] = {}
+    seen: set[int] = set()
+    for name in program.model.graph.initializers:
+        tensor = parameters.get(name, buffers.get(name))
+        if tensor is None or id(tensor) in seen:  # one with several names has a role under the first
+            continue
+        seen.add(id(tensor))
+        if name not in parameters:
+            roles[name] = "buffer"
+        else:
+            roles[name] = "parameter" if tensor.requires_grad else "frozen"
+    return _exported(program, "first", types, roles, folder)
 
 
 def _exported(
@@ -57,17 +69,9 @@ def _exported(
     folder: Path,
 ) -> Exported:
     """Write the file of a traced graph, and return it with what its graph does not tell."""
-    paths = tidy(program.model, weights)
-    return Exported(
-        saved(program, folder), channels, batch=fixed_batch(program), types=types, weights=weights, paths=paths
-    )
-
-
-def saved(program: torch.onnx.ONNXProgram, folder: Path) -> str:
-    """Write the graph without what the exporter notes at every node, source lines for example: more than a small model weighs.
-
-    Shapes within the graph are left out too: those of recurrent networks are the example's, and the run-time believes them.
-    """
+    paths, batch = tidy(program.model, weights), fixed_batch(program)
+    # Without what the exporter notes at every node, source lines for example: more than a small model weighs. Shapes within the
+    # graph are left out too: those of recurrent networks are the example's, and the run-time believes them.
     graph = program.model.graph
     for node in graph.all_nodes():
         node.metadata_props.clear()
@@ -78,7 +82,7 @@ def saved(program: torch.onnx.ONNXProgram, folder: Path) -> str:
         value.metadata_props.clear()
     path = str(folder / Exported.NAME)
     program.save(path)
-    return path
+    return Exported(path, channels, batch=batch, types=types, weights=weights, paths=paths)
 
 
 def tidy(model: onnx_ir.Model, weights: Collection[str]) -> dict[str, str]:
@@ -88,33 +92,36 @@ def tidy(model: onnx_ir.Model, weights: Collection[str]) -> dict[str, str]:
         model: the graph.
         weights: initializers that are the model's own, and stay as they are.
     """
-    makers = {v.name: n.metadata_props[SCOPES] for n in model.graph for v in n.outputs if SCOPES in n.metadata_props}
+    scopes: dict[str | None, str] = {}
+    """By the name of a result; the node that replaces another one has its results."""
+    for node in model.graph:
+        if SCOPES in node.metadata_props:
+            scopes.update(dict.fromkeys([value.name for value in node.outputs], node.metadata_props[SCOPES]))
 
     def should_fold(node: onnx_ir.Node) -> bool | None:
-        return False if any(value is not None and value.name in weights for value in node.inputs) else None
+        if any(value is not None and value.name in weights for value in node.inputs):
+            return False
+        return None
 
     fold_constants_ir(model, onnx_shape_inference=True, should_fold=should_fold)
     for node in model.graph:
-        if node.op_type in ("Conv", "ConvTranspose") and len(node.inputs) == 3 and _is_zero(node.inputs[2], weights):
-            node.replace_input_with(2, None)
+        bias = node.inputs[2] if node.op_type in ("Conv", "ConvTranspose") and len(node.inputs) == 3 else None
+        if bias is not None and bias.name not in weights:
+            constant = onnx_ir.convenience.get_const_tensor(bias)
+            if constant is not None and not constant.numpy().any():  # where there is none
+                node.replace_input_with(2, None)
     RemoveUnusedNodesPass()(model)
-    return {str(node.name): path_of_scopes(_scopes(node, makers)) for node in model.graph.all_nodes()}
-
-
-def _scopes(node: onnx_ir.Node, makers: Any) -> str | None:
-    """Return the scope in the node's metadata, or in that of the node that it replaces."""
-    return node.metadata_props.get(SCOPES) or next((makers[v.name] for v in node.outputs if v.name in makers), None)
-
-
-def _is_zero(value: onnx_ir.Value | None, weights: Collection[str]) -> bool:
-    if value is None or value.name in weights:
-        return False
-    constant = onnx_ir.convenience.get_const_tensor(value)
-    return constant is not None and not constant.numpy().any()
+    paths = {}
+    for node in model.graph.all_nodes():
+        scope = node.metadata_props.get(SCOPES)
+        for value in node.outputs:
+            scope = scope or scopes.get(value.name)
+        paths[str(node.name)] = path_of_scopes(scope)
+    return paths
 
 
 def traced(module: torch.nn.Module, signature: Inputs, opset: int, open_axes: OpenAxes = ()) -> torch.onnx.ONNXProgram:
-    """The graph of a module in the mode it is in; sizes of first axes stay open where the forward allows it.
+    """Return the graph of a module in the mode it is in; sizes of first axes stay open where the forward allows it.
 
     Args:
         module: of torch.
@@ -129,7 +136,9 @@ def traced(module: torch.nn.Module, signature: Inputs, opset: int, open_axes: Op
 
     def made(spec: TensorSpec) -> torch.Tensor:
         axes = next(opened, ())
-        shape = [max(size, VARYING) if axis in axes else size for axis, size in enumerate(spec.shape)]
+        shape = list(spec.shape)
+        for axis in axes:
+            shape[axis] = max(shape[axis], VARYING)
         tensor = torch.zeros(shape, dtype=getattr(torch, spec.dtype), device=device)
         axes_of[tensor] = (0, *axes)
         return tensor
@@ -141,7 +150,7 @@ def traced(module: torch.nn.Module, signature: Inputs, opset: int, open_axes: Op
         if isinstance(tensor, torch.Tensor) and tensor.dim():
             shapes[tensor] = dict.fromkeys(axes_of[tensor], torch.export.Dim.AUTO)
     with _named_arguments(module, kwargs), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about torch's own
+        warnings.simplefilter("ignore")  # of torch, about torch itself
         program = torch.onnx.export(
             module,
             args,
@@ -162,7 +171,7 @@ def _named_arguments(module: torch.nn.Module, kwargs: Mapping[str, object]) -> I
     """Within the context, the forward declares each keyword argument: ``torch.export`` fails on those that ``**kwargs`` takes."""
     signature = inspect.signature(module.forward)
     declared = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    missing = [name for name in kwargs if name not in {parameter.name for parameter in declared}]
+    missing = set(kwargs) - {parameter.name for parameter in declared}
     if len(declared) == len(signature.parameters) or not missing:
         yield
         return
@@ -171,7 +180,7 @@ def _named_arguments(module: torch.nn.Module, kwargs: Mapping[str, object]) -> I
     def declaring(*args: object, **given: object) -> Any:
         return forward(*args, **given)
 
-    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in missing]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs if name in missing]
     declaring.__dict__["__signature__"] = signature.replace(parameters=[*declared, *added])
     module.__dict__["forward"] = declaring
     try:
@@ -190,14 +199,14 @@ def _name_outputs(program: torch.onnx.ONNXProgram) -> None:
     specs = [spec.arg for spec in exported.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
     structure = exported.call_spec.out_spec.unflatten(range(len(specs)))
     names = [name for name, at in named_leaves(structure).items() if isinstance(specs[at], TensorArgument)]
-    outputs = program.model.graph.outputs
-    if len(names) != len(outputs) or names == [""]:
-        return
     graph = program.model.graph
+    if len(names) != len(graph.outputs) or names == [""]:
+        return
     taken = {value.name for value in (*graph.inputs, *graph.initializers.values())}
-    taken |= {value.name for node in graph for value in node.outputs}
+    for node in graph:
+        taken.update(value.name for value in node.outputs)
     renamed: set[int] = set()
-    for value, name in zip(outputs, names, strict=True):
+    for value, name in zip(graph.outputs, names, strict=True):
         if name not in taken and id(value) not in renamed:  # a model may return one tensor twice
             value.name = name
             taken.add(name)
@@ -205,14 +214,18 @@ def _name_outputs(program: torch.onnx.ONNXProgram) -> None:
 
 
 def fixed_batch(program: torch.onnx.ONNXProgram) -> int | None:
-    """The first axis of the first input, where tracing made a constant of it."""
+    """Return the first axis of the first input if tracing made a constant of it."""
     shapes: list[Any] = [value.shape for value in program.model.graph.inputs if value.shape]
-    first = shapes[0][0] if shapes and len(shapes[0]) else None
-    if isinstance(first, int) or first is None:
+    if not shapes:
+        return None
+    first = shapes[0][0]
+    if isinstance(first, int):
         return first
-    ranges: Any = {} if program.exported_program is None else program.exported_program.range_constraints
-    single = {str(symbol): int(sizes.lower) for symbol, sizes in ranges.items() if sizes.lower == sizes.upper}
-    return single.get(str(first.value))
+    ranges: Any = program.exported_program.range_constraints  # type: ignore[union-attr]
+    for symbol, sizes in ranges.items():
+        if str(symbol) == str(first.value) and sizes.lower == sizes.upper:
+            return int(sizes.lower)
+    return None
 
 
 @contextmanager
@@ -227,20 +240,6 @@ def _in_inference(module: torch.nn.Module) -> Iterator[None]:
             inner.__dict__["training"] = mode
 
 
-def _roles(module: torch.nn.Module, program: torch.onnx.ONNXProgram) -> dict[str, WeightRole]:
-    """Return the roles of the graph's initializers by name; a tensor with several names has a role under the first."""
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    buffers = dict(module.named_buffers(remove_duplicate=False))
-    found: dict[str, WeightRole] = {}
-    seen: set[int] = set()
-    for name in program.model.graph.initializers:
-        tensor = parameters.get(name, buffers.get(name))
-        if tensor is not None and id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[name] = "buffer" if name not in parameters else "parameter" if tensor.requires_grad else "frozen"
-    return found
-
-
 def exported_keras(
     model: keras.Model,
     signature: Inputs,
@@ -249,7 +248,7 @@ def exported_keras(
     opset: int,
     open_axes: OpenAxes = (),
 ) -> Exported:
-    """The file of a Keras model, which wants the channels of an image last.
+    """Return the file of a Keras model, which wants the channels of an image last.
 
     Raises:
         Exception: whatever the exporter raised.
@@ -260,13 +259,15 @@ def exported_keras(
     if not model.built:
         model.build(specs_in(arranged.args)[0].shape)
     if open_axes and channel_axis is not None:
-        given = specs_in((signature.args, dict(signature.kwargs)))
-        orders = [with_channels_last(range(len(spec.shape)), channel_axis) for spec in given]
-        open_axes = [[order.index(axis) for axis in axes] for order, axes in zip(orders, open_axes, strict=True)]
+        moved = []
+        for spec, axes in zip(specs_in((signature.args, dict(signature.kwargs))), open_axes, strict=True):
+            order = with_channels_last(range(len(spec.shape)), channel_axis)
+            moved.append([order.index(axis) for axis in axes])
+        open_axes = moved
     with _layers_as_modules(model) as root:
         program = traced(root, arranged, opset, open_axes)
     channels: Channels = "first" if channel_axis is None else "last"
-    return _exported(program, channels, layer_types(model), _named(program, model), folder)
+    return _exported(program, channels, layer_types(model), _named_variables(program, model), folder)
 
 
 class _Shim(torch.nn.Module):
@@ -280,18 +281,17 @@ class _Shim(torch.nn.Module):
         return self._call(*args, **kwargs)
 
 
-def _called(model: keras.Layer, *args: object, **kwargs: object) -> Any:
-    from sweeprof.backends.keras.calls import as_called  # which imports Keras
-
-    given = as_called(model, Inputs(args, kwargs))
-    return model(*given.args, training=False, **given.kwargs)
-
-
 @contextmanager
 def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
+    """Within the context, the model's layers call modules of torch, whose names the exporter notes at the nodes."""
+    from sweeprof.backends.keras.calls import as_called  # which imports Keras
     from sweeprof.backends.keras.private import named_layers
 
-    root = _Shim(partial(_called, model))
+    def called(*args: object, **kwargs: object) -> Any:
+        given = as_called(model, Inputs(args, kwargs))
+        return model(*given.args, training=False, **given.kwargs)
+
+    root = _Shim(called)
     changed: list[keras.Layer] = []
     try:
         for path, layer in named_layers(model):
@@ -308,7 +308,7 @@ def _layers_as_modules(model: keras.Layer) -> Iterator[torch.nn.Module]:
             del layer.__dict__["call"]
 
 
-def _named(program: torch.onnx.ONNXProgram, model: keras.Model) -> dict[str, WeightRole]:
+def _named_variables(program: torch.onnx.ONNXProgram, model: keras.Model) -> dict[str, WeightRole]:
     """Give the initializers that are variables of Keras the variables' names, and tell what they are."""
     from sweeprof.backends.keras.private import named_layers, own_parameters, own_state
 
@@ -318,14 +318,16 @@ def _named(program: torch.onnx.ONNXProgram, model: keras.Model) -> dict[str, Wei
     trainable = {id(variable) for variable in model.trainable_variables}
     found: dict[str, WeightRole] = {}
     for path, layer in [("", model), *named_layers(model)]:
-        for variables, role in ((own_parameters(layer), "parameter"), (own_state(layer), "buffer")):
-            for variable in variables:
-                old = by_place.pop(variable.value.data_ptr(), None)
-                if old is None or old not in initializers:
-                    continue
-                value = initializers.pop(old)
-                value.name = f"{path}.{variable.name}".removeprefix(".")
-                initializers.add(value)
-                is_frozen = role == "parameter" and id(variable) not in trainable
-                found[value.name] = "frozen" if is_frozen else role  # type: ignore[assignment]
+        parameters = own_parameters(layer)
+        for position, variable in enumerate([*parameters, *own_state(layer)]):
+            old = by_place.pop(variable.value.data_ptr(), None)
+            if old is None or old not in initializers:
+                continue
+            value = initializers.pop(old)
+            value.name = f"{path}.{variable.name}".removeprefix(".")
+            initializers.add(value)
+            if position >= len(parameters):
+                found[value.name] = "buffer"
+            else:
+                found[value.name] = "parameter" if id(variable) in trainable else "frozen"
     return found

@@ -1,4 +1,4 @@
-"""OpenVINO: models as graphs, from a torch module, a Keras model, or a file."""
+"""OpenVINO: models as graphs, from a torch module, a Keras model, or a file; their counts, and the times of their operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import openvino
 
 from sweeprof.backends import AnyArray, Gap
-from sweeprof.backends.call_signature import by_name, shapes_of
+from sweeprof.backends.call_signature import Shape, by_name, shapes_of
 from sweeprof.backends.model_files import Feed, FileBackend, FileModel, fitting, gaps_of, is_fitting
 from sweeprof.backends.openvino.convert import MODULE, WEIGHT, Converted, OpenvinoConverter
 from sweeprof.counting import mapping, operators
@@ -35,7 +35,6 @@ from sweeprof.results.observations import Operators
 from sweeprof.results.record import Protocol
 
 Hint = Literal["latency", "throughput"]
-TAKER = "the graph is compiled for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +77,13 @@ class OpenvinoModel(FileModel):
     def open(self, inputs: Inputs) -> None:
         self.graph = openvino.Core().read_model(self.file.path)
         self._slots = [self.graph.input(name) for name in self.file.input_names(self.graph)]
-        reshape(self.graph, {slot: array.shape for slot, array in zip(self._slots, self._fed(inputs), strict=True)})
+        reshape(self.graph, self._slots, [array.shape for array in self._fed(inputs)])
         self.native = self.settings.compiled(self.graph)
         self._request = self.native.create_infer_request()
 
     def fits(self, inputs: Inputs) -> bool:
         given = by_name(self.file.input_names(self.graph), *self.shapes(inputs))
-        return all(
-            is_fitting(shape, tuple(slot.shape)) for shape, slot in zip(given.values(), self._slots, strict=True)
-        )
+        return all(map(is_fitting, given.values(), [tuple(slot.shape) for slot in self._slots]))
 
     def _fed(self, inputs: Inputs) -> list[AnyArray]:
         """Return the arrays in the order of the arguments."""
@@ -95,13 +92,11 @@ class OpenvinoModel(FileModel):
     def feed(self, inputs: Inputs) -> Feed:
         given = self._fed(inputs)
         rows = len(given[0]) if given and given[0].ndim else None
-        tensors = [
-            openvino.Tensor(
-                np.ascontiguousarray(fitting(array, tuple(slot.shape), TAKER), slot.element_type.to_dtype()),
-                shared_memory=True,
-            )
-            for array, slot in zip(given, self._slots, strict=True)
-        ]
+        tensors = []
+        for array, slot in zip(given, self._slots, strict=True):
+            fitted = fitting(array, tuple(slot.shape), "the graph is compiled for")
+            fitted = np.ascontiguousarray(fitted, slot.element_type.to_dtype())
+            tensors.append(openvino.Tensor(fitted, shared_memory=True))
         return Feed(tuple(tensors[self._slots.index(slot)] for slot in self.graph.inputs), rows)
 
     def step_of(self, batch: Feed) -> Callable[[], object]:
@@ -109,7 +104,7 @@ class OpenvinoModel(FileModel):
 
     @staticmethod
     def steps_of(request: openvino.InferRequest, batch: Feed) -> Callable[[], object]:
-        """A function that runs one forward of ``batch`` by a request, and returns the outputs when they are complete."""
+        """Return a function that runs one forward of ``batch`` by a request, and returns the outputs when they are complete."""
         for index, tensor in enumerate(batch.values):
             request.set_input_tensor(index, tensor)
         outputs = [request.get_output_tensor(index).data for index in range(len(request.output_tensors))]
@@ -126,43 +121,19 @@ class OpenvinoModel(FileModel):
         names = self.file.outputs or [min(slot.get_names(), default=str(i)) for i, slot in enumerate(slots)]
         return dict(zip(names, values, strict=True))
 
-    def concurrently(self, batch: Feed, requests: int | None, seconds: float) -> tuple[int, int, float]:
-        """Run forwards of ``batch``, several at a time; returns how many at a time, how many, and the seconds that these took.
 
-        Args:
-            batch: of every request.
-            requests: at a time; None: as many as OpenVINO finds best for its streams.
-            seconds: requests are started for this long; then the last are awaited.
-        """
-        queue = openvino.AsyncInferQueue(self.native, requests or 0)
-        for request in queue:
-            self.steps_of(request, batch)
-        done = len(queue)
-        for _ in range(done):
-            queue.start_async()  # the first of each request allocates
-        queue.wait_all()
-        count, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < seconds:
-            queue.start_async()  # waits for a free request
-            count += 1
-        queue.wait_all()
-        return done, count, time.perf_counter() - begin
-
-
-def reshape(graph: openvino.Model, shapes: Mapping[openvino.Output, tuple[int, ...]]) -> None:
+def reshape(graph: openvino.Model, slots: Sequence[openvino.Output], shapes: Sequence[Shape]) -> None:
     """Set the shapes of the inputs.
 
     Raises:
         Unsupported: the graph takes others.
     """
-    given = {slot: openvino.PartialShape(list(shape)) for slot, shape in shapes.items()}
-    for slot, shape in given.items():
+    given = {}
+    for slot, sizes in zip(slots, shapes, strict=True):
+        given[slot] = shape = openvino.PartialShape(list(sizes))
         if not slot.get_partial_shape().compatible(shape):
             raise Unsupported(f"the graph takes a {slot.get_partial_shape()} as {slot.get_any_name()}, not a {shape}")
     graph.reshape(given)
-
-
-# OpenVINO: models as graphs, from a torch module, a Keras model, or a file.
 
 
 @dataclass(slots=True)
@@ -201,7 +172,9 @@ class OpenvinoBackend(FileBackend):
     def session_settings(self, device: str) -> CompileSettings:
         if self.precision == "bf16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise Unsupported("this processor has no instructions for bfloat16 (AVX-512 BF16 or AMX)")
-        inference = {None: None, "bf16": "bf16"}.get(self.precision, "f32")
+        inference: str | None = self.precision
+        if inference not in (None, "bf16"):
+            inference = "f32"
         return CompileSettings(device, self.threads, self.streams, self.hint, inference)
 
     def settings_of(self, native: openvino.CompiledModel) -> dict[str, Any]:
@@ -212,28 +185,70 @@ class OpenvinoBackend(FileBackend):
             "inference precision": native.get_property("INFERENCE_PRECISION_HINT").to_string(),
         }
 
-    # What these need is imported when they run: measured processes do not carry it.
-
     def counted(
         self, file: Converted, stored: Converted, inputs: Inputs, axis: int | None, formulas: Formulas
     ) -> LayerTable:
-        return count_file(file, stored, *shapes_of(inputs, axis), formulas)
+        model = openvino.Core().read_model(file.path)
+        sized = by_name(file.input_names(model), *shapes_of(inputs, axis))
+        reshape(model, list(map(model.input, sized)), list(sized.values()))
+        graph = read(model, file)
+        if file.is_of_onnx:
+            graph = replace(graph, weights=without_scales(graph))
+        sizes = {}
+        if stored != file:
+            sizes = stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
+        facts = GraphFacts(file.types, file.weights, sizes, VIEWS, {"BatchNormInference": BATCH_NORM_BUFFERS})
+        return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
 
     def layer_times(self, model: OpenvinoModel, work: Work, protocol: Protocol) -> LayerTimes:
+        # Means over steps with and without counters in turns, each kind in its own request.
         self.check_inference(work)
-        return layer_times(model, work.batch, protocol)
+        counters, clock, longest = Counters(model, work.batch), model.clock(), protocol.max_s
+        with model.stepping(work.batch) as plain, without_collection():
+            bare = partial(lasting, plain, 1, clock)
+            warming = in_turns(bare, bare)
+            pairs_in_turns(warming, clock, protocol.warmup_steps, protocol.warmup_s, longest, protocol.warmup_steps)
+            pair = in_turns(bare, partial(lasting, counters.step, 1, clock))
+            pairs = pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, FEWEST_STEPS)
+        nodes = counters.nodes()
+        if not nodes:
+            raise Unsupported("the compiled graph has no operators: its results are constants")
+        step_s, counted_s = map(statistics.fmean, zip(*pairs, strict=True))
+        unmet = () if len(pairs) >= protocol.min_samples else (f"min_samples={protocol.min_samples}",)
+        return LayerTimes(
+            mode="inference",
+            calls=module_times([nodes], [min(step_s, counted_s)], model.file.types),
+            warmup=0,
+            forward=PhaseTimes((step_s,), (counted_s,)),
+            probe_s={"outside": max(0.0, counted_s - step_s)},
+            unmet=unmet,
+        )
 
     def operators(self, model: OpenvinoModel, work: Work) -> Operators:
-
         self.check_inference(work)
-        return operators_of(model, work.batch)
+        counters = Counters(model, work.batch)
+        step_s = lasting(counters.step, OPERATOR_STEPS, model.clock()) / OPERATOR_STEPS
+        return Operators("inference", operator_rows(counters.nodes(), 1), OPERATOR_STEPS, step_s)
 
     def concurrently(self, model: OpenvinoModel, batch: Feed, seconds: float) -> tuple[int, int, float]:
-        return model.concurrently(batch, self.requests, seconds)
+        queue = openvino.AsyncInferQueue(model.native, self.requests or 0)
+        for request in queue:
+            model.steps_of(request, batch)
+        requests = len(queue)
+        for _ in range(requests):
+            queue.start_async()  # the first of each request allocates
+        queue.wait_all()
+        count, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            queue.start_async()  # waits for a free request
+            count += 1
+        queue.wait_all()
+        return requests, count, time.perf_counter() - begin
 
 
-# Counts the graph of a file as it was converted: before OpenVINO fuses and folds, which changes how it is computed.
-
+# ---------------------------------------------------------------------------------------------------------------
+# Counts of a file as it was converted: before OpenVINO fuses and folds, which changes how it is computed
+# ---------------------------------------------------------------------------------------------------------------
 
 OpenvinoNode = OperatorCall[CallTensor]
 OpenvinoGraph = FileGraph[OpenvinoNode, CallTensor]
@@ -245,26 +260,6 @@ SETTINGS_ELEMENTS = 64
 """Constants of integers up to this size may be settings of an operator, such as axes."""
 COMPRESSED = "_compressed"
 """What the names of constants of 16 bits end in."""
-EIGHT_BITS = ("int8", "uint8")
-
-
-def count_file(
-    file: Converted,
-    stored: Converted,
-    shapes: Sequence[tuple[int, ...]],
-    named: Mapping[str, tuple[int, ...]],
-    formulas: Formulas,
-) -> LayerTable:
-    """Return the layers of a file for inputs of these shapes, with the bytes of the one that is stored of it."""
-    model = openvino.Core().read_model(file.path)
-    sized = by_name(file.input_names(model), shapes, named)
-    reshape(model, {model.input(name): shape for name, shape in sized.items()})
-    graph = read(model, file)
-    if file.is_of_onnx:
-        graph = replace(graph, weights=without_scales(graph))
-    sizes = {} if stored == file else stored_bytes(graph, read(openvino.Core().read_model(stored.path), stored))
-    facts = GraphFacts(file.types, file.weights, sizes, VIEWS, {"BatchNormInference": BATCH_NORM_BUFFERS})
-    return module_table(graph, facts, partial(cost_of, formulas=formulas), "openvino")
 
 
 def cost_of(node: OpenvinoNode, formulas: Formulas) -> OperatorCost | None:
@@ -280,15 +275,22 @@ def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
     nodes, weights = [], []
     for node in model.get_ordered_ops():
         kind, name = node.get_type_name(), node.get_friendly_name()
-        given = tuple(values[_key(slot)] for slot in node.input_values())
+        given = tuple(values[key_of(slot)] for slot in node.input_values())
         is_fixed = kind == "Constant" or (bool(given) and all(value.is_constant for value in given))
         made = []
         for index, slot in enumerate(node.outputs()):
             shape = tuple(slot.get_shape()) if slot.get_partial_shape().is_static else None
-            label, dtype = name if index == 0 else f"{name}:{index}", _dtype(slot)
+            label = f"{name}:{index}" if index else name
+            dtype: str = slot.get_element_type().to_string()
+            found = re.fullmatch(r"(bf|nf|[fiu])(\d+)(\w*)", dtype)
+            if found is not None:
+                bits, variant = found[2], found[3]
+                dtype = "_".join(filter(None, [KINDS[found[1]] + bits, variant]))
+            elif dtype == "boolean":
+                dtype = "bool"
             size = slot.get_element_type().bitwidth / 8
             value = CallTensor(label, shape, dtype, size, numbers_of(dtype), is_constant=is_fixed)
-            values[_key(slot)] = value
+            values[key_of(slot)] = value
             made.append(value)
         if kind == "Constant":
             made[0].name = name.removeprefix(WEIGHT).removesuffix(COMPRESSED)
@@ -297,25 +299,16 @@ def read(model: openvino.Model, file: Converted) -> OpenvinoGraph:
             elif made[0].elements <= SETTINGS_ELEMENTS:
                 made[0].data = np.asarray(node.data)
         elif kind not in ("Parameter", "Result"):
-            path = path_of(name, file)
             attributes = node.get_attributes()
-            nodes.append(OperatorCall(kind, path, given, tuple(made), attributes, name, "openvino"))
-    inputs = tuple(values[_key(slot)] for slot in model.inputs)
-    outputs = tuple(values[_key(slot.get_node().input_value(0))] for slot in model.outputs)
+            nodes.append(OperatorCall(kind, path_of(name, file), given, tuple(made), attributes, name, "openvino"))
+    inputs = tuple(values[key_of(slot)] for slot in model.inputs)
+    outputs = tuple(values[key_of(slot.get_node().input_value(0))] for slot in model.outputs)
     return FileGraph(tuple(nodes), inputs, outputs, tuple(weights))
 
 
-def _key(slot: Any) -> tuple[str, int]:
+def key_of(slot: Any) -> tuple[str, int]:
+    """Return what tells an output of an operator from all others."""
     return slot.get_node().get_name(), slot.get_index()
-
-
-def _dtype(slot: Any) -> str:
-    name: str = slot.get_element_type().to_string()
-    found = re.fullmatch(r"(bf|nf|[fiu])(\d+)(\w*)", name)
-    if found is None:
-        return "bool" if name == "boolean" else name
-    kind, bits, variant = found.groups()
-    return f"{KINDS[kind]}{bits}{'_' if variant else ''}{variant}"
 
 
 def path_of(name: str, file: Converted) -> str:
@@ -324,10 +317,12 @@ def path_of(name: str, file: Converted) -> str:
     Other converters write ``model/conv1/Conv2D``, or names without modules.
     """
     start = MODULE if file.types else "__module"
-    first, *others = [part for part in name.split("/") if part] or [""]
-    if first == start or first.startswith(f"{start}."):
-        return first.removeprefix(start).lstrip(".") or ROOT
-    return ROOT if file.types else ".".join([first, *others[:-1]]) if others else ROOT
+    parts = list(filter(None, name.split("/"))) or [""]
+    if parts[0] == start or parts[0].startswith(f"{start}."):
+        return parts[0].removeprefix(start).lstrip(".") or ROOT
+    if file.types:
+        return ROOT
+    return ".".join(parts[:-1]) or ROOT
 
 
 def stored_bytes(graph: OpenvinoGraph, quantized: OpenvinoGraph) -> dict[str, int]:
@@ -339,10 +334,9 @@ def stored_bytes(graph: OpenvinoGraph, quantized: OpenvinoGraph) -> dict[str, in
     stored = _weights_by_reader(quantized)
     for reader, weights in _weights_by_reader(graph).items():
         instead = stored.get(reader, [])
-        if any(weight.dtype in EIGHT_BITS and weight.elements > 1 for weight in instead):
-            name = next((weight.name for weight in weights if weight.shape is not None and len(weight.shape) > 1), None)
-            if name is not None:
-                found[name] = sum(int(weight.nbytes) for weight in instead)
+        names = [weight.name for weight in weights if weight.shape is not None and len(weight.shape) > 1]
+        if names and any(weight.dtype in ("int8", "uint8") and weight.elements > 1 for weight in instead):
+            found[names[0]] = sum(int(weight.nbytes) for weight in instead)
     return found
 
 
@@ -352,13 +346,13 @@ def without_scales(graph: OpenvinoGraph) -> tuple[CallTensor, ...]:
     They are converted, a zero point is subtracted, and a scale is multiplied. Biases of 32 bits are marked as the real numbers
     that they stand for; other integers of that size are settings.
     """
-    made = {value for node in graph.operators for value in node.outputs}
-    behind: dict[CallTensor | None, CallTensor] = {
-        value: value
-        for node in graph.operators
-        for value in node.inputs
-        if value is not None and value.is_constant and value not in made
-    }
+    behind: dict[CallTensor | None, CallTensor] = {}
+    """The constant that a value is converted, moved or scaled from."""
+    for node in graph.operators:
+        behind.update((value, value) for value in node.inputs if value is not None and value.is_constant)
+    for node in graph.operators:
+        for value in node.outputs:
+            behind.pop(value, None)
     scales: set[CallTensor] = set()
     biases: dict[CallTensor, None] = {}
     for node in graph.operators:
@@ -379,7 +373,10 @@ def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:
     behind = {weight: [weight] for weight in graph.weights}
     found: dict[str, list[CallTensor]] = {}
     for node in graph.operators:
-        read = [weight for value in node.inputs if value is not None for weight in behind.get(value, ())]
+        read = []
+        for value in node.inputs:
+            if value is not None:
+                read += behind.get(value, [])
         if node.result.is_constant:
             behind[node.result] = read
         elif node.op != "FakeQuantize":
@@ -389,47 +386,47 @@ def _weights_by_reader(graph: OpenvinoGraph) -> dict[str, list[CallTensor]]:
 
 OpenvinoRule = Callable[[OpenvinoNode], OperatorCost | None]
 
-_ELEMENTWISE = """
-arithmetic: Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum
-multiply: Multiply
-divide: Divide
-function: Sqrt Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
-relu: Relu ReLU
-sigmoid: Sigmoid
-tanh: Tanh
-leaky_relu: PRelu PReLU
-elu: Elu
-softsign: SoftSign
-selu: Selu
-softplus: SoftPlus
-mish: Mish
-hardsigmoid: HardSigmoid HSigmoid
-silu: Swish
-hardswish: HSwish
-squared_difference: SquaredDifference
-"""
 
-
-def _attention(node: OpenvinoNode) -> OperatorCost:
+def attention(node: OpenvinoNode) -> OperatorCost:
     """``(batch, …, heads, L, E)``; the mask may be a scalar that stands for none, and a causal one is no operand."""
     query, key, value = (node.operand(position).sizes for position in range(3))
     mask = node.input(3)
-    masks = 1 if mask is not None and mask.sizes else 0
+    masks = int(mask is not None and len(mask.sizes) > 0)
     return operators.attention(prod(query[:-1]), key[-2], query[-1], value[-1], node.operand(0).numbers, masks=masks)
 
 
-def _mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
+def mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
     """Weight and bias are operators of their own."""
     given, axes = node.operand(0), node.input(1)
-    if axes is None or axes.data is None:
-        return operators.normalisation(given.elements, prod(given.sizes[:2]), weight=False, bias=False)
-    length = prod(given.sizes[int(axis)] for axis in axes.data.ravel())
-    return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
+    rows = prod(given.sizes[:2])
+    if axes is not None and axes.data is not None:
+        rows = given.elements // max(1, mapping.length_along(given.sizes, axes.data.ravel().tolist()))
+    return operators.normalisation(given.elements, rows, weight=False, bias=False)
 
 
 COSTS: dict[str, OpenvinoRule] = mapping.by_name(
     {
-        **mapping.elementwise_rules(_ELEMENTWISE),
+        "Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum": partial(
+            mapping.elementwise, "arithmetic"
+        ),
+        "Multiply": partial(mapping.elementwise, "multiply"),
+        "Divide": partial(mapping.elementwise, "divide"),
+        "Sqrt Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh": partial(
+            mapping.elementwise, "function"
+        ),
+        "Relu ReLU": partial(mapping.elementwise, "relu"),
+        "Sigmoid": partial(mapping.elementwise, "sigmoid"),
+        "Tanh": partial(mapping.elementwise, "tanh"),
+        "PRelu PReLU": partial(mapping.elementwise, "leaky_relu"),
+        "Elu": partial(mapping.elementwise, "elu"),
+        "SoftSign": partial(mapping.elementwise, "softsign"),
+        "Selu": partial(mapping.elementwise, "selu"),
+        "SoftPlus": partial(mapping.elementwise, "softplus"),
+        "Mish": partial(mapping.elementwise, "mish"),
+        "HardSigmoid HSigmoid": partial(mapping.elementwise, "hardsigmoid"),
+        "Swish": partial(mapping.elementwise, "silu"),
+        "HSwish": partial(mapping.elementwise, "hardswish"),
+        "SquaredDifference": partial(mapping.elementwise, "squared_difference"),
         "Gelu": partial(mapping.gelu, "approximation_mode"),
         "MatMul": partial(mapping.matmul, transposed="transpose_a"),
         "Convolution": partial(mapping.convolution, first=1),
@@ -437,9 +434,9 @@ COSTS: dict[str, OpenvinoRule] = mapping.by_name(
         "ConvolutionBackpropData": partial(mapping.transposed_convolution, first=1, bias=None),
         "GroupConvolutionBackpropData": partial(mapping.transposed_convolution, first=2, bias=None),
         "Einsum": mapping.einsum,
-        "ScaledDotProductAttention": _attention,
+        "ScaledDotProductAttention": attention,
         "BatchNormInference": mapping.batch_norm,
-        "MVN": _mean_variance_norm,
+        "MVN": mean_variance_norm,
         "GroupNormalization": mapping.group_norm,
         "Softmax": partial(mapping.softmax, axis=1),
         "LogSoftmax": mapping.log_softmax,
@@ -477,8 +474,9 @@ FREE = frozenset(
 """Operators that move, choose, compare or make data."""
 
 
-# The times of modules and operators, from the counters that OpenVINO keeps for each operator of the compiled graph.
-
+# ---------------------------------------------------------------------------------------------------------------
+# Times of modules and operators, from the counters that OpenVINO keeps for each operator of the compiled graph
+# ---------------------------------------------------------------------------------------------------------------
 
 FIRST_STEPS = 2
 """Of a request, which are not counted: they allocate."""
@@ -500,7 +498,7 @@ class Counters:
         self._request = compiled.create_infer_request()
         self._step = model.steps_of(self._request, batch)
         self._steps = 0
-        self._operators = _described(compiled.get_runtime_model(), read(model.graph, model.file), model.file)
+        self._operators = compiled_operators(compiled.get_runtime_model(), read(model.graph, model.file), model.file)
         for _ in range(FIRST_STEPS):
             self.step()
         self._first = self._totals()
@@ -512,80 +510,52 @@ class Counters:
 
     def nodes(self) -> list[NodeRun]:
         """Return the operators with their mean seconds since the first steps."""
-        steps = self._steps - FIRST_STEPS
-        totals = self._totals().items()
-        return [
-            replace(self._operators[name], seconds=max(0.0, total - self._first[name]) / steps)
-            for name, total in totals
-        ]
+        nodes = []
+        for name, total in self._totals().items():
+            seconds = max(0.0, total - self._first[name]) / (self._steps - FIRST_STEPS)
+            nodes.append(replace(self._operators[name], seconds=seconds))
+        return nodes
 
     def _totals(self) -> dict[str, float]:
-        counted = [entry for entry in self._request.profiling_info if entry.exec_type != FUSED]
-        return {
-            entry.node_name: entry.real_time.total_seconds() * self._steps
-            for entry in counted
-            if entry.node_name in self._operators
-        }
+        found = {}
+        for entry in self._request.profiling_info:
+            if entry.exec_type != FUSED and entry.node_name in self._operators:
+                found[entry.node_name] = entry.real_time.total_seconds() * self._steps
+        return found
 
 
-def _described(compiled: openvino.Model, graph: OpenvinoGraph, file: Converted) -> dict[str, NodeRun]:
+def compiled_operators(compiled: openvino.Model, graph: OpenvinoGraph, file: Converted) -> dict[str, NodeRun]:
     """Return the operators of the compiled graph by their names."""
     known = {node.name: node for node in graph.operators}
-    makers = {value: node for node in graph.operators for value in node.outputs}
+    makers: dict[CallTensor | None, OpenvinoNode] = {}
+    for operator in graph.operators:
+        makers.update(dict.fromkeys(operator.outputs, operator))
     originals: dict[str, list[str]] = {}
+    owned = set[OpenvinoNode]()
     for node in compiled.get_ordered_ops():
         names = node.get_rt_info()["originalLayersNames"].astype(str).split(",")
         originals[node.get_friendly_name()] = [name for name in names if name]
-    owned = {known[name] for names in originals.values() for name in names if name in known}
+        owned.update(known[name] for name in names if name in known)
     found = {}
     for node in compiled.get_ordered_ops():
         kind, name = node.get_rt_info()["layerType"].astype(str), node.get_friendly_name()
         if kind in NOT_RUN:
             continue
         members = [known[original] for original in originals[name] if original in known]
-        for member in members:  # which grows on the way: what is fused may have lost its name
-            before = [makers[value] for value in member.inputs if value in makers]
-            members += [node for node in before if node not in owned and node not in members]
-        paths = [path_of(original, file) for original in originals[name]]
-        if not originals[name]:  # a change of layout, named after the operator that it is for
+        waiting = list(members)
+        while waiting:  # what is fused may have lost its name
+            for value in waiting.pop(0).inputs:
+                maker = makers.get(value)
+                if maker is not None and maker not in owned and maker not in members:
+                    members.append(maker)
+                    waiting.append(maker)
+        if originals[name]:
+            paths = [path_of(original, file) for original in originals[name]]
+        else:  # a change of layout, named after the operator that it is for
             paths = [known[other].path for other in known if name.endswith(other)]
-        path, flops = next(iter(paths), ROOT), None
+        path, flops = (paths or [ROOT])[0], None
         if members:
             path, flops = origin_of(members, partial(cost_of, formulas=DEFAULTS))
         shapes = tuple(tuple(slot.get_shape()) for slot in node.inputs() if slot.get_partial_shape().is_static)
         found[name] = NodeRun(kind, path, flops, 0.0, None, shapes)
     return found
-
-
-def layer_times(model: OpenvinoModel, batch: Feed, protocol: Protocol) -> LayerTimes:
-    """The modules' times of inference: means over steps with and without counters, which alternate, each kind in its own request.
-
-    Raises:
-        Unsupported: the compiled graph has no operators.
-    """
-    counters, clock, longest = Counters(model, batch), model.clock(), protocol.max_s
-    with model.stepping(batch) as plain, without_collection():
-        bare = partial(lasting, plain, 1, clock)
-        warming = in_turns(bare, bare)
-        pairs_in_turns(warming, clock, protocol.warmup_steps, protocol.warmup_s, longest, protocol.warmup_steps)
-        pair = in_turns(bare, partial(lasting, counters.step, 1, clock))
-        pairs = pairs_in_turns(pair, clock, protocol.min_samples, protocol.min_s, longest, FEWEST_STEPS)
-    nodes = counters.nodes()
-    if not nodes:
-        raise Unsupported("the compiled graph has no operators: its results are constants")
-    step_s, counted_s = map(statistics.fmean, zip(*pairs, strict=True))
-    return LayerTimes(
-        mode="inference",
-        calls=module_times([nodes], [min(step_s, counted_s)], model.file.types),
-        warmup=0,
-        forward=PhaseTimes((step_s,), (counted_s,)),
-        probe_s={"outside": max(0.0, counted_s - step_s)},
-        unmet=(f"min_samples={protocol.min_samples}",) if len(pairs) < protocol.min_samples else (),
-    )
-
-
-def operators_of(model: OpenvinoModel, batch: Feed) -> Operators:
-    """Return the operators of the compiled graph that a step runs: means over some steps."""
-    counters = Counters(model, batch)
-    step_s = lasting(counters.step, OPERATOR_STEPS, model.clock()) / OPERATOR_STEPS
-    return Operators("inference", operator_rows(counters.nodes(), 1), OPERATOR_STEPS, step_s)

@@ -13,7 +13,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,9 +73,6 @@ class Converted(GraphFile):
         return [Path(self.path), Path(self.path).with_suffix(".bin")]
 
 
-# From a builder to a file in OpenVINO's format (``.xml`` with its ``.bin``): converted once by another process, and kept.
-
-
 OTHER_BATCH = 3
 """Times the batch size that a model is traced with."""
 BATCH = 32
@@ -114,12 +111,16 @@ class OpenvinoConverter(Converter[Converted]):
         if not isinstance(model, ModelFile):
             return None
         path = existing(model.path)
-        return Converted(path, model.channels) if path.endswith(".xml") else None
+        if path.endswith(".xml"):
+            return Converted(path, model.channels)
+        return None
 
     def node_of(self, model: Any, folder: Path) -> Mapping[str, object] | None:
         if isinstance(model, ModelFile):
             return {"_target_": OPENVINO_FILE, "path": model.path, "channels": model.channels}
-        return saved_keras(model, folder) if is_keras(model) else None
+        if is_keras(model):
+            return saved_keras(model, folder)
+        return None
 
     def accepts(self, model: Any) -> bool:
         return isinstance(model, ModelFile) or is_module(model) or (is_keras(model) and hasattr(model, "export"))
@@ -134,15 +135,25 @@ class OpenvinoConverter(Converter[Converted]):
             graph = openvino.Core().read_model(user_path(model.path))
             file = Converted(path, model.channels, is_of_onnx=model.path.endswith(".onnx"))
         elif is_keras(model):
-            graph = _exported(model)
+            from openvino.frontend import FrontEndManager
+
             from sweeprof.backends.keras.private import layer_types  # which imports Keras
 
+            frontend = FrontEndManager().load_by_framework("tf")
+            with TemporaryDirectory(prefix="sweeprof-saved-") as saved, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with contextlib.redirect_stdout(io.StringIO()):
+                    model.export(saved, verbose=False)
+                graph = frontend.convert(frontend.load(saved))
             names = tuple(tensor.name for tensor in model.inputs)
             file = Converted(path, "last", types=layer_types(model), weights=_name_layers(graph, model), inputs=names)
         else:
             types = {name: type(inner).__name__ for name, inner in model.named_modules()}
+            roles: dict[str, Any] = dict.fromkeys([name for name, _ in model.named_buffers()], "buffer")
+            for name, tensor in model.named_parameters():  # one with several names has a role under the first
+                roles[name] = "parameter" if tensor.requires_grad else "frozen"
             graph, outputs = _traced(model.eval(), signature)
-            file = Converted(path, "first", outputs, _only_batch(graph, batch_of(signature)), types, _roles(model))
+            file = Converted(path, "first", outputs, _only_batch(graph, batch_of(signature)), types, roles)
         openvino.save_model(graph, path, compress_to_fp16=False)
         return file
 
@@ -153,9 +164,7 @@ class OpenvinoConverter(Converter[Converted]):
             import nncf
 
             batches = list(batches_of(file.input_names(graph), samples, file.batch or BATCH))
-            # It draws progress bars on standard output, where the answer goes.
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
+            graph = nncf.quantize(graph, nncf.Dataset(batches), subset_size=len(batches))
         path = str(folder / Converted.NAME)
         openvino.save_model(graph, path, compress_to_fp16=self.storage == "fp16")
         return replace(file, path=path)
@@ -170,13 +179,13 @@ class OpenvinoConverter(Converter[Converted]):
 
 
 def _traced(module: Any, signature: Inputs) -> tuple[openvino.Model, tuple[str, ...]]:
-    """The graph of a module, its inputs named by their keywords, and the names of its outputs."""
+    """Return the graph of a module, its inputs named by their keywords, and the names of its outputs."""
     import torch
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
-    given = {f"input_{index}": leaf for index, leaf in enumerate(signature.args)} | dict(signature.kwargs)
-    tensors = {name: leaf for name, leaf in given.items() if is_tensor(leaf)}
+    tensors = {f"input_{index}": leaf for index, leaf in enumerate(signature.args) if is_tensor(leaf)}
+    tensors |= {name: leaf for name, leaf in signature.kwargs.items() if is_tensor(leaf)}
     outputs: list[str] = []
 
     class Call(torch.nn.Module):
@@ -201,8 +210,9 @@ def _traced(module: Any, signature: Inputs) -> tuple[openvino.Model, tuple[str, 
     for slot, (name, leaf) in zip(graph.inputs, tensors.items(), strict=True):
         slot.get_tensor().set_names({name})
         shape = list(leaf.shape)
-        is_batch = bool(shape) and shape[0] == batch_of(signature)
-        slot.get_node().set_partial_shape(openvino.PartialShape([-1, *shape[1:]] if is_batch else shape))
+        if shape and shape[0] == batch_of(signature):
+            shape[0] = -1
+        slot.get_node().set_partial_shape(openvino.PartialShape(shape))
     graph.validate_nodes_and_infer_types()
     return graph, tuple(outputs)
 
@@ -215,33 +225,19 @@ def _only_batch(graph: openvino.Model, size: int | None) -> int | None:
     try:
         for batch in (size, OTHER_BATCH * size):
             sized = graph.clone()
-            sized.reshape({slot: _sized(slot.get_partial_shape(), batch) for slot in sized.inputs})
-            lengths.append([int(slot.shape[0]) if len(slot.shape) else 0 for slot in sized.outputs])
+            shapes = {}
+            for slot in sized.inputs:
+                shapes[slot] = slot.get_partial_shape()
+                if shapes[slot].is_dynamic:  # only the first axis is
+                    shapes[slot][0] = batch
+            sized.reshape(shapes)
+            lengths.append([list(slot.shape)[:1] for slot in sized.outputs])
     except RuntimeError:  # shapes that do not fit
         return size
-    return None if all(many == OTHER_BATCH * few for few, many in zip(*lengths, strict=True)) else size
-
-
-def _sized(shape: openvino.PartialShape, batch: int) -> openvino.PartialShape:
-    return openvino.PartialShape([batch if side.is_dynamic else side for side in shape])
-
-
-def _roles(module: Any) -> dict[str, Any]:
-    """Return the roles of a module's weights by name; a tensor with several names has a role under the first."""
-    roles = {name: "parameter" if tensor.requires_grad else "frozen" for name, tensor in module.named_parameters()}
-    return roles | {name: "buffer" for name, _ in module.named_buffers()}
-
-
-def _exported(model: Any) -> openvino.Model:
-    """The graph of a Keras model, by way of TensorFlow."""
-    from openvino.frontend import FrontEndManager
-
-    frontend = FrontEndManager().load_by_framework("tf")
-    with TemporaryDirectory(prefix="sweeprof-saved-") as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with contextlib.redirect_stdout(io.StringIO()):
-            model.export(folder, verbose=False)
-        return frontend.convert(frontend.load(folder))
+    for few, many in zip(*lengths, strict=True):
+        if [OTHER_BATCH * length for length in few] != many:
+            return size
+    return None
 
 
 def _name_layers(graph: openvino.Model, model: Any) -> dict[str, Any]:
@@ -255,11 +251,10 @@ def _name_layers(graph: openvino.Model, model: Any) -> dict[str, Any]:
     variables: dict[bytes, list[tuple[str, str, str]]] = {}
     layers = dict(named_layers(model))
     for path, layer in layers.items():
-        own = [(variable, "parameter") for variable in own_parameters(layer)]
-        own += [(variable, "frozen") for variable in own_state(layer)]
-        for variable, role in own:
-            known = variables.setdefault(_content(np.asarray(variable)), [])
-            known.append((path, f"{path}.{variable.name}", role))
+        for own, role in ((own_parameters(layer), "parameter"), (own_state(layer), "frozen")):
+            for variable in own:
+                known = variables.setdefault(_content(variable), [])
+                known.append((path, f"{path}.{variable.name}", role))
     places: dict[str, str] = {}
     roles: dict[str, Any] = {}
     for node in graph.get_ordered_ops():
@@ -267,33 +262,41 @@ def _name_layers(graph: openvino.Model, model: Any) -> dict[str, Any]:
         if node.get_type_name() == "Constant":
             found = variables.get(_content(node.data), []) if node.get_element_type().is_real() else []
             if len(found) == 1:
-                places[name], weight, roles[weight] = found[0]
+                layer_path, weight, roles[weight] = found[0]
                 node.set_friendly_name(WEIGHT + weight)
-                places[WEIGHT + weight] = places[name]
+                places[WEIGHT + weight] = layer_path
             continue
-        sources = [slot.get_node() for slot in node.input_values()]
-        constants = [source for source in sources if source.get_type_name() in ("Constant", "Convert")]
-        read = [places[source.get_friendly_name()] for source in constants if source.get_friendly_name() in places]
-        parts = [re.sub(r"_\d+$", "", part) if part not in layers else part for part in name.split("/")]
-        named = [part for part in reversed(parts) if part in layers]
-        before = [places[s.get_friendly_name()] for s in sources if s.get_friendly_name() in places]
-        place = next(iter([*read, *named, *before]), None)
-        if place is not None:
-            for source in constants:
-                _name_constant(source, place, roles)
-        if place is not None and node.get_type_name() not in ("Parameter", "Result"):
+        place = _layer_of(node, places, layers)
+        if place is None:
+            continue
+        for slot in node.input_values():
+            source = slot.get_node()
+            # An array that OpenVINO computed from variables, such as the scale of a batch norm.
+            label = source.get_friendly_name()
+            is_array = source.get_type_name() == "Constant" and source.get_element_type().is_real()
+            if is_array and source.data.size > 1 and not label.startswith(WEIGHT):
+                source.set_friendly_name(f"{WEIGHT}{place}.{label}")
+                roles[f"{place}.{label}"] = "parameter"
+        if node.get_type_name() not in ("Parameter", "Result"):
             node.set_friendly_name(f"{MODULE}.{place}/{name}")
             places[node.get_friendly_name()] = place
     return roles
 
 
-def _name_constant(node: openvino.Node, place: str, roles: dict[str, Any]) -> None:
-    """Name an array that OpenVINO computed from variables, such as the scale of a batch norm, after the layer that reads it."""
-    name = node.get_friendly_name()
-    is_array = node.get_type_name() == "Constant" and node.get_element_type().is_real() and node.data.size > 1
-    if is_array and not name.startswith(WEIGHT):
-        node.set_friendly_name(f"{WEIGHT}{place}.{name}")
-        roles[f"{place}.{name}"] = "parameter"
+def _layer_of(node: openvino.Node, places: Mapping[str, str], layers: Collection[str]) -> str | None:
+    """Return the layer whose variable an operator reads, that in its name, or that of its input; None if there is none."""
+    sources = [slot.get_node() for slot in node.input_values()]
+    for source in sources:
+        if source.get_type_name() in ("Constant", "Convert") and source.get_friendly_name() in places:
+            return places[source.get_friendly_name()]
+    for part in reversed(node.get_friendly_name().split("/")):
+        for layer in (part, re.sub(r"_\d+$", "", part)):
+            if layer in layers:
+                return layer
+    for source in sources:
+        if source.get_friendly_name() in places:
+            return places[source.get_friendly_name()]
+    return None
 
 
 def _content(array: Any) -> bytes:

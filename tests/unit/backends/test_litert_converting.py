@@ -132,7 +132,7 @@ def test_the_cache_is_the_users_or_the_one_that_is_named(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(model_files, "run_child", made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(quantization="int8")
+    build, backend = described("sweeprof.zoo.mlp.keras_model"), LitertBackend(precision="int8")
     backend.expect(IMAGES)
     backend.ranges_from(lambda limit: Inputs((np.zeros((limit, 1, 32, 32), np.float32),)))
     assert backend.artifact(build, 1).bytes == len(b"content")

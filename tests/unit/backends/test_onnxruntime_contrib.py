@@ -242,6 +242,11 @@ def test_optional_results_of_a_norm(tmp_path: Path) -> None:
         ("NhwcConv", [floats(2, 8, 8, 3), floats(4, 3, 3, 3)], {}),
         ("Conv", [floats(2, 16, 8, 8), floats(16, 16, 3, 3)], {"domain": "com.microsoft.nchwc"}),
         ("Scaler", [floats(3, 4)], {"domain": "ai.onnx.ml", "offset": [0.5] * 4, "scale": [2.0] * 4}),
+        (
+            "LinearClassifier",
+            [floats(7, 4)],
+            {"domain": "ai.onnx.ml", "coefficients": [0.5] * 12, "intercepts": [0.1] * 3},
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -251,13 +256,6 @@ def test_other_operators_are_uncovered_by_name(
     path = call(tmp_path, op, operands, **settings)
     table = count_file(OnnxFile(path).known(), [value.shape for value in operands], {}, DEFAULTS)
     assert table.uncovered == {f"{settings.get('domain', 'com.microsoft')}::{op}": 1}
-
-
-def test_parameters_of_a_classifier_are_in_its_attributes(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"coefficients": [0.5] * 12, "intercepts": [0.1] * 3, "classlabels_ints": [0, 1, 2]}
-    path = call(tmp_path, "LinearClassifier", [floats(7, 4)], 2, domain="ai.onnx.ml", **settings)
-    table = count_file(OnnxFile(path).known(), [(7, 4)], {}, DEFAULTS)
-    assert (table.params, table.uncovered) == (12 + 3, {"ai.onnx.ml::LinearClassifier": 1})
 
 
 def test_packed_experts_are_parameters(tmp_path: Path) -> None:

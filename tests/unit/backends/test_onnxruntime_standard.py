@@ -49,9 +49,6 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], Figures]] = [
     ("STFT", [floats(2, 64, 1), np.array(8), floats(16)], {"weights": [1]},
      (0, 14 * (round(16 * 2.5 * log2(16)) + 16), 14 * (round(16 * 2.5 * log2(16)) + 16))),
     ("AffineGrid", [floats(2, 2, 3), np.array([2, 1, 4, 5])], {"weights": [1]}, (240, 480, 480 - 80)),
-    ("NegativeLogLikelihoodLoss", [floats(4, 7), whole(4)], {"version": 13}, (0, 8, 8)),
-    ("NegativeLogLikelihoodLoss", [floats(4, 7), whole(4), floats(7)], {"version": 13, "reduction": "none"}, (0, 8, 8)),
-    ("SoftmaxCrossEntropyLoss", [floats(4, 7), whole(4)], {"version": 13, "outputs": 2}, (0, 28 + 8, 4 * 28 + 8)),
     ("ReduceSum", [X], {"noop_with_empty_axes": 1}, (0, 0, 0)),
     ("ReduceSum", [X], {"noop_with_empty_axes": 0}, (0, N, N - 1)),
     ("ReduceSum", [X, np.array([1])], {"noop_with_empty_axes": 1, "weights": [1]}, (0, N, N - N // 6)),
@@ -129,8 +126,12 @@ def test_norms_and_pooling_cost_about_as_much_as_torch_counts(tmp_path: Path) ->
         assert found[1] == pytest.approx(profile(module, image).layers.flops, rel=tolerance)
 
 
-UNCOVERED = {"If", "Loop", "Scan", "SequenceMap", "Det", "ImageDecoder", "MaxRoiPool", "TfIdfVectorizer"}
-"""What loops and branches run, and the work of others, does not follow from shapes; Det has no formula."""
+UNCOVERED = {
+    *("If", "Loop", "Scan", "SequenceMap", "Det", "ImageDecoder", "MaxRoiPool", "TfIdfVectorizer"),
+    *("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
+}
+"""What loops and branches run, and the work of others, does not follow from shapes; Det has no formula; models for inference
+have no losses."""
 
 
 def test_every_operator_of_the_standard_is_known() -> None:

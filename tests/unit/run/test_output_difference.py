@@ -92,8 +92,8 @@ def test_what_is_not_known_is_not_judged() -> None:
         (config("litert", tolerance=0.2), config("torch"), 0.2),
         (config("torch"), config("litert", tolerance=0.2), 0.2),
         (config("litert", tolerance=None), config("torch"), None),
-        (config("litert", quantization="int8"), config("torch"), None),
-        (config("litert", quantization="none"), config("torch"), 0.01),
+        (config("litert", precision="int8"), config("torch"), None),
+        (config("litert"), config("torch"), 0.01),
         (config("tensorflow"), config("torch", precision="bf16"), None),
     ],
 )
