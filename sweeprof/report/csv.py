@@ -153,7 +153,7 @@ _Observations = Iterable[tuple[str | None, Mapping[str, Any], Iterable[Mapping[s
 
 def _tidy(name: str, comparison: Comparison, columns: dict[str, ColumnKind], observations: _Observations) -> Tidy:
     """Return a table with a column for each axis, typed by the axis's values, before its own columns."""
-    combinations = [item.axes for item in (*comparison.rows, *comparison.excluded)]
+    combinations = [row.axes for row in comparison.rows] + [item.axes for item in comparison.excluded]
     kinds = {axis: _kind([axes.get(axis) for axes in combinations]) for axis in comparison.axes}
     names = axis_columns(kinds, _OWN)
 

@@ -54,11 +54,6 @@ class FailedRows:
     """Of the first of them, below the sweep's folder."""
 
 
-def rows_text(count: int) -> str:
-    """``1 row``, ``2 rows``."""
-    return f"{count} {'row' if count == 1 else 'rows'}"
-
-
 def places(comparison: Comparison) -> list[tuple[str, str]]:
     """On what the sweep ran and with what software, each as one text; nothing that was not recorded."""
     items = environment_items(comparison)

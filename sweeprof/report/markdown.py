@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from sweeprof.numbers import MISSING
 from sweeprof.report.answer import answer
-from sweeprof.report.explore import MOST_FAILURES, failures, rows_text
+from sweeprof.report.explore import MOST_FAILURES, failures
 from sweeprof.report.summary import (
     Footnote,
     ReportSection,
@@ -23,6 +23,7 @@ from sweeprof.report.summary import (
     sections,
 )
 from sweeprof.report.table import ReportTable, TableRow, tables
+from sweeprof.report.view import counted
 from sweeprof.results.comparison import Comparison, Excluded
 from sweeprof.text import axes_text, one_line, printable, shortened
 
@@ -113,7 +114,7 @@ def _failures(comparison: Comparison) -> str:
     lines = ["**Errors**", ""]
     for one in found[:MOST_FAILURES]:
         log = f" ([log]({quote(one.log)}))" if one.log else ""
-        lines.append(f"- {one.status} in {rows_text(len(one.rows))}: {escaped(one.reason)}{log}")
+        lines.append(f"- {one.status} in {counted(len(one.rows), 'row')}: {escaped(one.reason)}{log}")
     if len(found) > MOST_FAILURES:
         lines.append(f"- and {len(found) - MOST_FAILURES} more in report.html")
     return "\n".join(lines)

@@ -378,7 +378,7 @@ def footnotes(comparison: Comparison) -> list[Footnote]:
     infos, settling = shown_metrics(comparison), settling_text(comparison)
     for row in comparison.rows:
         remarks = list(_remarks(comparison, row, infos, settling))
-        # Observations differ in their figures from row to row: rows with the same advice are one note, with the first row's figures.
+        # Figures differ from row to row: rows with the same advice are one note, with the figures of the first.
         seen = {(code, advice): text for code, text, advice in remarks}
         counts.update(seen.keys())
         texts = seen | texts
@@ -518,7 +518,8 @@ def environment_items(comparison: Comparison) -> list[tuple[str, str]]:
     if env.get("memory_bytes"):
         items.append(("memory", rounded(env["memory_bytes"], "B")))
     for gpu in env.get("gpus") or ():
-        items.append(("gpu", axis_text(gpu.get("name", gpu) if isinstance(gpu, dict) else gpu)))
+        name = gpu.get("name", gpu) if isinstance(gpu, dict) else gpu
+        items.append(("gpu", axis_text(name)))
     items.append(("load", ", ".join(map(str, env.get("load") or ()))))
     items.append(("python", env.get("python")))
     items += sorted((env.get("versions") or {}).items())
@@ -582,10 +583,12 @@ def _qualifying(comparison: Comparison) -> tuple[str, list[str]]:
             lines.append(f"{heading}: {_with_figures(titles, best, tell)}")
     if missing:
         for row in fitting[:_MOST_LISTED]:
-            lines.append(f"qualifies: {_with_figures(titles, row, tell)}{notes.get(row.combination_id, '')}")
+            note = notes.get(row.combination_id, "")
+            lines.append(f"qualifies: {_with_figures(titles, row, tell)}{note}")
         lines += _more(fitting)
     for row in missing[:_MOST_LISTED]:
-        lines.append(f"misses: {tell(row.axes)} – {'; '.join(row.misses)}{notes.get(row.combination_id, '')}")
+        note = notes.get(row.combination_id, "")
+        lines.append(f"misses: {tell(row.axes)} – {'; '.join(row.misses)}{note}")
     lines += _more(missing)
     return one_line(title), list(map(one_line, lines))
 
@@ -599,10 +602,8 @@ def _front(comparison: Comparison) -> tuple[str, list[str]]:
     rows = [row for row in sorted_rows(comparison) if row.on_front]
     if len(rows) == len(comparison.rows):  # a front that every row is on says nothing
         return "", []
-    titles = {
-        info: metric_title(info, comparison.rows) for info in comparison.metrics if info.name in comparison.pareto
-    }
-    titles = dict(sorted(titles.items(), key=lambda item: comparison.pareto.index(item[0].name)))
+    infos = {info.name: info for info in comparison.metrics}
+    titles = {infos[name]: metric_title(infos[name], comparison.rows) for name in comparison.pareto}
     title = ", ".join(f"{name} {_ARROWS[info.better]}" for info, name in titles.items())
     heading = f"Pareto front {_measured_of_qualified(comparison, comparison.pareto)}".rstrip()
     tell = combination_namer(comparison)

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import Column
-from sweeprof.report.explore import MOST_FAILURES, failures, rows_text
+from sweeprof.report.explore import MOST_FAILURES, failures
 from sweeprof.report.summary import footnotes, protocol_text, sections
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
+from sweeprof.report.view import counted
 from sweeprof.results.comparison import Comparison
 from sweeprof.text import axes_text, console, one_line
 
@@ -93,7 +94,7 @@ class Report:
         if found:
             yield Text()
         for one in found[:MOST_FAILURES]:
-            yield Text.assemble((f"{one.status} in {rows_text(len(one.rows))}: ", f"bold {_FAILED}"), one.reason)
+            yield Text.assemble((f"{one.status} in {counted(len(one.rows), 'row')}: ", f"bold {_FAILED}"), one.reason)
             if one.log:
                 log = one.log if self.folder is None else str(self.folder / one.log)
                 yield Text(f"  log: {log}", style="dim", no_wrap=True, overflow="ignore")

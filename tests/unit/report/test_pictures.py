@@ -386,7 +386,7 @@ def test_backend_colours_are_stable_and_run_out_into_grey() -> None:
 
 def test_a_report_does_not_import_matplotlib_and_stacked_bars_do_not_import_pyplot() -> None:
     code = (
-        "import sys; from sweeprof.report import html, table, terminal; from sweeprof.report.pictures import stacked;"
+        "import sys; from sweeprof.report import html, table, terminal; from sweeprof.report import stacked_layers as stacked;"
         "assert not {'matplotlib', 'plotly'} & set(sys.modules), 'heavy imports';"
         "stacked.canvas((4, 3)); assert 'matplotlib.pyplot' not in sys.modules"
     )
