@@ -242,8 +242,10 @@ def _differences_table(found: Sequence[Difference], titles: Sequence[str]) -> Vi
         unit = text_unit(one.name, one.unit)
         cells: Cells = [ViewCell(one.name, note=f"{one.better} is better" if one.better else "")]
         for value in (one.baseline, one.candidate):
-            is_known = value is not None and math.isfinite(value)
-            cells.append(ViewCell(rounded(value, unit), value) if is_known else MISSING)
+            if value is None or not math.isfinite(value):
+                cells.append(MISSING)
+            else:
+                cells.append(ViewCell(rounded(value, unit), value))
         cells.append(MISSING if one.ratio is None else ViewCell(f"×{ratio_number(one.ratio)}", one.ratio))
         cells += [ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED), one.reason or ""]
         rows.append(cells)
@@ -352,7 +354,7 @@ def _(operators: Operators) -> View:
     )
     column = operator_reports.time_column(operators.rows)
     shown = operators_table(operators.top(TOP, column))
-    totals = operators.totals(column)
+    totals = operators.totals("device_self_s" if column == "device_self_s" else "self_s")
     by_name = dataclasses.replace(_totals_table(totals[:TOP]), total=len(totals), title="by operator")
     by_row = dataclasses.replace(shown, total=len(operators.rows), title="by module and shapes")
     parts: list[str | ViewTable] = [by_name, _self_total(totals), by_row]

@@ -11,7 +11,7 @@ from typing import Any
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.numbers import MISSING, percent, ratio_number, rounded, scaled, significant
-from sweeprof.report.view import View, ViewCell, ViewTable
+from sweeprof.report.view import Cells, View, ViewCell, ViewTable
 from sweeprof.report.view import table as view_table
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import (
@@ -483,7 +483,7 @@ def _figures_view(
     names: Sequence[str], rows: Iterable[tuple[list[str], Number | None, float | None]], column: str
 ) -> View:
     title = column_title(column)
-    cells = []
+    cells: list[Cells] = []
     for texts, value, share in rows:
         cells.append([*texts, ViewCell(text_of(value, column), value), ViewCell(percent(share), share)])
     return View("", (view_table([*names, title, "share"], cells, [title, "share"]),))
