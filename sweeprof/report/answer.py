@@ -15,7 +15,7 @@ from typing import Literal
 from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title, value_text
 from sweeprof.report.summary import candidate_name, combination_namer, headline, percent, same_environment, where
-from sweeprof.report.view import counted
+from sweeprof.report.view import counted, first_few
 from sweeprof.results.comparison import (
     MIN_ROUNDS,
     Cell,
@@ -178,12 +178,6 @@ def _word(metric: MetricInfo, is_better: bool = True, ending: Literal["er", "est
     return stem + ending
 
 
-def _first_few(names: Sequence[str], separator: str) -> str:
-    text = separator.join(names[:MOST_NAMES])
-    more = len(names) - MOST_NAMES
-    return f"{text} and {more} more" if more > 0 else text
-
-
 def _of_all(count: int, total: int) -> str:
     """Return ``both``, ``all 9`` or ``7 of 9``."""
     if count < total:
@@ -241,7 +235,7 @@ def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str
             shown.append(f"{tell(row.axes)} ({values})")
         titles = ", ".join(goal.title for goal in goals)
         count = counted(len(front), "combination")
-        sentences = [f"The Pareto front of {titles}{of} has {count} {measured}: {_first_few(shown, '; ')}."]
+        sentences = [f"The Pareto front of {titles}{of} has {count} {measured}: {first_few(shown, MOST_NAMES, '; ')}."]
     if search.too_large:
         verb = "was" if search.too_large == 1 else "were"
         sentences.append(f"{search.too_large} {verb} not run, because a smaller one is too large.")
@@ -274,7 +268,10 @@ def _best_found(comparison: Comparison, goal: _Goal, rows: Sequence[Row], measur
             close.append(row)
     if close:
         close.sort(key=lambda row: goal.value(row) or 0.0, reverse=goal.is_largest)
-        return [found, f"Not distinguishable from it: {_first_few([tell(row.axes) for row in close], '; ')}."]
+        return [
+            found,
+            f"Not distinguishable from it: {first_few([tell(row.axes) for row in close], MOST_NAMES, '; ')}.",
+        ]
     if doubts:
         reason = REASONS.get(doubts[0], one_line(doubts[0]))
         return [found, f"No other is within {percent(threshold)} of it, which is not certain: {reason}."]
@@ -614,7 +611,7 @@ def _gone(comparison: Comparison) -> list[str]:
     elif absent:
         sentences.append(f"{len(absent)} combinations are missing (such as {tell(absent[0])}).")
     if titles:
-        sentences.append(f"No longer measured: {_first_few(titles, ', ')}.")
+        sentences.append(f"No longer measured: {first_few(titles, MOST_NAMES)}.")
     return sentences
 
 

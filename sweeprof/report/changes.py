@@ -274,7 +274,7 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
     figures.sort(key=lambda figure: -_size(figure[1]))
     title = f"### {sanitised(comparison.name)}: "
     if figures:
-        counts = Counter(change.kind for change, _ in figures)
+        counts = {verdict: sum(change.kind == verdict for change, _ in figures) for verdict in _ORDER}
         once = sum(change.reason == "measured_once" for change, _ in figures)
         shown = [verdict for verdict in _ORDER if counts[verdict] or verdict == "worse"]
         title += f"{verdict_counts(counts, once, shown)} – "
@@ -312,7 +312,7 @@ def _add_failed(comment: Comment, comparison: Comparison, failed: Sequence[Row])
     fully = " fully" if any(row.has_values for row in failed) else ""
     lines = []
     for row in failed:
-        status = "incomplete" if row.status == "ok" else row.status
+        status: str = "incomplete" if row.status == "ok" else row.status
         if comparison.against and row.baseline_status:
             status += f" (was {row.baseline_status})"
         lines.append((sanitised(tell(row.axes)), status, sanitised(row.reason or "no reason was given", 300)))

@@ -343,6 +343,7 @@ def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, o
             [strings.place(layer_table.shape_text(node.row.output_shapes)) for node in drawn],
         ]
         lists += [[_short(figures.number(node.row, column)) for node in drawn] for column in columns]
+        placed = [vectors.place(tuple(values)) for values in lists]
         reasons = None
         if table.timing:
             found_reasons: list[Number | None] = []
@@ -353,7 +354,7 @@ def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, o
         found.append(
             {
                 "label": one_line(label),
-                "vectors": [vectors.place(tuple(values)) for values in lists],
+                "vectors": placed,
                 "totals": [_short(figures.total(column)) for column in columns],
                 "note": reason,
                 "reasons": reasons,

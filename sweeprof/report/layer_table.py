@@ -11,7 +11,7 @@ from typing import Any
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.numbers import MISSING, percent, ratio_number, rounded, scaled, significant
-from sweeprof.report.view import Cells, View, ViewCell, ViewTable
+from sweeprof.report.view import Cells, View, ViewCell, ViewTable, first_few
 from sweeprof.report.view import table as view_table
 from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import (
@@ -177,9 +177,8 @@ def call_text(row: LayerRow, holds_calls: bool) -> str:
 
 def shape_text(shapes: Shapes) -> str:
     """``[1, 6, 28, 28]``; of many the first few; ``–`` where there are none."""
-    shown = ", ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes[:_MOST_SHAPES])
-    more = len(shapes) - _MOST_SHAPES
-    return f"{shown} and {more} more" if more > 0 else shown or MISSING
+    texts = [f"[{', '.join(map(str, shape))}]" for shape in shapes]
+    return first_few(texts, _MOST_SHAPES) or MISSING
 
 
 def with_figures(table: LayerTable) -> tuple[LayerTable, str | None]:
@@ -230,7 +229,7 @@ class Figures:
         if column in SHARES:
             figure = forward_column(self.table) if column == "forward_share" else SHARES[column]
             part, whole = self.number(row, figure), self.total(figure)
-            return None if part is None or not whole else part / whole
+            return _share(part, whole)
         if column == "flops_per_s":
             return flops_per_s(self.table, row)
         if column in WEIGHTS and is_repeated(row):
@@ -438,9 +437,7 @@ def missing_lines(table: LayerTable, columns: Iterable[str]) -> list[str]:
 
 def _listed(paths: Iterable[str]) -> str:
     names = [_NAMES.get(path, one_line(path)) for path in dict.fromkeys(paths)]
-    text = ", ".join(names[:_MOST_NAMES])
-    more = len(names) - _MOST_NAMES
-    return f"{text} and {more} more" if more > 0 else text
+    return first_few(names, _MOST_NAMES)
 
 
 # Sums of a layer table by class name, and its largest rows.
@@ -632,10 +629,13 @@ def modules(table: LayerTable) -> list[ModuleTimes]:
         if not forwards or not backwards:
             reason = why_missing(table, calls[0], "backward_s" if forwards else "forward_s")
         within = tuple(made(child, depth + 1) for child in children[path])
-        forward, backward = sum(forwards) if forwards else None, sum(backwards) if backwards else None
-        return ModuleTimes(tuple(calls), depth, forward, backward, reason, within)
+        return ModuleTimes(tuple(calls), depth, _total(forwards), _total(backwards), reason, within)
 
     return [made(path, 0) for path in children[None]]
+
+
+def _total(seconds: Sequence[float]) -> float | None:
+    return sum(seconds) if seconds else None
 
 
 _COLLECTIONS = {"ModuleList": "list", "ModuleDict": "dict"}
