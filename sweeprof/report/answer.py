@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from sweeprof.numbers import rounded, text_unit
-from sweeprof.report.columns import MODEL_AXIS, baseline_text, called_metrics, metric_title, value_text
+from sweeprof.report.columns import MODEL_AXIS, all_warnings, baseline_text, called_metrics, metric_title, value_text
 from sweeprof.report.summary import candidate_name, combination_namer, headline, percent, same_environment, where
 from sweeprof.report.view import counted, first_few
 from sweeprof.results.comparison import (
@@ -94,8 +94,12 @@ def answer(comparison: Comparison) -> Answer:
             if comparison.rows and not has_results:
                 sentences.append(_most_common_reason(comparison))
             return Answer(" ".join(sentences), counts)
+    if not comparison.rows:
+        return Answer("There are no combinations.", counts)
     if not has_results:
-        return Answer(_no_results(comparison), counts)
+        total = len(comparison.rows)
+        subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
+        return Answer(f"{subject}. {_most_common_reason(comparison)}", counts)
     metric = main_metric(comparison)
     cases, without_ratio = ([], []) if metric is None else _cases(comparison, metric)
     if comparison.constraints and comparison.search is None:
@@ -114,14 +118,6 @@ def answer(comparison: Comparison) -> Answer:
         return Answer(finding, counts, advice=_advice_without_cases(comparison))
     confidence, reasons = _confidence(comparison, cases)
     return Answer(finding, counts, confidence, reasons, _advice(comparison, cases))
-
-
-def _no_results(comparison: Comparison) -> str:
-    total = len(comparison.rows)
-    if not total:
-        return "There are no combinations."
-    subject = "The combination has no result" if total == 1 else f"None of {total} combinations has a result"
-    return f"{subject}. {_most_common_reason(comparison)}"
 
 
 def _most_common_reason(comparison: Comparison) -> str:
@@ -258,7 +254,7 @@ def _best_found(comparison: Comparison, goal: _Goal, rows: Sequence[Row], measur
     doubts: list[str] = []
     others = [row for row in rows if row is not best]
     for row in others:
-        own, theirs = ({name: one.cells[name].measurement} for one in (row, best))
+        own, theirs = {name: row.cells[name].measurement}, {name: best.cells[name].measurement}
         cell = compared_row(row, own, best, theirs, comparison.threshold, comparison.thresholds).cells[name]
         if cell.verdict in ("better", "worse") or cell.verdict_reason == "neither_is_better":
             continue  # certain to differ by more than the threshold
@@ -734,13 +730,7 @@ def _confidence(comparison: Comparison, cases: Sequence[_Case]) -> tuple[Confide
 
 def _noisy_rows(comparison: Comparison) -> int:
     """Return the number of rows whose times scatter."""
-    count = 0
-    for row in comparison.rows:
-        warnings = [*row.warnings]
-        for cell in row.cells.values():
-            warnings += cell.measurement.warnings
-        count += any(warning.code in NOISE for warning in warnings)
-    return count
+    return sum(any(warning.code in NOISE for warning in all_warnings(row)) for row in comparison.rows)
 
 
 def _advice(comparison: Comparison, cases: Sequence[_Case]) -> str:  # noqa: PLR0911  # one for each kind of advice

@@ -6,7 +6,6 @@ Objects of packages above this one, such as a Profiler, have a method that retur
 from __future__ import annotations
 
 import dataclasses
-import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
@@ -38,6 +37,7 @@ from sweeprof.report.view import (
     cell_of,
     counted,
     fields_table,
+    quantity_cell,
     rows_table,
     table,
     value_line,
@@ -216,9 +216,13 @@ def comparison_of(found: Differences) -> Comparison:
     if names[0] == names[1]:
         names = (_BASELINE, _CANDIDATE)
     infos = [MetricInfo(one.name, one.unit, one.better, "") for one in found]
-    measurements, rows = {}, []
+    measurements: dict[str, dict[str, Measurement]] = {}
+    rows = []
     for side, measured in zip(names, (found.baseline, found.candidate), strict=True):
-        measurements[side] = {info.name: measured.get(info.name, _absent(side, info)) for info in infos}
+        measurements[side] = {}
+        for info in infos:
+            absent = Measurement(info.name, info.unit, info.better, None, f"the {side} has no such metric")
+            measurements[side][info.name] = measured.get(info.name, absent)
         rows.append(Row(side, {MODEL_AXIS: side}, "ok", None, {}, names[0]))
     return Comparison(
         sweep_id="",
@@ -232,20 +236,13 @@ def comparison_of(found: Differences) -> Comparison:
     )
 
 
-def _absent(side: str, info: MetricInfo) -> Measurement:
-    return Measurement(info.name, info.unit, info.better, None, f"the {side} has no such metric")
-
-
 def _differences_table(found: Sequence[Difference], titles: Sequence[str]) -> ViewTable:
     rows = []
     for one in found:
         unit = text_unit(one.name, one.unit)
         cells: Cells = [ViewCell(one.name, note=f"{one.better} is better" if one.better else "")]
         for value in (one.baseline, one.candidate):
-            if value is None or not math.isfinite(value):
-                cells.append(MISSING)
-            else:
-                cells.append(ViewCell(rounded(value, unit), value))
+            cells.append(quantity_cell(value, unit))
         cells.append(MISSING if one.ratio is None else ViewCell(f"×{ratio_number(one.ratio)}", one.ratio))
         cells += [ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED), one.reason or ""]
         rows.append(cells)
@@ -372,17 +369,17 @@ def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
     headings.append("calls")
     rows: list[Cells] = []
     for total in totals:
-        cells: Cells = [one_line(total.operator), _share_cell(total.self_share), _seconds_cell(total.self_s)]
-        cells += [_share_cell(total.total_share), _seconds_cell(total.total_s), _seconds_cell(total.average_s)]
+        cells: Cells = [one_line(total.operator), _share_cell(total.self_share), quantity_cell(total.self_s, "s")]
+        cells += [
+            _share_cell(total.total_share),
+            quantity_cell(total.total_s, "s"),
+            quantity_cell(total.average_s, "s"),
+        ]
         if has_device:
             average = None if total.device_total_s is None else total.device_total_s / total.calls
-            cells += map(_seconds_cell, (total.device_self_s, total.device_total_s, average))
+            cells += [quantity_cell(seconds, "s") for seconds in (total.device_self_s, total.device_total_s, average)]
         rows.append([*cells, ViewCell(operator_reports.calls_text(total.calls), total.calls)])
     return table(headings, rows, headings[1:])
-
-
-def _seconds_cell(seconds: float | None) -> ViewCell:
-    return ViewCell(MISSING) if seconds is None else ViewCell(rounded(seconds, "s"), seconds)
 
 
 def _share_cell(share: float | None) -> ViewCell:
@@ -450,9 +447,7 @@ def _lines_table(function: FunctionLines, lines: Lines, title: str) -> ViewTable
         cells = []
         for text, number in zip(texts, numbers, strict=True):
             cells.append(ViewCell(text, number if text else None))
-        for size in line_reports.memory_of(lines, line):
-            text = "" if size is None else rounded(size, "B")
-            cells.append(ViewCell(text, size))
+        cells += [quantity_cell(size, "B", "") for size in line_reports.memory_of(lines, line)]
         rows.append([*cells, ViewCell(line.source, is_code=True)])
     return table(names, rows, names[:-1], title)
 
@@ -471,7 +466,7 @@ def memory_table(rows: Sequence[LayerMemory]) -> ViewTable:
     found: list[Cells] = []
     for row in rows:
         sizes = (row.peak_bytes, row.at_peak_bytes, row.allocated_bytes, row.kept_bytes)
-        found.append([place_text(row.path), *(ViewCell(rounded(size, "B"), size) for size in sizes)])
+        found.append([place_text(row.path), *(quantity_cell(size, "B") for size in sizes)])
     names = ["module", "most alive", "at the peak", "allocated", "kept"]
     return table(names, found, names[1:])
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.report.answer import NOISE, answer
 from sweeprof.report.columns import (
+    all_warnings,
     baseline_text,
     called_metrics,
     detail_text,
@@ -160,9 +161,6 @@ class Writer:
         details: Json = {}
         why: dict[str, int] = {}
         within = []
-        warnings = list(row.warnings)
-        for cell in row.cells.values():
-            warnings += cell.measurement.warnings
         for place, info in enumerate(self._metrics):
             if value_of(row, info.name) is not None:
                 measurement = row.cells[info.name].measurement
@@ -174,7 +172,7 @@ class Writer:
                 why[str(place)] = self._reason(reason_of(row, info.name))
         rare: Json = {
             "within": within,
-            "noisy": list(dict.fromkeys(self._reason(one.text) for one in warnings if one.code in NOISE)),
+            "noisy": list(dict.fromkeys(self._reason(one.text) for one in all_warnings(row) if one.code in NOISE)),
             "warnings": [self._reason(f"{warning.text} → {warning.advice}") for warning in row.warnings],
             "misses": bool(row.misses),
             "incomplete": rounds_text(row) if row.is_incomplete else None,
@@ -301,21 +299,49 @@ def page_data(
     varying = comparison.varying_axes()
     writer = Writer(comparison, rows, metrics, samples, is_whole)
     shown = {info.name for info in shown_metrics(comparison)}
+    axes = []
+    for axis, values in writer.values.items():
+        numbers = list(map(axis_number, values))
+        axes.append(
+            {
+                "key": one_line(axis),
+                "values": list(map(axis_text, values)),
+                "numbers": None if None in numbers else numbers,
+                "varies": axis in varying,
+            }
+        )
+    described = []
+    for info in metrics:
+        unit = FIXED_NAMES.get(info.unit, one_line(info.unit))
+        described.append(
+            {
+                "name": info.name,
+                "title": metric_title(info, comparison.rows),
+                "unit": unit,
+                "base": text_unit(info.name, info.unit),
+                "factor": fixed_factor(info.unit),
+                "better": info.better,
+                "definition": one_line(info.definition),
+                "headline": info.name in shown,
+            }
+        )
     baselines = [writer.baseline(comparison, "", baseline_text(comparison))]
-    baselines += [writer.baseline(one, baseline_text(one), baseline_text(one)) for one in saved]
+    for one in saved:
+        text = baseline_text(one)
+        baselines.append(writer.baseline(one, text, text))
     return {
         "name": one_line(comparison.name),
         "own_axes": list(comparison.baseline),
-        "axes": [_axis(axis, values, axis in varying) for axis, values in writer.values.items()],
-        "metrics": [_metric(comparison, info, info.name in shown) for info in metrics],
+        "axes": axes,
+        "metrics": described,
         "left_out": [metric_title(info, rows) for info in left_out],
         "baselines": baselines,
-        "rows": [writer.row(row) for row in rows],
+        "rows": list(map(writer.row, rows)),
         "reasons": writer.reasons.values,
         "tracebacks": writer.tracebacks.values,
         "command_start": writer.command_start,
         "verdict_names": list(_VERDICTS),
-        "verdict_reasons": [[code, meaning] for code, meaning in REASONS.items()],
+        "verdict_reasons": list(map(list, REASONS.items())),
     }
 
 
@@ -323,16 +349,6 @@ def embedded(data: Json) -> Json:
     """``data`` as the page holds it: a list per key of its rows, null for a row without it, so that no key is there twice."""
     keys = dict.fromkeys(key for row in data["rows"] for key in row)
     return {**data, "rows": {key: [row.get(key) for row in data["rows"]] for key in keys}}
-
-
-def _axis(key: str, values: Sequence[Any], varies: bool) -> Json:
-    numbers = [axis_number(value) for value in values]
-    return {
-        "key": one_line(key),
-        "values": [axis_text(value) for value in values],
-        "numbers": None if None in numbers else numbers,
-        "varies": varies,
-    }
 
 
 def _metrics(comparison: Comparison) -> tuple[list[MetricInfo], list[MetricInfo]]:
@@ -362,19 +378,6 @@ def _numbers(comparison: Comparison, info: MetricInfo) -> int:
         numbers += 1 + 2 * (cell.measurement.interval is not None)
         numbers += 3 * (cell.ratio is not None) + 2 * (cell.ratio_interval is not None)
     return numbers
-
-
-def _metric(comparison: Comparison, info: MetricInfo, is_shown: bool) -> Json:
-    return {
-        "name": info.name,
-        "title": metric_title(info, comparison.rows),
-        "unit": FIXED_NAMES.get(info.unit, one_line(info.unit)),
-        "base": text_unit(info.name, info.unit),
-        "factor": fixed_factor(info.unit),
-        "better": info.better,
-        "definition": one_line(info.definition),
-        "headline": is_shown,
-    }
 
 
 MOST_SAMPLES = 25_000

@@ -211,9 +211,8 @@ def latex(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> 
     """
     made = tables(comparison) if made is None else made
     packages = " ".join(rf"\usepackage{{{package}}}" for package in _PACKAGES)
-    name, sweep_id = (
-        one_line(text).encode("ascii", "replace").decode() for text in (comparison.name, comparison.sweep_id)
-    )
+    name = one_line(comparison.name).encode("ascii", "replace").decode()
+    sweep_id = one_line(comparison.sweep_id).encode("ascii", "replace").decode()
     label = re.sub(r"[^a-z0-9]+", "-", comparison.name.lower()).strip("-")[:_NAME_LIMIT] or "sweep"
     lines = [f"% {name}, sweep {sweep_id}; needs {packages}"]
     for place, table in enumerate(made, 1):

@@ -12,6 +12,7 @@ from sweeprof.numbers import ratio_number, rounded, text_unit
 from sweeprof.report.columns import (
     MODEL_AXIS,
     UNCLEAR,
+    all_warnings,
     baseline_text,
     is_optional,
     measured_of,
@@ -239,8 +240,7 @@ def against_lines(comparison: Comparison) -> list[str]:
 
 
 def _change(change: ValuePair) -> str:
-    before, now = ("not there" if side is None else spelled(side) for side in change)
-    return f"{before} → {now}"
+    return " → ".join("not there" if side is None else spelled(side) for side in change)
 
 
 def combination_namer(comparison: Comparison) -> Callable[[Mapping[str, object]], str]:
@@ -250,8 +250,8 @@ def combination_namer(comparison: Comparison) -> Callable[[Mapping[str, object]]
     varying = set(comparison.varying_axes())
 
     def tell(axes: Mapping[str, object]) -> str:
-        text = {axis: value for axis, value in axes.items() if axis in varying or constant.get(axis) != value}
-        return axes_text(text or axes)
+        shown = {axis: value for axis, value in axes.items() if axis in varying or constant.get(axis) != value}
+        return axes_text(shown or axes)
 
     return tell
 
@@ -420,21 +420,18 @@ def _remarks(
     comparison: Comparison, row: Row, infos: Sequence[MetricInfo], settling: str
 ) -> Iterator[tuple[str, str, str]]:
     """Yield code, text and advice of everything that limits the row."""
-    warnings = [*row.warnings]
-    for cell in row.cells.values():
-        warnings += cell.measurement.warnings
-    for warning in warnings:
+    for warning in all_warnings(row):
         yield warning.code, one_line(warning.text), one_line(warning.advice)
     if not row.has_values:
         return
     for info in infos:
-        found = row.cells.get(info.name)
-        if found is None or found.ratio is None or found.verdict not in ("unclear", "not_comparable"):
+        cell = row.cells.get(info.name)
+        if cell is None or cell.ratio is None or cell.verdict not in ("unclear", "not_comparable"):
             continue
         # A value that is measured once says so itself; here it would be said of every sweep.
-        if found.verdict_reason != "measured_once":
-            text, advice = _undecided(comparison, row, found, comparison.threshold_of(info.name), settling)
-            yield found.verdict_reason or found.verdict, f"{UNCLEAR} {text}", advice
+        if cell.verdict_reason != "measured_once":
+            text, advice = _undecided(comparison, row, cell, comparison.threshold_of(info.name), settling)
+            yield cell.verdict_reason or cell.verdict, f"{UNCLEAR} {text}", advice
 
 
 _ADVICE = {

@@ -119,7 +119,7 @@ def text(comparison: Comparison, width: int = 100) -> str:
 def _table(table: ReportTable, width: int) -> tuple[list[Text], str]:
     """Return the lines of a table, and what it does not show; empty if it shows everything."""
     kept, widths = _fitting(table, width)
-    dropped = []
+    dropped: list[str] = []
     if any(column.rank <= _MAIN_RANK for i, column in enumerate(table.columns) if i not in kept):
         # A column says more than the intervals of values whose ratio has a column.
         table, dropped = _without_intervals(table)

@@ -168,6 +168,13 @@ def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
     return f"{text} and {len(texts) - most:,} more" if len(texts) > most else text
 
 
+def quantity_cell(value: Number | None, unit: str, missing: str = MISSING) -> ViewCell:
+    """Return a measured value with its unit as a cell; ``missing`` is the text where there is none."""
+    if value is None or not math.isfinite(value):
+        return ViewCell(missing)
+    return ViewCell(rounded(value, unit), value)
+
+
 def table(
     headings: Sequence[str], rows: Sequence[Sequence[ViewCell | str]], numeric: Sequence[str] = (), title: str = ""
 ) -> ViewTable:
