@@ -34,7 +34,6 @@ from sweeprof.report.view import (
     ViewRow,
     ViewTable,
     as_text,
-    cell_of,
     counted,
     fields_table,
     quantity_cell,
@@ -120,13 +119,11 @@ def _table_of(rows: Sequence[Any]) -> ViewTable:
         return memory_table(rows)
     if kind is TensorRow:
         return tensors_table(rows)
-    if kind is LayerRow:
-        names = "path type call params macs flops act_bytes output_shapes".split()
-        return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], names[2:-1])
-    if kind is Row:
-        names = ["combination_id", "axes", "status", "reason"]
-        return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows])
-    return rows_table(rows)
+    columns: dict[type, list[str]] = {
+        LayerRow: ["path", "type", "call", "params", "macs", "flops", "act_bytes", "output_shapes"],
+        Row: ["combination_id", "axes", "status", "reason"],
+    }
+    return rows_table(rows, columns.get(kind, ()))
 
 
 # Measurements

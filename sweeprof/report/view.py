@@ -336,15 +336,22 @@ def _is_empty(value: object) -> bool:
     return value is None or value in ("", (), {}, [])
 
 
-def rows_table(rows: Sequence[Any], title: str = "") -> ViewTable:
-    """Return dataclasses of one kind as a table with a column per field; a column in which no row has a value is left out."""
-    names = []
+def rows_table(rows: Sequence[Any], columns: Sequence[str] = ()) -> ViewTable:
+    """Return dataclasses of one kind as a table.
+
+    Args:
+        rows: at least one.
+        columns: names of fields; by default all fields of which any row has a value.
+    """
+    names = list(columns)
+    if not columns:
+        for field in dataclasses.fields(rows[0]):
+            is_empty = _is_optional(field) and all(_is_empty(getattr(row, field.name)) for row in rows)
+            if field.repr and not is_empty:
+                names.append(field.name)
     numeric = []
-    for field in dataclasses.fields(rows[0]):
-        values = [getattr(row, field.name) for row in rows]
-        if not field.repr or (_is_optional(field) and all(map(_is_empty, values))):
-            continue
-        names.append(field.name)
+    for name in names:
+        values = [getattr(row, name) for row in rows]
         if all(value is None or _is_number(value) for value in values):
-            numeric.append(field.name)
-    return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], numeric, title)
+            numeric.append(name)
+    return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], numeric)
