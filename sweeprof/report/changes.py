@@ -1,4 +1,4 @@
-"""The changes between two sweeps: a pure function of a sweep that was compared with another."""
+"""The changes between two sweeps, for a terminal, as Markdown and as JUnit; and any comparison as a comment in a pull request."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from sweeprof.report.summary import (
     verdict_counts,
 )
 from sweeprof.report.table import ReportTable, TableRow, sorted_rows, tables
+from sweeprof.report.view import counted
 from sweeprof.results.comparison import Cell, Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.verdicts import REASONS, WITHOUT_ROUNDS, Verdict
@@ -36,6 +37,7 @@ from sweeprof.text import one_line
 ChangeKind = Verdict | Literal["missing", "new"]
 KINDS: tuple[ChangeKind, ...] = ("worse", "missing", "not_comparable", "unclear", "better", "new")
 """In the order of the report; ``same`` is counted, not listed."""
+_UNDECIDED = ("unclear", "not_comparable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,45 +79,35 @@ class Changes:
 
 def changes_of(new: Comparison, metrics: Sequence[MetricInfo]) -> Changes:
     """Return the changes; ``new`` was compared with the other sweep, ``metrics`` are the ones to include."""
-    found = sorted(_changes(new, metrics), key=lambda change: KINDS.index(change.kind))
-    same = sum(
-        1 for row in new.rows for i in metrics if (cell := row.cells.get(i.name)) is not None and cell.verdict == "same"
-    )
-    counts: Counter[str] = Counter(change.kind for change in found)
-    counted = {"same": same, **counts}
-    remarks = tuple(text for text in (protocol_text(new, with_intervals=False), tests_text(new)) if text)
-    return Changes(answer(new), tuple(against_lines(new)), tuple(found), counted, remarks)
-
-
-def _changes(new: Comparison, metrics: Sequence[MetricInfo]) -> Iterator[SweepChange]:
     tell = combination_namer(new)
     titles = {info: metric_title(info, new.rows) for info in metrics}
+    changes: list[SweepChange] = []
+    counts: Counter[str] = Counter(same=0)
     for row in sorted_rows(new):
         name = tell(row.axes)
         if row.baseline_id is None:
-            yield SweepChange("new", name, "status", "status", "not there", row.status)
+            changes.append(SweepChange("new", name, "status", "status", "not there", row.status))
             continue
         if row.baseline_status != row.status:
-            yield _status_change(row, name)
-        yield from (change for change, _ in figure_changes(new, row, name, titles) if change.kind != "same")
-    for axes in new.against.absent if new.against else ():
-        yield SweepChange("missing", tell(axes), "status", "status", "there", "not there")
-    for info in new.against.absent_metrics if new.against else ():
-        yield SweepChange("missing", "all", info.name, metric_title(info, new.rows), "measured", "not measured")
-
-
-def _status_change(row: Row, name: str) -> SweepChange:
-    """Return a row's change of status: "worse" if it stopped working, "better" if it works now, "unclear" if it fails otherwise."""
-    kind: ChangeKind = "better" if row.status == "ok" else "worse" if row.baseline_status == "ok" else "unclear"
-    now = f"{row.status}: {one_line(row.reason)}" if row.reason else row.status
-    return SweepChange(kind, name, "status", "status", str(row.baseline_status), now)
-
-
-def _is_alike(cell: Cell, threshold: float | None) -> bool:
-    """True if a value without rounds, for which no verdict is possible, differs from the baseline's by the threshold at most."""
-    if cell.verdict_reason not in WITHOUT_ROUNDS or cell.ratio is None:
-        return False
-    return abs(cell.ratio - 1) <= (threshold or 0)
+            kind: ChangeKind = "unclear"  # it fails otherwise
+            if row.status == "ok":
+                kind = "better"
+            elif row.baseline_status == "ok":
+                kind = "worse"
+            now = f"{row.status}: {one_line(row.reason)}" if row.reason else row.status
+            changes.append(SweepChange(kind, name, "status", "status", str(row.baseline_status), now))
+        changes += [change for change, _ in figure_changes(new, row, name, titles) if change.kind != "same"]
+        counts["same"] += sum(row.cells[i.name].verdict == "same" for i in metrics if i.name in row.cells)
+    if new.against is not None:
+        for axes in new.against.absent:
+            changes.append(SweepChange("missing", tell(axes), "status", "status", "there", "not there"))
+        for info in new.against.absent_metrics:
+            title = metric_title(info, new.rows)
+            changes.append(SweepChange("missing", "all", info.name, title, "measured", "not measured"))
+    changes.sort(key=lambda change: KINDS.index(change.kind))
+    counts.update(change.kind for change in changes)
+    remarks = filter(None, (protocol_text(new, with_intervals=False), tests_text(new)))
+    return Changes(answer(new), tuple(against_lines(new)), tuple(changes), dict(counts), tuple(remarks))
 
 
 def figure_changes(
@@ -133,7 +125,11 @@ def figure_changes(
         return
     for info, title in titles.items():
         cell = row.cells.get(info.name)
-        if cell is None or cell.base is None or _is_alike(cell, comparison.threshold_of(info.name)):
+        if cell is None or cell.base is None:
+            continue
+        # No verdict is possible without rounds; what differs by the threshold at most is no change.
+        threshold = comparison.threshold_of(info.name) or 0
+        if cell.verdict_reason in WITHOUT_ROUNDS and cell.ratio is not None and abs(cell.ratio - 1) <= threshold:
             continue
         unit = text_unit(info.name, info.unit)
         before = rounded(cell.base, unit)
@@ -190,7 +186,7 @@ def print_changes(changes: Changes, title: str, out: Console) -> None:
 
 def change_cells(change: SweepChange) -> tuple[str, ...]:
     """Return a change as texts: the combination, the metric, both values, the ratio, and why there is no verdict."""
-    why = REASONS.get(change.reason or "", "") if change.kind in ("unclear", "not_comparable") else ""
+    why = REASONS.get(change.reason or "", "") if change.kind in _UNDECIDED else ""
     return (change.axes, change.title, f"{change.before} → {change.now}", change.ratio, why)
 
 
@@ -203,16 +199,13 @@ def markdown(changes: Changes, title: str) -> str:
     for line in changes.remarks:
         comment.add(sanitised(line, 1000))
     names = ("change", "combination", "metric", "before → now", "ratio", "why")
-    rows = ((change.kind, *(sanitised(cell, 300) for cell in change_cells(change))) for change in changes.changes)
+    rows = [(change.kind, *(sanitised(cell, 300) for cell in change_cells(change))) for change in changes.changes]
     head = [(name, name == "ratio") for name in names]
-    comment.table("What changed", head, rows, len(changes.changes), fold=False)
+    comment.table("What changed", head, rows, fold=False)
     return comment.text()
 
 
 # The changes between two sweeps as a JUnit report, which CI systems show as tests: one for each metric of each combination.
-
-
-_UNDECIDED = ("unclear", "not_comparable")
 
 
 def junit(changes: Changes, compared: Comparison, failing: Sequence[str]) -> str:
@@ -224,35 +217,31 @@ def junit(changes: Changes, compared: Comparison, failing: Sequence[str]) -> str
         failing: kinds of changes that are failures; an undecided one of another kind is skipped, everything else passes.
     """
     suite = ElementTree.Element("testsuite", name=one_line(f"sweeprof compare {compared.name}"))
+
+    def add(combination: str, metric: str) -> ElementTree.Element:
+        names = {"classname": one_line(combination), "name": one_line(metric)}
+        return ElementTree.SubElement(suite, "testcase", names, time="0")
+
     for change in changes.changes:
-        _add_change(suite, change, failing)
+        case = add(change.axes, change.title)
+        text = one_line(f"{change.kind.replace('_', ' ')}: {', '.join(filter(None, change_cells(change)[2:]))}")
+        if change.kind in failing:
+            ElementTree.SubElement(case, "failure", type=change.kind, message=text)
+        elif change.kind in _UNDECIDED:
+            ElementTree.SubElement(case, "skipped", message=text)
+        else:
+            ElementTree.SubElement(case, "system-out").text = text
     tell = combination_namer(compared)
     for row in compared.rows:
         for info in compared.metrics:
             cell = row.cells.get(info.name)
             if cell is not None and cell.verdict == "same":
-                _add(suite, tell(row.axes), metric_title(info, compared.rows))
+                add(tell(row.axes), metric_title(info, compared.rows))
     suite.set("tests", str(len(suite)))
     suite.set("failures", str(len(suite.findall("testcase/failure"))))
     suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
-
-
-def _add_change(suite: ElementTree.Element, change: SweepChange, failing: Sequence[str]) -> None:
-    case = _add(suite, change.axes, change.title)
-    kind = change.kind.replace("_", " ")
-    text = ": ".join([kind, ", ".join(filter(None, change_cells(change)[2:]))])
-    if change.kind in failing:
-        ElementTree.SubElement(case, "failure", type=change.kind, message=one_line(text))
-    elif change.kind in _UNDECIDED:
-        ElementTree.SubElement(case, "skipped", message=one_line(text))
-    else:
-        ElementTree.SubElement(case, "system-out").text = one_line(text)
-
-
-def _add(suite: ElementTree.Element, combination: str, metric: str) -> ElementTree.Element:
-    return ElementTree.SubElement(suite, "testcase", classname=one_line(combination), name=one_line(metric), time="0")
 
 
 # A comparison as a comment in a pull request: the verdict first, what got worse and what failed, the rest folded away.
@@ -261,7 +250,6 @@ def _add(suite: ElementTree.Element, combination: str, metric: str) -> ElementTr
 _MOST = 20
 """Rows of a table that is not folded, or that only details what the headline counts."""
 _MORE = "Not every figure fits here: `comparison.csv` and `report.html` have them all."
-Figure = tuple[SweepChange, Cell]
 _ORDER: tuple[Verdict, ...] = ("worse", "better", "same", "unclear", "not_comparable")
 
 
@@ -274,55 +262,87 @@ def pull_request(comparison: Comparison, made: Sequence[ReportTable] | None = No
         comparison: what was measured.
         made: its tables, where they are made already.
     """
-    rows = sorted_rows(comparison)
+    tell = combination_namer(comparison)
     comment = Comment()
     titles = {info: metric_title(info, comparison.rows) for info in called_metrics(comparison)}
-    tell = combination_namer(comparison)
-    figures = [figure for row in rows for figure in figure_changes(comparison, row, tell(row.axes), titles)]
+    figures: list[tuple[SweepChange, Cell]] = []
+    failed: list[Row] = []
+    for row in sorted_rows(comparison):
+        figures += figure_changes(comparison, row, tell(row.axes), titles)
+        if not row.has_values or row.failures:
+            failed.append(row)
     figures.sort(key=lambda figure: -_size(figure[1]))
-    comment.add(f"### {sanitised(comparison.name)}: {_verdicts(figures)}{headline(comparison)}")
+    title = f"### {sanitised(comparison.name)}: "
+    if figures:
+        counts = {verdict: sum(change.kind == verdict for change, _ in figures) for verdict in _ORDER}
+        once = sum(change.reason == "measured_once" for change, _ in figures)
+        shown = [verdict for verdict in _ORDER if counts[verdict] or verdict == "worse"]
+        title += f"{verdict_counts(counts, once, shown)} – "
+    comment.add(title + headline(comparison))
     words = answer(comparison)
-    parts = (words.finding, words.certainty, words.advice)  # the counts are in the title
-    comment.add(sanitised(" ".join(part for part in parts if part), 2000))
-    comment.add(" · ".join(filter(None, (_beside(comparison), sanitised(protocol_text(comparison), 1000)))))
-    base = sanitised(baseline_text(comparison))
+    # The counts are in the title.
+    comment.add(sanitised(" ".join(filter(None, (words.finding, words.certainty, words.advice))), 2000))
+    protocol = [sanitised(protocol_text(comparison), 1000)]
+    if comparison.against or comparison.baseline:
+        protocol.insert(0, f"Compared with {sanitised(baseline_text(comparison))}")
+    comment.add(" · ".join(filter(None, protocol)))
     now = "now" if comparison.against else "this"
-    head = [*_left("combination", "metric"), (base, True), (now, True), ("ratio", True)]
-    worse = [change for change, _ in figures if change.kind == "worse"]
-    comment.table(f"Worse ({len(worse)})", head, map(_cells, worse), len(worse), _MOST, fold=False)
-    failed = [row for row in rows if not row.has_values or row.failures]
-    fully = " fully" if any(row.has_values for row in failed) else ""
-    title, why = f"Not{fully} measured ({len(failed)})", _left("combination", "status", "why")
-    comment.table(title, why, _failures(comparison, failed), len(failed), _MOST, fold=False)
+    head = [*_left("combination", "metric"), (sanitised(baseline_text(comparison)), True), (now, True), ("ratio", True)]
+    worse = [_cells(change) for change, _ in figures if change.kind == "worse"]
+    comment.table(f"Worse ({len(worse)})", head, worse, _MOST, fold=False)
+    _add_failed(comment, comparison, failed)
     if comparison.against is not None:
-        comment.add(
-            "\n".join(["**What changed**", "", *(f"- {sanitised(line, 300)}" for line in against_lines(comparison))])
-        )
-    for verdict in ("better", "unclear", "not_comparable"):
-        found = [figure for figure in figures if figure[0].kind == verdict]
-        title = f"{verdict.replace('_', ' ').capitalize()} ({len(found)})"
-        lines = ((*_cells(change), sanitised(verdict_note(cell), 200)) for change, cell in found)
-        comment.table(title, [*head, *_left("why")], lines, len(found), _MOST)
+        changed = [f"- {sanitised(line, 300)}" for line in against_lines(comparison)]
+        comment.add("\n".join(["**What changed**", "", *changed]))
+    for verdict in ("better", *_UNDECIDED):
+        rows = []
+        for change, cell in figures:
+            if change.kind == verdict:
+                rows.append((*_cells(change), sanitised(verdict_note(cell), 200)))
+        title = f"{verdict.replace('_', ' ').capitalize()} ({len(rows)})"
+        comment.table(title, [*head, *_left("why")], rows, _MOST)
     # What explains the figures is short, and would be the first to find no room after them.
-    comment.add(_around(comparison))
-    _all(comment, tables(comparison) if made is None else made)
+    comment.add(_explanation(comparison))
+    _add_tables(comment, tables(comparison) if made is None else made)
     return comment.text()
+
+
+def _add_failed(comment: Comment, comparison: Comparison, failed: Sequence[Row]) -> None:
+    tell = combination_namer(comparison)
+    fully = " fully" if any(row.has_values for row in failed) else ""
+    lines = []
+    for row in failed:
+        status: str = "incomplete" if row.status == "ok" else row.status
+        if comparison.against and row.baseline_status:
+            status += f" (was {row.baseline_status})"
+        lines.append((sanitised(tell(row.axes)), status, sanitised(row.reason or "no reason was given", 300)))
+    head = _left("combination", "status", "why")
+    comment.table(f"Not{fully} measured ({len(failed)})", head, lines, _MOST, fold=False)
+
+
+def _add_tables(comment: Comment, made: Sequence[ReportTable]) -> None:
+    """Add every combination, a table per model, as far as there is room."""
+    are_all_shown = True
+    for place, table in enumerate(made):
+        columns = [(sanitised(column.title), column.numeric) for column in table.columns]
+        rows = (row_cells(line, table, sanitised) for line in table.lines)
+        if any(line.row.status != "ok" for line in table.lines):
+            columns += _left("status")
+            rows = (_with_status(line, table) for line in table.lines)
+        title = f"{sanitised(table.title)}: all {len(table.lines)} combinations"
+        # What a table leaves of its share is for those after it.
+        are_all_shown &= comment.table(title, columns, rows, share=1 / (len(made) - place), count=len(table.lines))
+    if not are_all_shown:
+        comment.add(_MORE, is_last=True)
 
 
 def _left(*titles: str) -> list[tuple[str, bool]]:
     return [(title, False) for title in titles]
 
 
-def _verdicts(figures: Sequence[Figure]) -> str:
-    if not figures:
-        return ""
-    counts = {verdict: sum(change.kind == verdict for change, _ in figures) for verdict in _ORDER}
-    once = sum(change.reason == "measured_once" for change, _ in figures)
-    return f"{verdict_counts(counts, once, [v for v in _ORDER if counts[v] or v == 'worse'])} – "
-
-
-def _beside(comparison: Comparison) -> str:
-    return f"Compared with {sanitised(baseline_text(comparison))}" if comparison.against or comparison.baseline else ""
+def _with_status(line: TableRow, table: ReportTable) -> list[str]:
+    status = "incomplete" if line.row.is_incomplete else line.status
+    return [*row_cells(line, table, sanitised), status]
 
 
 def _size(cell: Cell) -> float:
@@ -331,46 +351,22 @@ def _size(cell: Cell) -> float:
 
 
 def _cells(change: SweepChange) -> tuple[str, ...]:
-    now = sanitised(change.now)
-    return (sanitised(change.axes), sanitised(change.title), change.before, now, change.ratio or MISSING)
+    ratio = change.ratio or MISSING
+    return sanitised(change.axes), sanitised(change.title), change.before, sanitised(change.now), ratio
 
 
-def _failures(comparison: Comparison, failed: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
-    tell = combination_namer(comparison)
-    for row in failed:
-        was = f" (was {row.baseline_status})" if comparison.against and row.baseline_status else ""
-        status = "incomplete" if row.status == "ok" else row.status
-        yield sanitised(tell(row.axes)), f"{status}{was}", sanitised(row.reason or "no reason was given", 300)
-
-
-def _around(comparison: Comparison) -> str:
+def _explanation(comparison: Comparison) -> str:
     """Return the text about the measurement: means, tests, remarks, environment, command."""
-    lines = [f"- {sanitised(line, 300)}" for line in [*means_lines(comparison)[:_MOST], tests_text(comparison)] if line]
+    texts = [*means_lines(comparison)[:_MOST], tests_text(comparison)]
+    lines = [sanitised(text, 300) for text in texts if text]
     for note in footnotes(comparison)[:_MOST]:
         message = " – ".join(sanitised(text, 300) for text in (note.text, note.advice) if text)
-        lines.append(f"- {sanitised(note.code)} in {note.rows} {'row' if note.rows == 1 else 'rows'}: {message}")
-    items = environment_items(comparison)
+        lines.append(f"{sanitised(note.code)} in {counted(note.rows, 'row')}: {message}")
+    items = [f"{sanitised(name)} {sanitised(text)}" for name, text in environment_items(comparison)]
     if items:
-        lines.append(f"- {' · '.join(f'{sanitised(name)} {sanitised(text)}' for name, text in items)}")
-    command = code_block(comparison.command) if 0 < len(comparison.command) < 2000 else ""
-    inside = "\n\n".join(filter(None, ("\n".join(lines), command)))
+        lines.append(" · ".join(items))
+    parts = ["\n".join(f"- {line}" for line in lines)]
+    if 0 < len(comparison.command) < 2000:
+        parts.append(code_block(comparison.command))
+    inside = "\n\n".join(filter(None, parts))
     return f"<details><summary>How it was measured</summary>\n\n{inside}\n\n</details>" if inside else ""
-
-
-def _all(comment: Comment, found: Sequence[ReportTable]) -> None:
-    """Every combination, a table per model, as far as there is room."""
-    left = False
-    for place, table in enumerate(found):
-        is_whole = all(line.row.status == "ok" for line in table.lines)
-        head = [(sanitised(c.title), c.numeric) for c in table.columns] + ([] if is_whole else _left("status"))
-        rows, count = (_row(line, table, is_whole) for line in table.lines), len(table.lines)
-        title = f"{sanitised(table.title)}: all {count} combinations"
-        # What a table leaves of its share is for those after it.
-        left |= not comment.table(title, head, rows, count, share=1 / (len(found) - place))
-    if left:
-        comment.add(_MORE, is_last=True)
-
-
-def _row(line: TableRow, table: ReportTable, is_whole: bool) -> list[str]:
-    cells = row_cells(line, table, sanitised)
-    return cells if is_whole else [*cells, "incomplete" if line.row.is_incomplete else line.status]

@@ -1,4 +1,4 @@
-"""The columns of a table, their titles, and values that are equal for the whole table."""
+"""The texts of single values (a measurement, a ratio, a verdict), and the columns of a table with their titles."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Literal
 from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
 from sweeprof.results.comparison import Cell, Comparison, Row, is_training, value_of
 from sweeprof.results.measurement import FURTHER_TITLES, HEADLINE, Better, Measurement, MetricInfo, Number
+from sweeprof.results.record import Warning
 from sweeprof.results.statistics import MOST_ROUNDS
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE, REASONS
 from sweeprof.text import axis_number, axis_text, one_line
@@ -32,18 +33,32 @@ def measured_of(candidates: Sequence[Row], metrics: Sequence[str]) -> str:
         candidates: the rows that the ranking is about; unsupported ones cannot be measured and are not counted.
         metrics: names of the metrics that a row needs a value of.
     """
-    possible = [row for row in candidates if row.status != "unsupported"]
-    known = [row for row in possible if row.has_values and all(value_of(row, name) is not None for name in metrics)]
-    incomplete = sum(row.is_incomplete for row in known)
-    if len(known) == len(possible) and not incomplete:
-        return ""
-    return f"of the {len(known)} of {len(possible)} measured" + (f", {incomplete} incomplete" if incomplete else "")
+    possible = known = incomplete = 0
+    for row in candidates:
+        if row.status == "unsupported":
+            continue
+        possible += 1
+        if row.has_values and all(value_of(row, name) is not None for name in metrics):
+            known += 1
+            incomplete += row.is_incomplete
+    text = f"of the {known} of {possible} measured"
+    if incomplete:
+        return f"{text}, {incomplete} incomplete"
+    return text if known < possible else ""
 
 
 def rounds_text(row: Row) -> str:
     """Return the number of measured rounds, e.g. ``2 of 3 rounds``; a row may also be incomplete because of another pass."""
     text = f"{row.rounds_complete} of {row.rounds_planned} rounds"
     return f"{text}, incomplete" if row.is_incomplete and row.rounds_complete == row.rounds_planned else text
+
+
+def all_warnings(row: Row) -> list[Warning]:
+    """Return the warnings of a row, then those of its measurements."""
+    warnings = list(row.warnings)
+    for cell in row.cells.values():
+        warnings += cell.measurement.warnings
+    return warnings
 
 
 def named_text(measurement: Measurement) -> str:
@@ -64,23 +79,23 @@ def value_text(measurement: Measurement, with_interval: bool = True) -> str:
     text = rounded(measurement.value, unit)
     if measurement.interval is None or not with_interval:
         return text
-    ends = [rounded(end, unit) for end in measurement.interval]
-    units = {end.partition(" ")[2] for end in (text, *ends)}
-    if len(units) == 1:
-        ends = [end.partition(" ")[0] for end in ends]
-    return f"{text} [{ends[0]}–{ends[1]}]"
+    low, high = (rounded(end, unit) for end in measurement.interval)
+    shown_unit = text.partition(" ")[2]
+    if shown_unit and low.endswith(f" {shown_unit}") and high.endswith(f" {shown_unit}"):
+        low, high = low.partition(" ")[0], high.partition(" ")[0]
+    return f"{text} [{low}–{high}]"
 
 
 def ratio_text(cell: Cell) -> str:
     """A ratio to the baseline with its verdict in words, e.g. ``×1.90 [1.85–1.95] worse``, ``×1.90 ~``; ``– worse`` than zero."""
-    mark = {"unclear": UNCLEAR, "not_comparable": UNCLEAR, None: ""}.get(cell.verdict, cell.verdict or "")
+    mark = UNCLEAR if cell.verdict in ("unclear", "not_comparable") else cell.verdict or ""
     if cell.ratio is None or not math.isfinite(cell.ratio):
         return f"{MISSING} {mark}".rstrip()
-    interval = ""
+    text = f"×{ratio_number(cell.ratio)}"
     if cell.ratio_interval:
         low, high = cell.ratio_interval
-        interval = f" [{ratio_number(low)}–{ratio_number(high)}]"
-    return f"×{ratio_number(cell.ratio)}{interval} {mark}".rstrip()
+        text += f" [{ratio_number(low)}–{ratio_number(high)}]"
+    return f"{text} {mark}".rstrip()
 
 
 def verdict_note(cell: Cell) -> str:
@@ -90,7 +105,7 @@ def verdict_note(cell: Cell) -> str:
         needed = f"more than {MOST_ROUNDS}" if cell.rounds_needed is None else f"about {cell.rounds_needed}"
         why += f"; {needed} rounds would settle it"
     if cell.base == 0 and cell.measurement.value is not None:
-        why = "; ".join(text for text in ("no ratio, because the baseline is zero", why) if text)
+        why = "; ".join(filter(None, ("no ratio, because the baseline is zero", why)))
     return f"{why} ({cell.used})" if cell.used == "paired" else why
 
 
@@ -101,10 +116,10 @@ def detail_text(measurement: Measurement) -> str:
     for name, figure in measurement.detail.items():
         if name in _NAMES:
             parts.append(f"{name} {one_line(str(figure))}")
-        elif isinstance(figure, bool) or not isinstance(figure, (int, float)):
-            parts.append(f"{name} not given: {one_line(str(figure))}" if figure is not None else f"{name} not given")
-        elif not math.isfinite(figure):
+        elif figure is None or (isinstance(figure, float) and not math.isfinite(figure)):
             parts.append(f"{name} not given")
+        elif isinstance(figure, bool) or not isinstance(figure, (int, float)):
+            parts.append(f"{name} not given: {one_line(str(figure))}")
         elif name in _COUNTS:
             parts.append(f"{name} {figure:,.0f}")
         elif name == "spread":
@@ -114,24 +129,42 @@ def detail_text(measurement: Measurement) -> str:
     return ", ".join(parts)
 
 
-# The columns of a table, their titles, and values that are equal for the whole table.
-
+# The metrics and columns of a table
 
 MODEL_AXIS = "model"
 
 _FEW, _FILLING_RANK = 4, 7
 _RATIO_RANK, _USER_RANK, _WITHOUT_VALUES_RANK = 2, 5, 11
 _BUILT_IN = (
-    *("params", "size", "compute", "latency", "throughput", "rate", "layers", "energy"),
-    *("operators", "memory", "quality"),
+    "params",
+    "size",
+    "compute",
+    "latency",
+    "throughput",
+    "rate",
+    "layers",
+    "energy",
+    "operators",
+    "memory",
+    "quality",
 )
 """Families of which the headline metrics are shown; a user's own metric always is."""
 _ONE_MINUS_ACCURACY = "quality/error"
 """Built-in, but no headline metric: shown only where there are few others."""
 _WHERE_ANY = (
-    *("latency/iteration", "latency/backward", "latency/update"),
-    *("rate/mfu_train", "memory/cuda_allocated_peak_bytes"),
-    *(f"quality/{name}" for name in ("top5", "topk", "loss", "perplexity", "miou", "mse", "mae", "r2")),
+    "latency/iteration",
+    "latency/backward",
+    "latency/update",
+    "rate/mfu_train",
+    "memory/cuda_allocated_peak_bytes",
+    "quality/top5",
+    "quality/topk",
+    "quality/loss",
+    "quality/perplexity",
+    "quality/miou",
+    "quality/mse",
+    "quality/mae",
+    "quality/r2",
 )
 """Shown only where a row has a value: of inference, of a model on the host, or of targets of another kind, nobody expects them."""
 _STEP, _FORWARD = "latency/iteration", "latency/forward"
@@ -175,30 +208,31 @@ def shown_metrics(comparison: Comparison) -> list[MetricInfo]:
     Where few of the headline have values, all metrics that have any are shown.
     """
     known = {info.name: info for info in comparison.metrics}
-    own = [info for info in comparison.metrics if _is_own(info.name)]
     if "compute/macs_per_sample" in known:
         known.pop("compute/macs", None)  # the same figure times the batch size
     with_values = {name for name in known if _any(comparison.rows, name)}
     headline = [name for name in HEADLINE if name in known and (name not in _WHERE_ANY or name in with_values)]
-    built_in = [name for name in known if name not in headline and known[name] not in own and name in with_values]
-    filling = built_in if len(with_values.intersection(headline)) < _FEW else []
+    own = [info for info in comparison.metrics if _is_own(info.name)]
+    further = [name for name in known if name in with_values and name not in headline and known[name] not in own]
+    filling = [] if len(with_values.intersection(headline)) >= _FEW else further
     if SAMPLES_PER_S in headline:
-        others = [name for name in built_in if is_throughput(name)]
-        is_same = any(
-            all(value_of(row, SAMPLES_PER_S) == value_of(row, name) for row in comparison.rows) for name in others
-        )
+        units = list(filter(is_throughput, further))
+        filling = [name for name in filling if name not in units]
         place = headline.index(SAMPLES_PER_S)
-        headline[place : place + 1] = others if is_same else [SAMPLES_PER_S, *others]
-        filling = [name for name in filling if name not in others]
+        headline[place + 1 : place + 1] = units
+        for name in units:
+            if all(value_of(row, SAMPLES_PER_S) == value_of(row, name) for row in comparison.rows):
+                headline.remove(SAMPLES_PER_S)
+                break
     return [known[name] for name in (*headline, *filling)] + own
 
 
 def _is_own(metric: str) -> bool:
     """True for a metric of the user."""
+    if metric in HEADLINE or metric == _ONE_MINUS_ACCURACY:
+        return False
     family = metric.partition("/")[0]
-    return metric not in HEADLINE and (
-        family not in _BUILT_IN or (family == "quality" and metric != _ONE_MINUS_ACCURACY)
-    )
+    return family == "quality" or family not in _BUILT_IN
 
 
 def called_metrics(comparison: Comparison) -> list[MetricInfo]:
@@ -233,10 +267,12 @@ def baseline_text(comparison: Comparison) -> str:
     """
     if comparison.against is not None:
         return one_line(comparison.against.label)
-    varying = set(comparison.varying_axes())
-    values = [item for item in comparison.baseline.items() if item[0] in varying] or [*comparison.baseline.items()]
-    named = [axis_text(v) if isinstance(v, str) else f"{axis}={axis_text(v)}" for axis, v in values]
-    return ", ".join(named) or "baseline"
+    varying = comparison.varying_axes()
+    values = {axis: value for axis, value in comparison.baseline.items() if axis in varying} or comparison.baseline
+    names = []
+    for axis, value in values.items():
+        names.append(axis_text(value) if isinstance(value, str) else f"{axis}={axis_text(value)}")
+    return ", ".join(names) or "baseline"
 
 
 def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
@@ -245,9 +281,8 @@ def metric_title(info: MetricInfo, rows: Sequence[Row]) -> str:
         return "forward"  # which is not what a training step takes
     if info.name in FURTHER_TITLES:
         return FURTHER_TITLES[info.name]
-    name, _ = HEADLINE.get(info.name, (one_line(info.name), 0))
-    if is_throughput(info.name):
-        name, _ = HEADLINE[SAMPLES_PER_S]
+    key = SAMPLES_PER_S if is_throughput(info.name) else info.name
+    name, _ = HEADLINE.get(key, (one_line(info.name), 0))
     return name + unit_suffix(info.unit)
 
 
@@ -261,9 +296,13 @@ def metric_columns(info: MetricInfo, rows: Sequence[Row], baseline: str) -> list
     """The column of a metric, and that of its ratio to the baseline where the metric has one."""
     name, arrow = metric_title(info, rows), _ARROWS[info.better]
     columns = [Column(info.name, "value", name + arrow, _rank(info.name, rows), hint=one_line(info.definition))]
-    compared = _compared(rows)
-    if info.name in compared and any(row.cells[info.name].ratio is not None for row in rows if info.name in row.cells):
-        of = f"{name} " if len(compared) > 1 else ""
+    # Ratios: of the training step where there is one, and of the forward for rows that have no such step.
+    steps = [step for step in (_STEP, _FORWARD) if _any(rows, step)]
+    if not any(value_of(row, _STEP) is None and value_of(row, _FORWARD) is not None for row in rows):
+        steps = steps[:1]
+    has_ratio = any(info.name in row.cells and row.cells[info.name].ratio is not None for row in rows)
+    if info.name in steps and has_ratio:
+        of = f"{name} " if len(steps) > 1 else ""
         hint = "This value over the baseline's, with the verdict."
         columns.append(Column(info.name, "ratio", f"{of}vs {baseline}{arrow}", _RATIO_RANK, hint=hint))
     return columns
@@ -279,13 +318,6 @@ def _rank(metric: str, rows: Sequence[Row]) -> int:
     return _FILLING_RANK if metric in FURTHER_TITLES else _USER_RANK
 
 
-def _compared(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The metrics whose ratio has a column: the training step where there is one, the forward for rows that have no such step."""
-    found = [name for name in (_STEP, _FORWARD) if _any(rows, name)]
-    is_mixed = any(value_of(row, _STEP) is None and value_of(row, _FORWARD) is not None for row in rows)
-    return tuple(found if is_mixed else found[:1])
-
-
 def axis_column(axis: str, rows: Sequence[Row]) -> Column:
     """The column of an axis."""
     numeric = all(axis_number(row.axes[axis]) is not None for row in rows if axis in row.axes)
@@ -296,6 +328,6 @@ def constant_value(info: MetricInfo, rows: Sequence[Row]) -> Number | None:
     """The value that every measured row has, where there are at least two and it is exact; else None."""
     measured = [row for row in rows if row.status == "ok"]
     values = {value_of(row, info.name) for row in measured}
-    if len(measured) < 2 or len(values) != 1 or None in values:
+    if len(measured) < 2 or len(values) != 1:
         return None
     return None if any(row.cells[info.name].measurement.interval for row in measured) else values.pop()

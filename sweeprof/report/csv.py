@@ -1,4 +1,4 @@
-"""A comparison as CSV: exact values in base units, for a spreadsheet or pandas."""
+"""A comparison as CSV with exact values in base units, and everything measured as tidy tables in CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal
 
 from sweeprof.errors import UserError
+from sweeprof.report.columns import all_warnings
 from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
@@ -38,8 +39,16 @@ def csv_text(comparison: Comparison) -> str:
         others += ["qualifies", "misses"]
     if comparison.pareto:
         others.append("pareto")
-    head = [*axis_columns(comparison.axes, others).values(), *others]
-    return csv_lines([head, *(_fields(comparison, row, metrics) for row in comparison.rows)])
+    lines: list[list[object]] = [[*axis_columns(comparison.axes, others).values(), *others]]
+    for row in comparison.rows:
+        line: list[object] = [axis_text(row.axes[axis]) if axis in row.axes else "" for axis in comparison.axes]
+        line += [row.status, row.reason or "", *(value_of(row, name) for name in metrics)]
+        if comparison.constraints:
+            line += [not row.misses, "; ".join(row.misses)]
+        if comparison.pareto:
+            line.append(row.on_front)
+        lines.append(line)
+    return csv_lines(lines)
 
 
 def axis_columns(axes: Iterable[str], others: Collection[str]) -> dict[str, str]:
@@ -81,38 +90,51 @@ def _text(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
-def _fields(comparison: Comparison, row: Row, metrics: list[str]) -> list[str]:
-    axes = [axis_text(row.axes[axis]) if axis in row.axes else "" for axis in comparison.axes]
-    values = [value_of(row, name) for name in metrics]
-    figures = ["" if value is None else repr(value) for value in values]
-    fits = [str(not row.misses).lower(), "; ".join(row.misses)] if comparison.constraints else []
-    front = [str(row.on_front).lower()] if comparison.pareto else []
-    return [*axes, row.status, row.reason or "", *figures, *fits, *front]
-
-
 # Everything measured as tidy tables: one observation per row, typed columns, the axes beside each; for pandas, R and databases.
-
+# They are written as their rows are made: the samples of a sweep need not fit into memory.
 
 ColumnKind = Literal["text", "whole", "number", "truth"]
 ColumnValue = str | int | float | bool | None
 CHUNK = 20_000
 """Rows that are in memory at once while a table is written."""
 
-
-def _columns(kinds: str) -> dict[str, ColumnKind]:
-    """``text a b | whole c``: names in their order behind their kind."""
-    groups = [group.split() for group in kinds.split("|")]
-    return {name: cast(ColumnKind, kind) for kind, *names in groups for name in names}
-
-
-_MEASUREMENTS = _columns(
-    "text status metric unit better | number value low high | text reason estimator | whole rounds | "
-    "text baseline | number baseline_value ratio ratio_low ratio_high | text verdict verdict_reason used | "
-    "whole rounds_needed | text detail"
-)
-_ROUNDS = _columns("text metric unit | whole round | number estimate paired")
-_SAMPLES = _columns("whole round | text phase | whole index | number seconds | whole loops")
-_PROBLEMS = _columns("text kind code text advice")
+_MEASUREMENTS: dict[str, ColumnKind] = {
+    "status": "text",
+    "metric": "text",
+    "unit": "text",
+    "better": "text",
+    "value": "number",
+    "low": "number",
+    "high": "number",
+    "reason": "text",
+    "estimator": "text",
+    "rounds": "whole",
+    "baseline": "text",
+    "baseline_value": "number",
+    "ratio": "number",
+    "ratio_low": "number",
+    "ratio_high": "number",
+    "verdict": "text",
+    "verdict_reason": "text",
+    "used": "text",
+    "rounds_needed": "whole",
+    "detail": "text",
+}
+_ROUNDS: dict[str, ColumnKind] = {
+    "metric": "text",
+    "unit": "text",
+    "round": "whole",
+    "estimate": "number",
+    "paired": "number",
+}
+_SAMPLES: dict[str, ColumnKind] = {
+    "round": "whole",
+    "phase": "text",
+    "index": "whole",
+    "seconds": "number",
+    "loops": "whole",
+}
+_PROBLEMS: dict[str, ColumnKind] = {"kind": "text", "code": "text", "text": "text", "advice": "text"}
 _OWN = {"combination", *_MEASUREMENTS, *_ROUNDS, *_SAMPLES, *_PROBLEMS}
 
 
@@ -126,83 +148,27 @@ class Tidy:
     rows: Iterator[Sequence[ColumnValue]]
 
 
-class _Axes:
-    """The columns of the axes, typed by their values; one that has the name of another column is called ``axis.NAME``."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        combinations = [row.axes for row in comparison.rows] + [item.axes for item in comparison.excluded]
-        self._kinds = {axis: _kind([axes.get(axis) for axes in combinations]) for axis in comparison.axes}
-        names = axis_columns(self._kinds, _OWN)
-        self.columns = {names[axis]: kind for axis, kind in self._kinds.items()}
-
-    def of(self, axes: Mapping[str, Any]) -> list[ColumnValue]:
-        """The values of one combination."""
-        return [_typed(axes.get(axis), kind) for axis, kind in self._kinds.items()]
+_Observations = Iterable[tuple[str | None, Mapping[str, Any], Iterable[Mapping[str, ColumnValue]]]]
+"""For a combination its id, its axes, and rows of a table by column."""
 
 
-def measurements(comparison: Comparison) -> Tidy:
-    """A row per combination and metric: value with its 95 % interval or the reason why there is none, ratio and verdict."""
-    axes = _Axes(comparison)
-    rows = (
-        [row.combination_id, *own, row.status, *_measured(row, info)]
-        for row in comparison.rows
-        for own in [axes.of(row.axes)]
-        for info in comparison.metrics
-    )
-    return Tidy("measurements", {"combination": "text", **axes.columns, **_MEASUREMENTS}, rows)
+def _tidy(name: str, comparison: Comparison, columns: dict[str, ColumnKind], observations: _Observations) -> Tidy:
+    """Return a table with a column for each axis, typed by the axis's values, before its own columns."""
+    combinations = [row.axes for row in comparison.rows] + [item.axes for item in comparison.excluded]
+    kinds = {axis: _kind([axes.get(axis) for axes in combinations]) for axis in comparison.axes}
+    names = axis_columns(kinds, _OWN)
 
+    def rows() -> Iterator[list[ColumnValue]]:
+        for combination, axes, found in observations:
+            start: list[ColumnValue] = [combination]
+            for axis, kind in kinds.items():
+                value = axes.get(axis)
+                start.append(axis_text(value) if value is not None and kind == "text" else value)
+            for values in found:
+                yield [*start, *map(values.get, columns)]
 
-def rounds(comparison: Comparison) -> Tidy:
-    """A row per combination, metric and round: ``paired`` of interleaved runs."""
-    axes = _Axes(comparison)
-    rows = (
-        [row.combination_id, *own, *one]
-        for row in comparison.rows
-        for own in [axes.of(row.axes)]
-        for info in comparison.metrics
-        for one in _in_rounds(row, info)
-    )
-    return Tidy("rounds", {"combination": "text", **axes.columns, **_ROUNDS}, rows)
-
-
-def samples(comparison: Comparison, timings: Iterable[Record]) -> Tidy:
-    """A row per raw sample, in seconds per step.
-
-    Args:
-        comparison: what the axes are taken from.
-        timings: the records of the timing pass, of all rounds and combinations; read as the rows are.
-    """
-    axes = _Axes(comparison)
-    known = {row.combination_id: row.axes for row in comparison.rows}
-    rows = (
-        [record.combination_id, *own, record.round, *sample]
-        for record in timings
-        if record.combination_id in known and record.observations is not None
-        for own in [axes.of(known[record.combination_id])]
-        for sample in _sampled(record.observations)
-    )
-    return Tidy("samples", {"combination": "text", **axes.columns, **_SAMPLES}, rows)
-
-
-def problems(comparison: Comparison) -> Tidy:
-    """A row per failure, warning, missed constraint and excluded combination, with what to do about it."""
-    axes = _Axes(comparison)
-    found = (
-        [row.combination_id, *own, *problem]
-        for row in comparison.rows
-        for own in [axes.of(row.axes)]
-        for problem in _problems(row)
-    )
-    excluded = ([None, *axes.of(item.axes), "excluded", None, item.reason, None] for item in comparison.excluded)
-    rows = (row for part in (found, excluded) for row in part)
-    return Tidy("problems", {"combination": "text", **axes.columns, **_PROBLEMS}, rows)
-
-
-def csv_chunks(table: Tidy) -> Iterator[str]:
-    """The table as CSV, piece by piece: numbers exact, nothing where there is no value."""
-    yield csv_lines([table.columns])
-    while chunk := list(islice(table.rows, CHUNK)):
-        yield csv_lines(chunk)
+    of_axes = {names[axis]: kind for axis, kind in kinds.items()}
+    return Tidy(name, {"combination": "text", **of_axes, **columns}, rows())
 
 
 def _kind(values: Sequence[Any]) -> ColumnKind:
@@ -211,70 +177,40 @@ def _kind(values: Sequence[Any]) -> ColumnKind:
         return "truth"
     if not known or any(axis_number(value) is None for value in known):
         return "text"
-    return "whole" if all(isinstance(value, int) and abs(value) < 2**63 for value in known) else "number"
+    if all(isinstance(value, int) and abs(value) < 2**63 for value in known):
+        return "whole"
+    return "number"
 
 
-def _typed(value: Any, kind: ColumnKind) -> ColumnValue:
-    if value is None or kind != "text":
-        return value  # type: ignore[no-any-return]  # of its kind, as _kind has seen
-    return axis_text(value)
+def measurements(comparison: Comparison) -> Tidy:
+    """A row per combination and metric: value with its 95 % interval or the reason why there is none, ratio and verdict."""
+    found = ((row.combination_id, row.axes, _measured(row, comparison.metrics)) for row in comparison.rows)
+    return _tidy("measurements", comparison, _MEASUREMENTS, found)
 
 
-def _measured(row: Row, info: MetricInfo) -> list[ColumnValue]:
-    value, cell = value_of(row, info.name), row.cells.get(info.name)
-    described: list[ColumnValue] = [info.name, info.unit, info.better, value]
-    if cell is None:
-        return [*described, None, None, reason_of(row, info.name), *[None] * (len(_MEASUREMENTS) - 8)]
-    own = cell.measurement
-    return [
-        *described,
-        *_ends(own.interval if value is not None else None),
-        None if value is not None else reason_of(row, info.name),
-        own.estimator if value is not None else None,
-        len(own.rounds) or None,
-        row.baseline_id,
-        _finite(cell.base),
-        _finite(cell.ratio),
-        *_ends(cell.ratio_interval),
-        cell.verdict,
-        cell.verdict_reason,
-        cell.used,
-        cell.rounds_needed,
-        _json(own.detail),
-    ]
-
-
-def _in_rounds(row: Row, info: MetricInfo) -> Iterator[list[ColumnValue]]:
-    cell = row.cells.get(info.name)
-    if cell is None:
-        return
-    own = cell.measurement
-    paired = own.by_round("paired") if own.paired else {}
-    for number, estimate in own.by_round().items():
-        yield [info.name, info.unit, number, _finite(estimate), _finite(paired.get(number))]
-
-
-def _sampled(timing: Mapping[str, Any]) -> Iterator[list[ColumnValue]]:
-    """Phase, number, seconds and steps of every sample that was taken in a round."""
-    series = {
-        "step": (timing.get("samples", ()), timing.get("loops")),
-        **{name: (found, None) for part in ("phases", "transfers") for name, found in timing.get(part, {}).items()},
-    }
-    for phase, (seconds, loops) in series.items():
-        for index, one in enumerate(seconds):
-            yield [phase, index, one, loops]
-
-
-def _problems(row: Row) -> Iterator[list[ColumnValue]]:
-    if row.status != "ok":
-        yield ["failure", row.status, row.reason or "no reason was given", None]
-    elif row.failures:
-        yield ["failure", "incomplete", row.reason, None]
-    of_cells = (warning for cell in row.cells.values() for warning in cell.measurement.warnings)
-    for warning in dict.fromkeys((*row.warnings, *of_cells)):
-        yield ["warning", warning.code, warning.text, warning.advice]
-    for miss in row.misses:
-        yield ["disqualified", None, miss, None]
+def _measured(row: Row, infos: Iterable[MetricInfo]) -> Iterator[dict[str, ColumnValue]]:
+    for info in infos:
+        value, cell = value_of(row, info.name), row.cells.get(info.name)
+        found: dict[str, ColumnValue] = {"status": row.status, "metric": info.name, "unit": info.unit}
+        found |= {"better": info.better, "value": value}
+        if value is None:
+            found["reason"] = reason_of(row, info.name)
+        if cell is not None:
+            own = cell.measurement
+            if value is not None:
+                found["low"], found["high"] = _ends(own.interval)
+                found["estimator"] = own.estimator
+            found["rounds"] = len(own.rounds) or None
+            found["baseline"] = row.baseline_id
+            found["baseline_value"] = _finite(cell.base)
+            found["ratio"] = _finite(cell.ratio)
+            found["ratio_low"], found["ratio_high"] = _ends(cell.ratio_interval)
+            found |= {"verdict": cell.verdict, "verdict_reason": cell.verdict_reason, "used": cell.used}
+            found["rounds_needed"] = cell.rounds_needed
+            detail = {k: v for k, v in own.detail.items() if not (isinstance(v, float) and not math.isfinite(v))}
+            if detail:
+                found["detail"] = json.dumps(detail, ensure_ascii=False, default=str)
+        yield found
 
 
 def _ends(interval: tuple[float, float] | None) -> tuple[ColumnValue, ColumnValue]:
@@ -285,9 +221,75 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _json(detail: Mapping[str, Any]) -> str | None:
-    known = {k: v for k, v in detail.items() if not (isinstance(v, float) and not math.isfinite(v))}
-    return json.dumps(known, ensure_ascii=False, default=str) if known else None
+def rounds(comparison: Comparison) -> Tidy:
+    """A row per combination, metric and round: ``paired`` of interleaved runs."""
+    found = ((row.combination_id, row.axes, _in_rounds(row, comparison.metrics)) for row in comparison.rows)
+    return _tidy("rounds", comparison, _ROUNDS, found)
+
+
+def _in_rounds(row: Row, infos: Iterable[MetricInfo]) -> Iterator[dict[str, ColumnValue]]:
+    for info in infos:
+        if info.name not in row.cells:
+            continue
+        own = row.cells[info.name].measurement
+        paired = own.by_round("paired") if own.paired else {}
+        for number, estimate in own.by_round().items():
+            found: dict[str, ColumnValue] = {"metric": info.name, "unit": info.unit, "round": number}
+            yield found | {"estimate": _finite(estimate), "paired": _finite(paired.get(number))}
+
+
+def samples(comparison: Comparison, timings: Iterable[Record]) -> Tidy:
+    """A row per raw sample, in seconds per step.
+
+    Args:
+        comparison: what the axes are taken from.
+        timings: the records of the timing pass, of all rounds and combinations; read as the rows are.
+    """
+    axes = {row.combination_id: row.axes for row in comparison.rows}
+    found = (
+        (record.combination_id, axes[record.combination_id], _sampled(record.round, record.observations))
+        for record in timings
+        if record.combination_id in axes and record.observations is not None
+    )
+    return _tidy("samples", comparison, _SAMPLES, found)
+
+
+def _sampled(round: int, timing: Mapping[str, Any]) -> Iterator[dict[str, ColumnValue]]:
+    for index, seconds in enumerate(timing.get("samples", ())):
+        yield {"round": round, "phase": "step", "index": index, "seconds": seconds, "loops": timing.get("loops")}
+    for phase, found in {**timing.get("phases", {}), **timing.get("transfers", {})}.items():
+        for index, seconds in enumerate(found):
+            yield {"round": round, "phase": phase, "index": index, "seconds": seconds}
+
+
+def problems(comparison: Comparison) -> Tidy:
+    """A row per failure, warning, missed constraint and excluded combination, with what to do about it."""
+
+    def found() -> Iterator[tuple[str | None, Mapping[str, Any], Iterable[Mapping[str, ColumnValue]]]]:
+        for row in comparison.rows:
+            yield row.combination_id, row.axes, _problems(row)
+        for item in comparison.excluded:
+            yield None, item.axes, [{"kind": "excluded", "text": item.reason}]
+
+    return _tidy("problems", comparison, _PROBLEMS, found())
+
+
+def _problems(row: Row) -> Iterator[dict[str, ColumnValue]]:
+    if row.status != "ok":
+        yield {"kind": "failure", "code": row.status, "text": row.reason or "no reason was given"}
+    elif row.failures:
+        yield {"kind": "failure", "code": "incomplete", "text": row.reason}
+    for warning in dict.fromkeys(all_warnings(row)):
+        yield {"kind": "warning", "code": warning.code, "text": warning.text, "advice": warning.advice}
+    for miss in row.misses:
+        yield {"kind": "disqualified", "text": miss}
+
+
+def csv_chunks(table: Tidy) -> Iterator[str]:
+    """The table as CSV, piece by piece: numbers exact, nothing where there is no value."""
+    yield csv_lines([table.columns])
+    while chunk := list(islice(table.rows, CHUNK)):
+        yield csv_lines(chunk)
 
 
 NEEDS = "Parquet files need pyarrow: pip install 'sweeprof[parquet]'"

@@ -6,9 +6,8 @@ Objects of packages above this one, such as a Profiler, have a method that retur
 from __future__ import annotations
 
 import dataclasses
-import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,9 @@ from sweeprof.report.answer import answer
 from sweeprof.report.columns import MODEL_AXIS, detail_text, named_text, rounds_text, value_text
 from sweeprof.report.csv import measurements
 from sweeprof.report.layer_formats import called_as, total_pairs, tree
-from sweeprof.report.layer_table import TreeNode, nodes, place_text, remarks_on
+from sweeprof.report.layer_table import nodes, place_text, remarks_on
 from sweeprof.report.operators import sums_text, tensor_cells
 from sweeprof.report.summary import footnotes, protocol_text
-from sweeprof.report.table import ReportTable, TableRow
 from sweeprof.report.table import tables as report_tables
 from sweeprof.report.terminal import text as terminal_text
 from sweeprof.report.view import (
@@ -36,19 +34,17 @@ from sweeprof.report.view import (
     ViewRow,
     ViewTable,
     as_text,
-    cell_of,
     counted,
     fields_table,
+    quantity_cell,
     rows_table,
     table,
     value_line,
 )
 from sweeprof.results.comparison import Comparison, Row, compare_rows
-from sweeprof.results.graph import Graph, GraphNode, GraphTensor, ModuleCost
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
 from sweeprof.results.observations import (
-    Allocations,
     FunctionLines,
     LayerMemory,
     Lines,
@@ -78,11 +74,20 @@ def text_of(thing: Displayed) -> str:
 
 @singledispatch
 def view_of(thing: Any) -> View:
-    """Return the view of an object; of one without a view of its own, its fields."""
+    """Return the view of an object; of one without a view of its own, its fields, then a table for each field of rows."""
     if not dataclasses.is_dataclass(thing):
         return View(type(thing).__name__)
-    warnings = getattr(thing, "warnings", ())
-    return View(type(thing).__name__, (fields_table(thing, ("warnings",)), *warning_lines(warnings)))
+    names = ["warnings"]
+    parts: list[str | ViewTable] = []
+    for field in dataclasses.fields(thing):
+        rows = getattr(thing, field.name)
+        if isinstance(rows, Rows) and rows and dataclasses.is_dataclass(rows[0]):
+            names.append(field.name)
+            parts.append(dataclasses.replace(_table_of(rows), title=field.name))
+    return View(
+        type(thing).__name__,
+        (fields_table(thing, names), *parts, *warning_lines(getattr(thing, "warnings", ()))),
+    )
 
 
 def warning_lines(warnings: Iterable[Warning]) -> list[str]:
@@ -101,10 +106,24 @@ def _(rows: Rows) -> View:  # type: ignore[type-arg]
         return View(counted(len(rows), "operator"), (_totals_table(rows), _self_total(rows)))
     if isinstance(first, TensorRow):
         return View(f"{counted(len(rows), 'tensor')}, {sums_text(rows)}", (tensors_table(rows),))
-    for kind, (noun, table_of) in _ROW_TABLES.items():
-        if isinstance(first, kind):
-            return View(counted(len(rows), noun), (table_of(rows),))
-    return View(counted(len(rows), "row"), (rows_table(rows),))
+    nouns: dict[type, str] = {OperatorRow: "operator", LayerRow: "layer"}
+    return View(counted(len(rows), nouns.get(type(first), "row")), (_table_of(rows),))
+
+
+def _table_of(rows: Sequence[Any]) -> ViewTable:
+    """Return rows of one type as a table; of a type without a table of its own, with a column for each field."""
+    kind = type(rows[0])
+    if kind is OperatorRow:
+        return operators_table(rows)
+    if kind is LayerMemory:
+        return memory_table(rows)
+    if kind is TensorRow:
+        return tensors_table(rows)
+    columns: dict[type, list[str]] = {
+        LayerRow: ["path", "type", "call", "params", "macs", "flops", "act_bytes", "output_shapes"],
+        Row: ["combination_id", "axes", "status", "reason"],
+    }
+    return rows_table(rows, columns.get(kind, ()))
 
 
 # Measurements
@@ -119,10 +138,14 @@ def measurement_line(measurement: Measurement) -> str:
     """Return name and value with what is needed to judge it, e.g. ``compute/macs: 417 kMAC (416,520, exact)``."""
     if measurement.value is None:
         return f"{measurement.name}: {MISSING} ({measurement.reason})"
-    facts = [] if isinstance(measurement.value, float) else [f"{measurement.value:,} {measurement.unit}".strip()]
+    facts = []
+    if not isinstance(measurement.value, float):
+        facts.append(f"{measurement.value:,} {measurement.unit}".strip())
     rounds = len(measurement.rounds)
-    facts += [measurement.estimator + (f" of {counted(rounds, 'round')}" if rounds > 1 else "")]
-    facts += [text for text in (detail_text(measurement),) if text]
+    facts.append(f"{measurement.estimator} of {rounds} rounds" if rounds > 1 else measurement.estimator)
+    detail = detail_text(measurement)
+    if detail:
+        facts.append(detail)
     return f"{measurement.name}: {_with_unit(measurement)} ({', '.join(facts)})"
 
 
@@ -149,10 +172,9 @@ def measurements_table(measurements: Mapping[str, Measurement]) -> ViewTable:
         if measurement.value is None:
             rows.append([name, MISSING, one_line(measurement.reason or "no reason was given")])
             continue
-        warned = "; ".join(f"{warning.code}: {warning.text}" for warning in measurement.warnings)
-        about = "; ".join(text for text in (named_text(measurement), warned) if text)
+        about = [named_text(measurement), *(f"{warning.code}: {warning.text}" for warning in measurement.warnings)]
         estimator = "" if measurement.estimator == "exact" else measurement.estimator
-        note = ", ".join(text for text in (estimator, about) if text)
+        note = ", ".join(filter(None, (estimator, "; ".join(filter(None, about)))))
         rows.append([name, ViewCell(_with_unit(measurement), measurement.value, detail_text(measurement)), note])
     return table(["metric", "value", "note"], rows, ["value"])
 
@@ -166,15 +188,17 @@ def _(difference: Difference) -> View:
 def _(found: Differences) -> View:
     if not found:
         return View("There are no metrics to compare.")
-    told = answer(comparison_of(found))
-    sentence = told.finding if found.is_complete else ""
-    parts: list[str | ViewTable] = [told.certainty] if sentence and told.certainty else []
-    notes = definition_lines([one.name for one in found], found.definitions) if found.has_notes else []
-    titles = [
-        role if name is None else f"{name} ({role})"
-        for name, role in zip(found.names, (_BASELINE, _CANDIDATE), strict=True)
-    ]
-    return View(sentence, (*parts, _differences_table(found, titles), *notes))
+    words = answer(comparison_of(found))
+    sentence = words.finding if found.is_complete else ""
+    titles = []
+    for name, role in zip(found.names, (_BASELINE, _CANDIDATE), strict=True):
+        titles.append(role if name is None else f"{name} ({role})")
+    parts: list[str | ViewTable] = [_differences_table(found, titles)]
+    if sentence and words.certainty:
+        parts.insert(0, words.certainty)
+    if found.has_notes:
+        parts += definition_lines([one.name for one in found], found.definitions)
+    return View(sentence, tuple(parts))
 
 
 def definition_lines(names: Iterable[str], definitions: Mapping[str, str]) -> list[str]:
@@ -188,45 +212,37 @@ def comparison_of(found: Differences) -> Comparison:
     names = (first or _BASELINE, second or _CANDIDATE)
     if names[0] == names[1]:
         names = (_BASELINE, _CANDIDATE)
-    sides = dict(zip(names, (found.baseline, found.candidate), strict=True))
-    infos = {}
-    for difference in found:
-        infos[difference.name] = MetricInfo(difference.name, difference.unit, difference.better, "")
-    measurements = {
-        side: {name: measured.get(name, _absent(side, info)) for name, info in infos.items()}
-        for side, measured in sides.items()
-    }
-    rows = [Row(side, {MODEL_AXIS: side}, "ok", None, {}, names[0]) for side in sides]
+    infos = [MetricInfo(one.name, one.unit, one.better, "") for one in found]
+    measurements: dict[str, dict[str, Measurement]] = {}
+    rows = []
+    for side, measured in zip(names, (found.baseline, found.candidate), strict=True):
+        measurements[side] = {}
+        for info in infos:
+            absent = Measurement(info.name, info.unit, info.better, None, f"the {side} has no such metric")
+            measurements[side][info.name] = measured.get(info.name, absent)
+        rows.append(Row(side, {MODEL_AXIS: side}, "ok", None, {}, names[0]))
     return Comparison(
         sweep_id="",
         name="",
         created="",
         command="",
         axes=(MODEL_AXIS,),
-        metrics=tuple(infos.values()),
+        metrics=tuple(infos),
         baseline={MODEL_AXIS: names[0]},
         rows=compare_rows(rows, measurements, None),
     )
-
-
-def _absent(side: str, info: MetricInfo) -> Measurement:
-    return Measurement(info.name, info.unit, info.better, None, f"the {side} has no such metric")
 
 
 def _differences_table(found: Sequence[Difference], titles: Sequence[str]) -> ViewTable:
     rows = []
     for one in found:
         unit = text_unit(one.name, one.unit)
-        sides: Cells = []
+        cells: Cells = [ViewCell(one.name, note=f"{one.better} is better" if one.better else "")]
         for value in (one.baseline, one.candidate):
-            if value is None or not math.isfinite(value):
-                sides.append(MISSING)
-            else:
-                sides.append(ViewCell(rounded(value, unit), value))
-        ratio = ViewCell(MISSING if one.ratio is None else f"×{ratio_number(one.ratio)}", one.ratio)
-        verdict = ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED)
-        better = f"{one.better} is better" if one.better else ""
-        rows.append([ViewCell(one.name, note=better), *sides, ratio, verdict, one.reason or ""])
+            cells.append(quantity_cell(value, unit))
+        cells.append(MISSING if one.ratio is None else ViewCell(f"×{ratio_number(one.ratio)}", one.ratio))
+        cells += [ViewCell(one.verdict or "", is_strong=one.verdict in _DECIDED), one.reason or ""]
+        rows.append(cells)
     return table(["metric", *titles, "ratio", "verdict", "note"], rows, [*titles, "ratio"])
 
 
@@ -243,46 +259,38 @@ def _(comparison: Comparison) -> str:
 
 @view_of.register
 def _(comparison: Comparison) -> View:
-    told = answer(comparison)
-    parts: list[str | ViewTable] = [told.rest, protocol_text(comparison)]
+    words = answer(comparison)
+    parts: list[str | ViewTable] = [words.rest, protocol_text(comparison)]
     for shown in report_tables(comparison):
-        parts += [_report_table(shown), " · ".join(f"{name} {value}" for name, value in shown.captions)]
+        headings = tuple(Heading(column.title, column.numeric, column.hint) for column in shown.columns)
+        rows = []
+        for line in shown.lines[:MOST_ROWS]:
+            cells = []
+            for column, entry in zip(shown.columns, line.entries, strict=True):
+                if line.failure is None or column.kind == "axis":
+                    cells.append(ViewCell(entry.text, entry.number, entry.note, entry.verdict in _DECIDED))
+            if line.failure is not None:
+                cells.append(ViewCell(line.failure))
+            rows.append(ViewRow(tuple(cells)))
+        parts.append(ViewTable(headings, tuple(rows), shown.title, len(shown.lines)))
+        parts.append(" · ".join(f"{name} {value}" for name, value in shown.captions))
     for note in footnotes(comparison):
         advice = f" → {note.advice}" if note.advice else ""
         parts.append(f"{note.code} in {counted(note.rows, 'row')}: {note.text}{advice}")
-    return View(told.finding, tuple(part for part in parts if part))
-
-
-def _report_table(shown: ReportTable) -> ViewTable:
-    headings = tuple(Heading(column.title, column.numeric, column.hint) for column in shown.columns)
-    rows = tuple(_report_row(line, shown) for line in shown.lines[:MOST_ROWS])
-    return ViewTable(headings, rows, shown.title, len(shown.lines))
-
-
-def _report_row(line: TableRow, shown: ReportTable) -> ViewRow:
-    found = []
-    for column, entry in zip(shown.columns, line.entries, strict=True):
-        if line.failure is not None and column.kind != "axis":
-            break
-        found.append(ViewCell(entry.text, entry.number, entry.note, entry.verdict in _DECIDED))
-    if line.failure is not None:
-        found.append(ViewCell(line.failure))
-    return ViewRow(tuple(found))
-
-
-def _combinations(rows: Sequence[Row]) -> ViewTable:
-    found = [[row.combination_id, value_line("axes", row.axes), row.status, one_line(row.reason or "")] for row in rows]
-    return table(["combination", "axes", "status", "reason"], found)
+    return View(words.finding, tuple(filter(None, parts)))
 
 
 @view_of.register
 def _(row: Row) -> View:
     axes = ", ".join(f"{name}={value_line(name, value)}" for name, value in row.axes.items())
-    status = f"{row.status}: {row.reason}" if row.reason else row.status
-    rounds = f", {rounds_text(row)}" if row.rounds_planned else ""
+    title = f"{axes or row.combination_id}: {row.status}"
+    if row.reason:
+        title += f": {row.reason}"
+    if row.rounds_planned:
+        title += f", {rounds_text(row)}"
     measured = {name: cell.measurement for name, cell in row.cells.items()}
     parts = (measurements_table(measured),) if measured else ()
-    return View(f"{axes or row.combination_id}: {status}{rounds}", (*parts, *warning_lines(row.warnings)))
+    return View(title, (*parts, *warning_lines(row.warnings)))
 
 
 # Layers
@@ -298,50 +306,35 @@ def _(layers: LayerTable) -> View:
     shown, reason = layer_cells.with_figures(layers)
     figures = layer_cells.Figures(shown)
     columns = layer_cells.selected_columns(None, layer_cells.SHOWN, shown)
-    drawn = _levels_that_fit(nodes(shown))
-    headings = (
-        Heading("layer"),
-        *(Heading(layer_cells.column_title(name), layer_cells.is_numeric(name)) for name in columns),
-    )
+    drawn = nodes(shown)
+    if not drawn:
+        return View("no layers")
+    # Of very many layers, down to the deepest level that fits.
+    depth = max(node.depth for node in drawn)
+    while depth > 1 and len(drawn) > MOST_ROWS:
+        depth -= 1
+        drawn = [node for node in drawn if node.depth <= depth]
+    headings = [Heading("layer")]
+    headings += [Heading(layer_cells.column_title(column), layer_cells.is_numeric(column)) for column in columns]
     rows = []
     for node in drawn:
-        name = called_as(node, ("type", "name", "arguments"))
-        values = []
+        cells = [ViewCell(called_as(node, ("type", "name", "arguments")), note=one_line(node.row.path))]
         for column in columns:
             number = figures.number(node.row, column) if layer_cells.is_numeric(column) else None
             why = layer_cells.why_missing(shown, node.row, column) or ""
-            values.append(ViewCell(figures.text(node.row, column), number, why))
-        rows.append(ViewRow((ViewCell(name, note=one_line(node.row.path)), *values), node.depth))
-    totals = " · ".join(f"{name} {value}" for name, value in total_pairs(figures, None))
-    missing = [f"Not counted: {shown.uncounted}."] if shown.uncounted else []
+            cells.append(ViewCell(figures.text(node.row, column), number, why))
+        rows.append(ViewRow(tuple(cells), node.depth))
+    parts: list[str | ViewTable] = [ViewTable(tuple(headings), tuple(rows), total=len(layers.rows))]
+    parts.append(" · ".join(f"{name} {value}" for name, value in total_pairs(figures, None)))
+    if shown.uncounted:
+        parts.append(f"Not counted: {shown.uncounted}.")
     if shown.uncovered:
         names = ", ".join(f"{calls} × {name}" for name, calls in shown.uncovered.items())
-        missing.append(f"Not counted, because there is no formula: {names}.")
-    title = f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}" if drawn else "no layers"
-    found = ViewTable(headings, tuple(rows), total=len(layers.rows))
-    parts: tuple[str | ViewTable, ...] = (
-        found,
-        totals,
-        *missing,
-        *remarks_on(shown, columns),
-        *([reason] if reason else []),
-    )
-    return View(title, parts if drawn else ())
-
-
-def _levels_that_fit(drawn: list[TreeNode]) -> list[TreeNode]:
-    """Return the nodes up to the deepest level with which they are no more than a table shows."""
-    depth = max((node.depth for node in drawn), default=0)
-    shown = drawn
-    while depth > 1 and len(shown) > MOST_ROWS:
-        depth -= 1
-        shown = [node for node in drawn if node.depth <= depth]
-    return shown
-
-
-def _layer_rows(rows: Sequence[LayerRow]) -> ViewTable:
-    names = "path type call params macs flops act_bytes output_shapes".split()
-    return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], names[2:-1])
+        parts.append(f"Not counted, because there is no formula: {names}.")
+    parts += remarks_on(shown, columns)
+    if reason:
+        parts.append(reason)
+    return View(f"{one_line(drawn[0].row.type) or 'Layers'}: {counted(len(layers.rows), 'layer')}", tuple(parts))
 
 
 # Operators and lines
@@ -354,40 +347,35 @@ def _(operators: Operators) -> View:
         f"{rounded(operators.step_s, 's')} (mean of {counted(operators.steps, 'traced step')})"
     )
     column = operator_reports.time_column(operators.rows)
-    shown = dataclasses.replace(
-        operators_table(operators.top(TOP, column)), total=len(operators.rows), title="by module and shapes"
-    )
-    reason = [f"No FLOPs: {operators.flops_reason}"] if operators.flops_reason else []
+    shown = operators_table(operators.top(TOP, column))
     totals = operators.totals("device_self_s" if column == "device_self_s" else "self_s")
     by_name = dataclasses.replace(_totals_table(totals[:TOP]), total=len(totals), title="by operator")
-    return View(title, (by_name, _self_total(totals), shown, *reason))
+    by_row = dataclasses.replace(shown, total=len(operators.rows), title="by module and shapes")
+    parts: list[str | ViewTable] = [by_name, _self_total(totals), by_row]
+    if operators.flops_reason:
+        parts.append(f"No FLOPs: {operators.flops_reason}")
+    return View(title, tuple(parts))
 
 
 def _totals_table(totals: Sequence[OperatorTotal]) -> ViewTable:
     """Return the columns of torch.profiler's ``key_averages().table()``."""
     has_device = any(total.device_self_s is not None for total in totals)
-    names = ["operator", "self %", "self", "total %", "total", "average", "calls"]
-    device_names = ["device self", "device total", "device average"] if has_device else []
+    headings = ["operator", "self %", "self", "total %", "total", "average"]
+    if has_device:
+        headings += ["device self", "device total", "device average"]
+    headings.append("calls")
     rows: list[Cells] = []
     for total in totals:
-        average = None if total.device_total_s is None else total.device_total_s / total.calls
-        device = (total.device_self_s, total.device_total_s, average)
-        rows.append(
-            [
-                one_line(total.operator),
-                _share_cell(total.self_share),
-                ViewCell(rounded(total.self_s, "s"), total.self_s),
-                _share_cell(total.total_share),
-                ViewCell(rounded(total.total_s, "s"), total.total_s),
-                ViewCell(rounded(total.average_s, "s"), total.average_s),
-                *(
-                    MISSING if seconds is None else ViewCell(rounded(seconds, "s"), seconds)
-                    for seconds in device[: len(device_names)]
-                ),
-                ViewCell(operator_reports.calls_text(total.calls), total.calls),
-            ]
-        )
-    headings = [*names[:-1], *device_names, names[-1]]
+        cells: Cells = [one_line(total.operator), _share_cell(total.self_share), quantity_cell(total.self_s, "s")]
+        cells += [
+            _share_cell(total.total_share),
+            quantity_cell(total.total_s, "s"),
+            quantity_cell(total.average_s, "s"),
+        ]
+        if has_device:
+            average = None if total.device_total_s is None else total.device_total_s / total.calls
+            cells += [quantity_cell(seconds, "s") for seconds in (total.device_self_s, total.device_total_s, average)]
+        rows.append([*cells, ViewCell(operator_reports.calls_text(total.calls), total.calls)])
     return table(headings, rows, headings[1:])
 
 
@@ -403,9 +391,9 @@ def _self_total(totals: Sequence[OperatorTotal]) -> str:
 
 def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> ViewTable:
     """Return a row per operator; with its share of ``whole``, the seconds of all operators, unless that is None."""
-    names = [name for name in operator_reports.columns_of(rows) if name != "share" or whole is not None]
     column = operator_reports.time_column(rows)
-    titles = [operator_reports.TITLES.get(name, name) for name in names]
+    names = [name for name in operator_reports.columns_of(rows) if name != "share" or whole is not None]
+    titles = {name: operator_reports.TITLES.get(name, name) for name in names}
     found = []
     for row in rows:
         share = (getattr(row, column) or 0.0) / whole if whole else None
@@ -420,19 +408,25 @@ def operators_table(rows: Sequence[OperatorRow], whole: float | None = None) -> 
             "allocated": row.allocated_bytes,
         }
         found.append([ViewCell(texts[name] or MISSING, numbers.get(name)) for name in names])
-    return table(titles, found, [title for title, name in zip(titles, names, strict=True) if name in numbers])
+    texts_only = ("path", "operator", "phase", "shapes")
+    return table([*titles.values()], found, [title for name, title in titles.items() if name not in texts_only])
 
 
 @view_of.register
 def _(lines: Lines) -> View:
-    parts: list[str | ViewTable] = [_function_table(function, lines) for function in lines.functions]
+    parts: list[str | ViewTable] = []
+    for function in lines.functions:
+        title = f"{function.name} ({function.file}:{function.first_line})"
+        parts.append(_lines_table(function, lines, title) if function.is_called else f"{title}: it was not called.")
     if lines.memory_reason is not None:
         missing = "nothing about allocations" if lines.has_usage else "no memory"
         parts.append(f"There is {missing} by line: {lines.memory_reason}")
-    memory = f", memory of {lines.device}" if line_reports.memory_columns(lines) else ""
-    if memory and lines.span == "step":
-        memory += " in one more"
-    return View(f"Time by line over {line_reports.spans(lines)}{memory}", tuple(parts))
+    title = f"Time by line over {line_reports.spans(lines)}"
+    if line_reports.memory_columns(lines):
+        title += f", memory of {lines.device}"
+        if lines.span == "step":
+            title += " in one more"
+    return View(title, tuple(parts))
 
 
 def listing(lines: Lines) -> str:
@@ -440,95 +434,22 @@ def listing(lines: Lines) -> str:
     return f"{line_reports.time_report(lines)}\n{line_reports.memory_report(lines)}"
 
 
-def _function_table(function: FunctionLines, lines: Lines) -> str | ViewTable:
-    title = f"{function.name} ({function.file}:{function.first_line})"
-    if not function.is_called:
-        return f"{title}: it was not called."
+def _lines_table(function: FunctionLines, lines: Lines, title: str) -> ViewTable:
     names = ["line", "hits", "time", "per hit", "share", *line_reports.memory_columns(lines), "source"]
     rows = []
     for line in function.lines:
         texts = line_reports.times_of(function, line)
-        numbers = [line.number, line.hits, line.seconds, line.seconds / line.hits if line.hits else None, None]
-        cells = [ViewCell(text, number if text else None) for text, number in zip(texts, numbers, strict=True)]
-        sizes = line_reports.memory_of(lines, line)
-        cells += [ViewCell("" if size is None else rounded(size, "B"), size) for size in sizes]
+        per_hit = line.seconds / line.hits if line.hits else None
+        numbers = (line.number, line.hits, line.seconds, per_hit, None)
+        cells = []
+        for text, number in zip(texts, numbers, strict=True):
+            cells.append(ViewCell(text, number if text else None))
+        cells += [quantity_cell(size, "B", "") for size in line_reports.memory_of(lines, line)]
         rows.append([*cells, ViewCell(line.source, is_code=True)])
     return table(names, rows, names[:-1], title)
 
 
 # Tables of the page
-
-
-@view_of.register
-def _(graph: Graph) -> View:
-    operators = [node for node in graph.nodes if node.kind == "operator"]
-    peak = graph.peak
-    found = [f"MACs {rounded(graph.macs, 'MAC')}", f"FLOPs {rounded(graph.flops, 'FLOP')}"]
-    if peak is not None:
-        found.append(
-            f"peak live {rounded(peak.live_bytes or 0, 'B')} at {one_line(peak.name)} in {one_line(peak.scope)}"
-        )
-    for cost in graph.formulas:
-        counts = ", ".join(f"{cost_name} {value:,}" for cost_name, value in _known_costs(cost))
-        found.append(f"by the formula of {one_line(cost.scope)}: {counts}")
-    title = f"{counted(len(operators), 'operator')}, {counted(len(graph.edges), 'edge')}, traced by {graph.method}"
-    return View(title, (_nodes_table(graph.nodes), " · ".join(found)))
-
-
-def _known_costs(cost: ModuleCost) -> list[tuple[str, int]]:
-    values = (("MACs", cost.macs), ("FLOPs", cost.flops), ("ops", cost.ops))
-    return [(name, value) for name, value in values if value is not None]
-
-
-def _nodes_table(nodes: Sequence[GraphNode]) -> ViewTable:
-    is_timed = any(node.seconds is not None for node in nodes)
-    names = ["node", "scope", "inputs", "weights", "outputs", "MACs", "active", "live", *(["time"] if is_timed else [])]
-    rows: list[Cells] = []
-    for node in nodes:
-        weights = [f"{one_line(tensor.weight or '')} {_tensor_text(tensor)}" for tensor in node.weights]
-        macs = MISSING if node.macs is None else ViewCell(rounded(node.macs, "MAC"), node.macs)
-        live = ViewCell("" if node.live_bytes is None else rounded(node.live_bytes, "B"), node.live_bytes)
-        row: Cells = [
-            ViewCell(one_line(node.name), note=node.reason or ""),
-            one_line(node.scope),
-            ", ".join(map(_tensor_text, node.inputs)),
-            ", ".join(weights),
-            ", ".join(map(_tensor_text, node.outputs)),
-            macs if node.kind == "operator" else "",
-            str(len(node.active)) if node.kind == "operator" else "",
-            live,
-        ]
-        if is_timed:
-            seconds = MISSING if node.seconds is None else ViewCell(rounded(node.seconds, "s"), node.seconds)
-            row.append(seconds if node.kind == "operator" else "")
-        rows.append(row)
-    return table(names, rows, ["MACs", "active", "live", "time"])
-
-
-def _tensor_text(tensor: GraphTensor) -> str:
-    shape = "×".join(map(str, tensor.shape)) or "scalar"
-    return f"{tensor.dtype}[{shape}]"
-
-
-@view_of.register
-def _(allocations: Allocations) -> View:
-    title = (
-        f"Peak {rounded(allocations.peak_bytes, 'B')} at {allocations.peak_at}, "
-        f"above what was alive before {counted(allocations.steps, 'step')} of {allocations.mode}"
-    )
-    parts: list[str | ViewTable] = []
-    if allocations.allocated_per_step_bytes is not None:
-        parts.append(f"Allocated in the last step: {rounded(allocations.allocated_per_step_bytes, 'B')}.")
-    if allocations.device:
-        parts.append(value_line("bytes", allocations.device))
-    if allocations.by_layer:
-        parts += [memory_table(allocations.by_layer, "by layer"), MEMORY_NOTE]
-    if allocations.tensors:
-        parts += [
-            tensors_table(allocations.tensors, "tensors alive after the last step"),
-            sums_text(allocations.tensors),
-        ]
-    return View(title, tuple(parts))
 
 
 MEMORY_NOTE = (
@@ -537,31 +458,23 @@ MEMORY_NOTE = (
 )
 
 
-def memory_table(rows: Sequence[LayerMemory], title: str = "") -> ViewTable:
+def memory_table(rows: Sequence[LayerMemory]) -> ViewTable:
     """Return a row per module: bytes; :data:`MEMORY_NOTE` explains the columns."""
     found: list[Cells] = []
     for row in rows:
         sizes = (row.peak_bytes, row.at_peak_bytes, row.allocated_bytes, row.kept_bytes)
-        found.append([place_text(row.path), *(ViewCell(rounded(size, "B"), size) for size in sizes)])
+        found.append([place_text(row.path), *(quantity_cell(size, "B") for size in sizes)])
     names = ["module", "most alive", "at the peak", "allocated", "kept"]
-    return table(names, found, names[1:], title)
+    return table(names, found, names[1:])
 
 
-def tensors_table(rows: Sequence[TensorRow], title: str = "") -> ViewTable:
+def tensors_table(rows: Sequence[TensorRow]) -> ViewTable:
     """Return a row per storage of tensors."""
     found: list[Cells] = []
     for row in rows:
         *texts, size = tensor_cells(row)
         found.append([*texts, ViewCell(size, row.bytes)])
-    return table(["names", "kind", "shape", "dtype", "device", "bytes"], found, ["bytes"], title)
-
-
-_ROW_TABLES: dict[type, tuple[str, Callable[[Sequence[Any]], ViewTable]]] = {
-    OperatorRow: ("operator", operators_table),
-    LayerRow: ("layer", _layer_rows),
-    Row: ("row", _combinations),
-}
-"""The noun and the table of rows, by their type."""
+    return table(["names", "kind", "shape", "dtype", "device", "bytes"], found, ["bytes"])
 
 
 def measurements_frame(comparison: Comparison) -> pandas.DataFrame:

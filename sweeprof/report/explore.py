@@ -1,11 +1,11 @@
-"""A comparison as the plain data that the scripts of the page read: small enough for ten thousand combinations."""
+"""Facts of a comparison that several reports show, and the page's data: rows, samples, and what its charts show at first."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any, Literal, get_args
@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from sweeprof.numbers import FIXED_NAMES, fixed_factor, text_unit
 from sweeprof.report.answer import NOISE, answer
 from sweeprof.report.columns import (
+    all_warnings,
     baseline_text,
     called_metrics,
     detail_text,
@@ -38,7 +39,7 @@ RowOutcome = Status | Literal["incomplete"]
 MOST_FAILURES = 20
 """Different failures that the terminal and Markdown list."""
 _PLACE = ("cpu", "memory", "gpu")
-_NOT_SOFTWARE = (*_PLACE, "host", "submitted from", "cpu governor", "cpu quota", "load", "git")
+_NOT_SOFTWARE = ("host", "submitted from", "cpu governor", "cpu quota", "load", "git")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +55,15 @@ class FailedRows:
     """Of the first of them, below the sweep's folder."""
 
 
-def rows_text(count: int) -> str:
-    """``1 row``, ``2 rows``."""
-    return f"{count} {'row' if count == 1 else 'rows'}"
-
-
 def places(comparison: Comparison) -> list[tuple[str, str]]:
     """On what the sweep ran and with what software, each as one text; nothing that was not recorded."""
-    items = environment_items(comparison)
-    place = [text for name, text in items if name in _PLACE]
-    software = [text if name == "os" else f"{name} {text}" for name, text in items if name not in _NOT_SOFTWARE]
-    found = [("on", " · ".join(place)), ("with", ", ".join(software))]
+    hardware, software = [], []
+    for name, text in environment_items(comparison):
+        if name in _PLACE:
+            hardware.append(text)
+        elif name not in _NOT_SOFTWARE:
+            software.append(text if name == "os" else f"{name} {text}")
+    found = [("on", " · ".join(hardware)), ("with", ", ".join(software))]
     return [(name, text) for name, text in found if text]
 
 
@@ -90,24 +89,24 @@ def failures(comparison: Comparison) -> list[FailedRows]:
 
     Combinations with values that lack rounds are listed by :func:`footnotes`, and here where something raised.
     """
-    groups: dict[tuple[RowOutcome, str], list[tuple[Row, Failure]]] = {}
+    groups: defaultdict[tuple[RowOutcome, str], list[tuple[Row, Failure]]] = defaultdict(list)
     for row in sorted_rows(comparison):
         status: RowOutcome = "incomplete" if row.has_values else row.status
         for failure in row.failures:
-            groups.setdefault((status, one_line(f"{failure.source}: {failure.message}")), []).append((row, failure))
+            groups[status, one_line(f"{failure.source}: {failure.message}")].append((row, failure))
         if not row.has_values and not row.failures:
             reason = one_line(row.reason or "no reason was given")
-            groups.setdefault((status, reason), []).append((row, Failure("", reason)))
+            groups[status, reason].append((row, Failure("", reason)))
     tell = combination_namer(comparison)
     found = []
     for (ending, reason), failed in groups.items():
         rows = tuple((row.combination_id, tell(row.axes)) for row, _ in failed)
-        traceback = next((failure.traceback for _, failure in failed if failure.traceback), None)
-        found.append(FailedRows(ending, reason, rows, traceback, failed[0][1].log))
+        tracebacks = [failure.traceback for _, failure in failed if failure.traceback]
+        found.append(FailedRows(ending, reason, rows, tracebacks[0] if tracebacks else None, failed[0][1].log))
     return sorted(found, key=lambda failure: -len(failure.rows))
 
 
-# A comparison as the plain data that the scripts of the page read: small enough for ten thousand combinations.
+# The data that the scripts of the page read: small enough for ten thousand combinations
 
 
 Samples = Mapping[str, Sequence[Sequence[float]]]
@@ -158,27 +157,32 @@ class Writer:
         page that is not too large for them ``details``, further figures by metric, and ``failures``, lists of source, log or
         null, and position in ``tracebacks`` or -1.
         """
-        known: list[tuple[str, MetricInfo, Measurement]] = []
+        values: Json = {}
+        details: Json = {}
         why: dict[str, int] = {}
+        within = []
         for place, info in enumerate(self._metrics):
             if value_of(row, info.name) is not None:
-                known.append((str(place), info, row.cells[info.name].measurement))
+                measurement = row.cells[info.name].measurement
+                values[str(place)] = _value(measurement)
+                details[str(place)] = detail_text(measurement)
+                if measurement.has_interval_within_process:
+                    within.append(place)
             elif not is_optional(info.name):
                 why[str(place)] = self._reason(reason_of(row, info.name))
-        warnings = [*row.warnings, *(warning for cell in row.cells.values() for warning in cell.measurement.warnings)]
         rare: Json = {
-            "within": [int(place) for place, _, m in known if m.has_interval_within_process],
-            "noisy": list(dict.fromkeys(self._reason(one.text) for one in warnings if one.code in NOISE)),
+            "within": within,
+            "noisy": list(dict.fromkeys(self._reason(one.text) for one in all_warnings(row) if one.code in NOISE)),
             "warnings": [self._reason(f"{warning.text} → {warning.advice}") for warning in row.warnings],
             "misses": bool(row.misses),
             "incomplete": rounds_text(row) if row.is_incomplete else None,
         }
         if self._is_whole:
-            rare["details"] = {place: text for place, _, m in known if (text := detail_text(m))}
-            rare["failures"] = [
-                [one.source, one.log, self.tracebacks.place(one.traceback) if one.traceback else -1]
-                for one in row.failures
-            ]
+            rare["details"] = {place: text for place, text in details.items() if text}
+            rare["failures"] = []
+            for failure in row.failures:
+                traceback = self.tracebacks.place(failure.traceback) if failure.traceback else -1
+                rare["failures"].append([failure.source, failure.log, traceback])
         return {
             "id": row.combination_id,
             "at": [self._at[axis][_spelled(row.axes[axis])] if axis in row.axes else -1 for axis in self.values],
@@ -186,7 +190,7 @@ class Writer:
             "reason": -1 if row.status == "ok" else self._reason(row.reason or "no reason was given"),
             "command": row.command.removeprefix(self.command_start),
             "wall_s": _short(row.wall_s, _SHOWN),
-            "values": {place: _value(measured) for place, _, measured in known},
+            "values": values,
             "why": why,
             "samples": [*self._samples.get(row.combination_id, ())],
             **{key: value for key, value in rare.items() if value},
@@ -235,10 +239,13 @@ def _short(value: Number | None, digits: int) -> float | None:
 
 
 def _value(measured: Measurement) -> list[float | None]:
+    assert measured.value is not None
     factor = fixed_factor(measured.unit)
     digits = _EXACT if measured.estimator in DETERMINISTIC else _TESTED
-    assert measured.value is not None
-    return [_short(measured.value * factor, digits), *(_short(end * factor, _SHOWN) for end in measured.interval or ())]
+    found = [_short(measured.value * factor, digits)]
+    if measured.interval is not None:
+        found += [_short(end * factor, _SHOWN) for end in measured.interval]
+    return found
 
 
 def _packed(cell: Cell | None) -> list[float | int | None] | int:
@@ -247,8 +254,11 @@ def _packed(cell: Cell | None) -> list[float | int | None] | int:
     verdict = -1 if cell.verdict is None else _VERDICTS.index(cell.verdict)
     reason = -1 if cell.verdict_reason not in REASONS else _REASONS.index(cell.verdict_reason)
     packed: list[float | int | None] = [_short(cell.ratio, _TESTED), verdict, reason]
-    packed += [_short(end, _SHOWN) for end in cell.ratio_interval or ()]
-    return packed if cell.rounds_needed is None else [*packed, cell.rounds_needed]
+    if cell.ratio_interval is not None:
+        packed += [_short(end, _SHOWN) for end in cell.ratio_interval]
+    if cell.rounds_needed is not None:
+        packed.append(cell.rounds_needed)
+    return packed
 
 
 MOST_NUMBERS = 70_000
@@ -289,21 +299,49 @@ def page_data(
     varying = comparison.varying_axes()
     writer = Writer(comparison, rows, metrics, samples, is_whole)
     shown = {info.name for info in shown_metrics(comparison)}
+    axes = []
+    for axis, values in writer.values.items():
+        numbers = list(map(axis_number, values))
+        axes.append(
+            {
+                "key": one_line(axis),
+                "values": list(map(axis_text, values)),
+                "numbers": None if None in numbers else numbers,
+                "varies": axis in varying,
+            }
+        )
+    described = []
+    for info in metrics:
+        unit = FIXED_NAMES.get(info.unit, one_line(info.unit))
+        described.append(
+            {
+                "name": info.name,
+                "title": metric_title(info, comparison.rows),
+                "unit": unit,
+                "base": text_unit(info.name, info.unit),
+                "factor": fixed_factor(info.unit),
+                "better": info.better,
+                "definition": one_line(info.definition),
+                "headline": info.name in shown,
+            }
+        )
     baselines = [writer.baseline(comparison, "", baseline_text(comparison))]
-    baselines += [writer.baseline(one, baseline_text(one), baseline_text(one)) for one in saved]
+    for one in saved:
+        text = baseline_text(one)
+        baselines.append(writer.baseline(one, text, text))
     return {
         "name": one_line(comparison.name),
         "own_axes": list(comparison.baseline),
-        "axes": [_axis(axis, values, axis in varying) for axis, values in writer.values.items()],
-        "metrics": [_metric(comparison, info, info.name in shown) for info in metrics],
+        "axes": axes,
+        "metrics": described,
         "left_out": [metric_title(info, rows) for info in left_out],
         "baselines": baselines,
-        "rows": [writer.row(row) for row in rows],
+        "rows": list(map(writer.row, rows)),
         "reasons": writer.reasons.values,
         "tracebacks": writer.tracebacks.values,
         "command_start": writer.command_start,
         "verdict_names": list(_VERDICTS),
-        "verdict_reasons": [[code, meaning] for code, meaning in REASONS.items()],
+        "verdict_reasons": list(map(list, REASONS.items())),
     }
 
 
@@ -313,49 +351,33 @@ def embedded(data: Json) -> Json:
     return {**data, "rows": {key: [row.get(key) for row in data["rows"]] for key in keys}}
 
 
-def _axis(key: str, values: Sequence[Any], varies: bool) -> Json:
-    numbers = [axis_number(value) for value in values]
-    return {
-        "key": one_line(key),
-        "values": [axis_text(value) for value in values],
-        "numbers": None if None in numbers else numbers,
-        "varies": varies,
-    }
-
-
 def _metrics(comparison: Comparison) -> tuple[list[MetricInfo], list[MetricInfo]]:
     """The metrics of the tables and those that any row has a value of; and the ones among them that there is no room for."""
-    shown = shown_metrics(comparison)
-    room = MOST_NUMBERS - sum(_numbers(comparison, info) for info in shown)
-    kept, left_out = list(shown), list[MetricInfo]()
+    kept = list(shown_metrics(comparison))
+    room = MOST_NUMBERS - sum(_numbers(comparison, info) for info in kept)
+    left_out: list[MetricInfo] = []
     for info in comparison.metrics:
-        if info in shown or not (numbers := _numbers(comparison, info)):
+        numbers = _numbers(comparison, info)
+        if info in kept or not numbers:
             continue
         room -= numbers
-        (kept if room >= 0 else left_out).append(info)
+        if room >= 0:
+            kept.append(info)
+        else:
+            left_out.append(info)
     return kept, left_out
 
 
 def _numbers(comparison: Comparison, info: MetricInfo) -> int:
     """Return how many numbers the page holds of a metric; zero if no row has a value."""
-    cells = [row.cells[info.name] for row in comparison.rows if value_of(row, info.name) is not None]
-    return sum(
-        1 + 2 * (c.measurement.interval is not None) + 3 * (c.ratio is not None) + 2 * (c.ratio_interval is not None)
-        for c in cells
-    )
-
-
-def _metric(comparison: Comparison, info: MetricInfo, is_shown: bool) -> Json:
-    return {
-        "name": info.name,
-        "title": metric_title(info, comparison.rows),
-        "unit": FIXED_NAMES.get(info.unit, one_line(info.unit)),
-        "base": text_unit(info.name, info.unit),
-        "factor": fixed_factor(info.unit),
-        "better": info.better,
-        "definition": one_line(info.definition),
-        "headline": is_shown,
-    }
+    numbers = 0
+    for row in comparison.rows:
+        if value_of(row, info.name) is None:
+            continue
+        cell = row.cells[info.name]
+        numbers += 1 + 2 * (cell.measurement.interval is not None)
+        numbers += 3 * (cell.ratio is not None) + 2 * (cell.ratio_interval is not None)
+    return numbers
 
 
 MOST_SAMPLES = 25_000
@@ -380,17 +402,18 @@ def thinned_samples(records: Iterable[Record], most: int) -> list[list[float]]:
         records: of one combination; all but its timing is left alone.
         most: samples in all; a round has five all the same.
     """
-    timed = [record for record in records if record.pass_name == "timing" and record.status == "ok"]
-    found = {record.round: sorted((record.observations or {}).get("samples", ())) for record in timed}
+    found: dict[int, list[float]] = {}
+    for record in records:
+        if record.pass_name == "timing" and record.status == "ok":
+            found[record.round] = sorted((record.observations or {}).get("samples", ()))
     each = max(LEAST_OF_A_ROUND, most // max(1, len(found)))
-    rounds = (found.get(number, []) for number in range(max(found, default=-1) + 1))
-    return [[float(f"{1e3 * seconds:.4g}") for seconds in _spaced(samples, each)] for samples in rounds]
-
-
-def _spaced(ordered: list[float], most: int) -> list[float]:
-    if len(ordered) <= most:
-        return ordered
-    return [ordered[round(place * (len(ordered) - 1) / (most - 1))] for place in range(most)]
+    rounds = []
+    for number in range(max(found, default=-1) + 1):
+        samples = found.get(number, [])
+        if len(samples) > each:
+            samples = [samples[round(place * (len(samples) - 1) / (each - 1))] for place in range(each)]
+        rounds.append([float(f"{1e3 * seconds:.4g}") for seconds in samples])
+    return rounds
 
 
 # The charts of the page, their initial state, and the colours that they share with the pictures.
@@ -403,14 +426,13 @@ _TIMES = ("latency/iteration", "latency/forward", "generation/time_per_token", "
 _PER_SAMPLE = "latency/per_sample"
 _AGAINST_TIME = (
     "generation/decode_throughput",
-    *(
-        "quality/accuracy",
-        "memory/cuda_allocated_peak_bytes",
-        "memory/alloc_peak_bytes",
-        "memory/added_bytes",
-        "memory/rss_peak_bytes",
-    ),
-    *("params/total", "compute/macs_per_sample"),
+    "quality/accuracy",
+    "memory/cuda_allocated_peak_bytes",
+    "memory/alloc_peak_bytes",
+    "memory/added_bytes",
+    "memory/rss_peak_bytes",
+    "params/total",
+    "compute/macs_per_sample",
 )
 """What is weighed against time, the first that differs between combinations and that half of those with a time have."""
 _COLOURED = ("backend", "model")
@@ -428,96 +450,60 @@ def charts(data: PageData, pareto: Sequence[str] = ()) -> dict[str, Any]:
         data: of the page.
         pareto: the metrics that the sweep itself asks a front of.
     """
-    varying = [place for place, axis in enumerate(data["axes"]) if axis["varies"]]
-    found = {
-        "scaling": _scaling(data, varying),
-        "pareto": _pareto(data, pareto),
-        "heatmap": _heatmap(data, varying),
-        "samples": _samples(data, varying),
-    }
+    axes, metrics = data["axes"], data["metrics"]
+    varying = {axis["key"]: place for place, axis in enumerate(axes) if axis["varies"]}
+    first_axis = min(varying.values(), default=None)
+    # Only rows are drawn that are complete, or have at least one complete round.
+    rows = [row for row in data["rows"] if row["status"] == "ok" or "incomplete" in row]
+    known: dict[int, dict[str, float]] = {}
+    """By metric, values by the id of the row."""
+    for place in range(len(metrics)):
+        values = {row["id"]: row["values"][str(place)][0] for row in rows if str(place) in row["values"]}
+        if values:
+            known[place] = values
+    differing = [place for place, values in known.items() if len(set(values.values())) > 1]
+    # The time of a step, else the first metric that differs, else the first with any value.
+    by_name = {metrics[place]["name"]: place for place in known}
+    metric = _first_of(_TIMES, by_name, next(iter([*differing, *known]), None))
+
+    figures: dict[str, dict[str, int | None]] = {}
+    numeric = [place for place in varying.values() if axes[place]["numbers"] is not None]
+    if numeric and metric is not None:
+        axis = varying.get(_BATCH)
+        figures["scaling"] = {"axis": axis if axis in numeric else numeric[0], "metric": metric}
+    judged = {metrics[place]["name"]: place for place in differing if metrics[place]["better"] is not None}
+    wanted = [judged[name] for name in pareto if name in judged]
+    # A larger batch always takes longer: then it is the time of a sample that is weighed.
+    x = _first_of((_PER_SAMPLE, *_TIMES) if _BATCH in varying else _TIMES, judged, min(judged.values(), default=None))
+    if len(wanted) >= 2:
+        figures["pareto"] = {"x": wanted[0], "y": wanted[1]}
+    elif x is not None:
+        others = {name: place for name, place in judged.items() if place != x}
+        common = {
+            name: place for name, place in others.items() if 2 * len(known[x].keys() & known[place]) >= len(known[x])
+        }
+        y = _first_of(_AGAINST_TIME, common or others, min((common or others).values(), default=None))
+        if y is not None:
+            figures["pareto"] = {"x": x, "y": y}
+    if len(varying) > 1 and metric is not None:
+        x = varying.get(_BATCH, max(varying.values()))
+        y_axes = {key: place for key, place in varying.items() if place != x}
+        figures["heatmap"] = {"x": x, "y": y_axes.get("model", min(y_axes.values())), "metric": metric}
+    if varying and any(round for row in rows for round in row["samples"] or ()):
+        # What the baseline is chosen by is what differs between those one wants side by side.
+        figures["samples"] = {"axis": _first_of((*data["own_axes"], *_COLOURED), varying, first_axis)}
     return {
         "look": {"palette": PALETTE, "other": OTHER_COLOUR, "dashes": DASHES, "markers": MARKERS},
-        "colour": _first(_named(data["axes"], "key", _COLOURED), varying.__contains__) or next(iter(varying), None),
-        "shape": _first(_named(data["axes"], "key", ("model",)), varying.__contains__),
-        "batch": _first(_named(data["axes"], "key", (_BATCH,)), varying.__contains__),
-        "figures": {key: chosen for key, chosen in found.items() if chosen is not None},
+        "colour": _first_of(_COLOURED, varying, first_axis),
+        "shape": varying.get("model"),
+        "batch": varying.get(_BATCH),
+        "figures": figures,
     }
 
 
-def _scaling(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
-    numeric = [axis for axis in varying if data["axes"][axis]["numbers"] is not None]
-    axis = _first(_named(data["axes"], "key", (_BATCH,)), numeric.__contains__)
-    axis = next(iter(numeric), None) if axis is None else axis
-    metric = _main_metric(data)
-    return None if axis is None or metric is None else {"axis": axis, "metric": metric}
-
-
-def _pareto(data: PageData, pareto: Sequence[str]) -> dict[str, int] | None:
-    metrics = data["metrics"]
-    differing = {
-        place
-        for place, metric in enumerate(metrics)
-        if metric["better"] is not None and len(set(_values(data, place))) > 1
-    }
-    wanted = [place for place in _named(metrics, "name", pareto) if place in differing]
-    if len(wanted) >= 2:
-        return {"x": wanted[0], "y": wanted[1]}
-    batched = any(axis["key"] == _BATCH and axis["varies"] for axis in data["axes"])
-    # A larger batch always takes longer: then it is the time of a sample that is weighed.
-    times = (_PER_SAMPLE, *_TIMES) if batched else _TIMES
-    x = _first([*_named(metrics, "name", times), *sorted(differing)], differing.__contains__)
-    against_time = [*_named(metrics, "name", _AGAINST_TIME), *sorted(differing)]
-    fitting = differing - {x}
-    common = {place for place in fitting if x is not None and 2 * _together(data, x, place) >= len(_values(data, x))}
-    y = _first(against_time, (common or fitting).__contains__)
-    return None if x is None or y is None else {"x": x, "y": y}
-
-
-def _heatmap(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
-    metric = _main_metric(data)
-    if len(varying) < 2 or metric is None:
-        return None
-    axes = data["axes"]
-    x = _first([*_named(axes, "key", (_BATCH,)), *reversed(varying)], varying.__contains__)
-    y = _first([*_named(axes, "key", ("model",)), *varying], lambda place: place in varying and place != x)
-    return {"x": x, "y": y, "metric": metric} if x is not None and y is not None else None
-
-
-def _samples(data: PageData, varying: Sequence[int]) -> dict[str, int] | None:
-    if not varying or not any(round for row in _usable(data) for round in row["samples"] or ()):
-        return None
-    # What the baseline is chosen by is what differs between those one wants side by side.
-    axis = _first(_named(data["axes"], "key", (*data["own_axes"], *_COLOURED)), varying.__contains__)
-    return {"axis": varying[0] if axis is None else axis}
-
-
-def _main_metric(data: PageData) -> int | None:
-    """The time of a step, else the first metric that differs, else the first with any value."""
-    metrics = data["metrics"]
-    known = {place for place in range(len(metrics)) if _values(data, place)}
-    differing = [place for place in sorted(known) if len(set(_values(data, place))) > 1]
-    return _first([*_named(metrics, "name", _TIMES), *differing, *sorted(known)], known.__contains__)
-
-
-def _values(data: PageData, metric: int) -> list[float]:
-    return [found[0] for row in _usable(data) if (found := row["values"].get(str(metric)))]
-
-
-def _together(data: PageData, one: int, other: int) -> int:
-    """Return the number of rows that have both metrics."""
-    return sum(str(one) in row["values"] and str(other) in row["values"] for row in _usable(data))
-
-
-def _usable(data: PageData) -> list[PageData]:
-    """The rows that are drawn: those that are complete, or have at least one complete round."""
-    return [row for row in data["rows"] if row["status"] == "ok" or "incomplete" in row]
-
-
-def _named(items: Sequence[PageData], field: str, names: Sequence[str]) -> Iterator[int]:
-    """The places of the items of those names, in the order of the names."""
-    places = {item[field]: place for place, item in enumerate(items)}
-    return (places[name] for name in names if name in places)
-
-
-def _first(places: Iterator[int] | Sequence[int], fits: Callable[[int], bool]) -> int | None:
-    return next((place for place in places if fits(place)), None)
+def _first_of(names: Iterable[str], places: Mapping[str, int], default: int | None) -> int | None:
+    """Return the place of the first name that has one."""
+    for name in names:
+        if name in places:
+            return places[name]
+    return default

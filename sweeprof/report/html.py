@@ -29,7 +29,7 @@ from sweeprof.report.pictures import (
 )
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline, protocol_text, sections
 from sweeprof.report.table import whole_table
-from sweeprof.report.view import ViewCell, ViewTable, compile_templates, render, script_json
+from sweeprof.report.view import ViewCell, ViewTable, compile_templates, first_few, render, script_json
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layers import LayerTable, Training
@@ -119,9 +119,8 @@ def _readable(created: str) -> str:
 def _swept(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Every axis with its values."""
     for axis in comparison.axes:
-        values = list(dict.fromkeys(axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes))
-        more = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
-        yield axis, ", ".join(shortened(value, 60) for value in values[:_MOST_VALUES]) + more
+        values = dict.fromkeys(axis_text(row.axes[axis]) for row in comparison.rows if axis in row.axes)
+        yield axis, first_few([shortened(value, 60) for value in values], _MOST_VALUES)
 
 
 def _glance(comparison: Comparison) -> dict[str, dict[str, tuple[str, str]]]:
@@ -147,7 +146,7 @@ def _plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0)).decode()
 
 
-# The details of one combination in the page: its pictures, its longest rows, and links to its files.
+# The details of one combination in the page: its pictures, its longest rows, and links to its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +185,12 @@ def pictures(seen: Observed) -> list[Figure]:
     found: list[Figure | None] = []
     if seen.layers is not None:
         channels = timed_channels(seen.layers)
-        depths = [time_by_depth(seen.layers, (channel,)) for channel in channels]
-        found += [columns(picture) for picture in depths if picture is not None]
-        for nested in (time_icicle(seen.layers, channels), macs_icicle(seen.layers)):
-            found.append(None if nested is None else icicle(nested))
+        for channel in channels:
+            depths = time_by_depth(seen.layers, (channel,))
+            if depths is not None:
+                found.append(columns(depths))
+        nested = (time_icicle(seen.layers, channels), macs_icicle(seen.layers))
+        found += [icicle(picture) for picture in nested if picture is not None]
         if seen.peaks is not None:
             found.append(roofline(seen.layers, seen.peaks))
     if seen.allocations is not None:
@@ -257,13 +258,14 @@ def _of(seen: Observed, links: Mapping[str, str]) -> dict[str, Any]:
 
 def _table(title: str, shown: ViewTable, note: str = "") -> dict[str, Any]:
     """Return a table as the page reads it: a cell is a text, or for a number a list of its text and the number."""
-    rows = [[_cell(cell) for cell in row.cells] for row in shown.rows[:MOST_ROWS]]
-    left_out = (
-        f"The first {len(rows)} of {len(shown.rows)} rows; the file has all." if len(shown.rows) > MOST_ROWS else ""
-    )
+    rows = [list(map(_cell, row.cells)) for row in shown.rows[:MOST_ROWS]]
+    if len(shown.rows) > MOST_ROWS:
+        note = f"{note} The first {len(rows)} of {len(shown.rows)} rows; the file has all.".lstrip()
     columns = [heading.title for heading in shown.headings]
-    return {"title": title, "columns": columns, "rows": rows, "note": " ".join(filter(None, (note, left_out)))}
+    return {"title": title, "columns": columns, "rows": rows, "note": note}
 
 
 def _cell(cell: ViewCell) -> str | list[Number | str]:
-    return shortened(one_line(cell.text), _TEXT_LIMIT) if cell.value is None else [cell.text, cell.value]
+    if cell.value is None:
+        return shortened(one_line(cell.text), _TEXT_LIMIT)
+    return [cell.text, cell.value]

@@ -17,8 +17,7 @@ from sweeprof.results.comparison import Comparison, value_of
 from sweeprof.results.measurement import MetricInfo, Number
 from sweeprof.text import one_line, shortened
 
-# Text for LaTeX: no character has a meaning, and all of them are in the fonts that ``pdflatex`` has without any package.
-
+# Text for LaTeX: no character has a meaning, and all of them are in the fonts that ``pdflatex`` has without any package
 
 _WRITTEN = {
     "\\": r"\textbackslash{}",
@@ -130,8 +129,11 @@ _LATIN = {
     "Kappa": "K",
     "Mu": "M",
     "Nu": "N",
+    "Omicron": "O",
+    "Rho": "P",
+    "Tau": "T",
+    "Chi": "X",
 }
-_LATIN |= {"Omicron": "O", "Rho": "P", "Tau": "T", "Chi": "X"}
 
 
 def escaped(text: str) -> str:
@@ -181,8 +183,7 @@ def _named(character: str, category: str) -> str:
     return f"({escaped(name.lower())})"
 
 
-# A comparison as LaTeX tables for a paper: one unit per column, values with their intervals, the best in bold.
-
+# The tables
 
 TABLES = "comparison-tables"
 """Name of the file of :func:`latex`."""
@@ -210,51 +211,63 @@ def latex(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> 
     """
     made = tables(comparison) if made is None else made
     packages = " ".join(rf"\usepackage{{{package}}}" for package in _PACKAGES)
-    top = f"% {_comment(comparison.name)}, sweep {_comment(comparison.sweep_id)}; needs {packages}"
+    name = one_line(comparison.name).encode("ascii", "replace").decode()
+    sweep_id = one_line(comparison.sweep_id).encode("ascii", "replace").decode()
     label = re.sub(r"[^a-z0-9]+", "-", comparison.name.lower()).strip("-")[:_NAME_LIMIT] or "sweep"
-    found = [_table(comparison, table, f"tab:{label}-{place}") for place, table in enumerate(made, 1)]
-    groups = ("\n".join(found[first : first + MOST_WAITING]) for first in range(0, len(found), MOST_WAITING))
-    return "\n".join([top, "\n\\clearpage\n".join(groups), ""])
+    lines = [f"% {name}, sweep {sweep_id}; needs {packages}"]
+    for place, table in enumerate(made, 1):
+        if place > 1 and place % MOST_WAITING == 1:
+            lines.append("\n\\clearpage")
+        lines += _table(comparison, table, f"tab:{label}-{place}")
+    return "\n".join([*lines, ""])
 
 
-def _comment(text: str) -> str:
-    return one_line(text).encode("ascii", "replace").decode()
-
-
-def _table(comparison: Comparison, table: ReportTable, label: str) -> str:
+def _table(comparison: Comparison, table: ReportTable, label: str) -> list[str]:
     infos = {info.name: info for info in comparison.metrics}
     lines = table.lines[:MOST_LINES]
-    scales = [_scale(column, infos, lines) for column in table.columns]
-    head = " & ".join(_header(column, name) for column, (_, name) in zip(table.columns, scales, strict=True)) + r" \\"
+    factors: list[float] = []
+    titles = []
+    for column in table.columns:
+        factor, unit = 1.0, ""
+        if column.kind == "value":
+            values = [value_of(line.row, column.key) for line in lines]
+            known = [value for value in values if value is not None]
+            factor, unit = column_scale(known, text_unit(column.key, infos[column.key].unit))
+        factors.append(factor)
+        title, arrow = column.title, ""
+        if title.endswith(tuple(_ARROW)):
+            title, arrow = title[:-1].rstrip(), f" {_ARROW[title[-1]]}"
+        if f"({unit})" in title:  # a user's own unit
+            unit = ""
+        titles.append(_text(title, _NAME_LIMIT) + (f" ({escaped(unit)})" if unit else "") + arrow)
+    head = " & ".join(titles) + r" \\"
     align = "".join("r" if column.numeric else "l" for column in table.columns)
-    body = list(_body(table.columns, [factor for factor, _ in scales], lines, infos))
+    body = []
+    for place, group in enumerate(_groups(lines)):
+        if place and len(group) > 1:
+            body.append(r"\addlinespace")
+        bold = {column.key: _best(group, infos[column.key]) for column in table.columns if column.kind == "value"}
+        for line in group:
+            cells = _cells(table.columns, factors, line, bold)
+            body.append(" & ".join(cells) + r" \\")
     caption = rf"\caption{{{_caption(comparison, table)}}}\label{{{label}}}"
     if len(lines) > LONGEST:
-        opening = [r"{\small\setlength{\tabcolsep}{4pt}\setlength{\LTcapwidth}{\linewidth}" + _STRETCHED]
-        opening += [rf"\begin{{longtable}}{{{align}}}", caption + r" \\"]
-        top = [r"\toprule", head, r"\midrule", r"\endhead", r"\bottomrule", r"\endfoot"]
-        return "\n".join([*opening, *top, *body, r"\end{longtable}}"])
-    opening = [r"\begin{table}[htbp]", r"\centering", caption, r"\small" + _STRETCHED]
-    # No wider than the text, and as it is where it has room.
-    fitted = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
-    top = [fitted, rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule"]
-    return "\n".join([*opening, *top, *body, r"\bottomrule", r"\end{tabular}}", r"\end{table}"])
-
-
-def _scale(column: Column, infos: dict[str, MetricInfo], lines: Sequence[TableRow]) -> tuple[float, str]:
-    if column.kind != "value":
-        return 1.0, ""
-    values = [value for line in lines if (value := value_of(line.row, column.key)) is not None]
-    return column_scale(values, text_unit(column.key, infos[column.key].unit))
-
-
-def _header(column: Column, unit: str) -> str:
-    title, arrow = column.title, ""
-    if title.endswith(tuple(_ARROW)):
-        title, arrow = title[:-1].rstrip(), f" {_ARROW[title[-1]]}"
-    # A user's own unit is in the title already.
-    shown = f" ({escaped(unit)})" if unit and f"({unit})" not in title else ""
-    return _text(title, _NAME_LIMIT) + shown + arrow
+        return [
+            r"{\small\setlength{\tabcolsep}{4pt}\setlength{\LTcapwidth}{\linewidth}" + _STRETCHED,
+            rf"\begin{{longtable}}{{{align}}}",
+            caption + r" \\",
+            *(r"\toprule", head, r"\midrule", r"\endhead", r"\bottomrule", r"\endfoot"),
+            *body,
+            r"\end{longtable}}",
+        ]
+    return [
+        *(r"\begin{table}[htbp]", r"\centering", caption, r"\small" + _STRETCHED),
+        # No wider than the text, and as it is where it has room.
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        *(rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule"),
+        *body,
+        *(r"\bottomrule", r"\end{tabular}}", r"\end{table}"),
+    ]
 
 
 _ESTIMATES: dict[IntervalKind | None, str] = {
@@ -267,39 +280,25 @@ _ESTIMATES: dict[IntervalKind | None, str] = {
 
 
 def _caption(comparison: Comparison, table: ReportTable) -> str:
-    facts = ", ".join(f"{name} {shortened(value, _NAME_LIMIT)}" for name, value in table.captions)
-    left = len(table.lines) - MOST_LINES
+    title = shortened(table.title, _REASON_LIMIT)
+    if table.captions:
+        title += ": " + ", ".join(f"{name} {shortened(value, _NAME_LIMIT)}" for name, value in table.captions)
+    parts = [title, protocol_text(comparison, with_intervals=False)]
+    if len(table.lines) > MOST_LINES:
+        parts.append(f"The first {MOST_LINES} of {len(table.lines)} rows")
     kind = interval_kind(cell.measurement for line in table.lines for cell in line.row.cells.values())
-    parts = [
-        shortened(table.title, _REASON_LIMIT) + (f": {facts}" if facts else ""),
-        protocol_text(comparison, with_intervals=False),
-        f"The first {MOST_LINES} of {len(table.lines)} rows" if left > 0 else "",
-        f"{_ESTIMATES[kind]}; bold: the best of each group, and what the intervals do not tell from it",
-        f"Bold is the best {label}" if (label := _measured_of(table)) else "",
-    ]
+    parts.append(f"{_ESTIMATES[kind]}; bold: the best of each group, and what the intervals do not tell from it")
+    values = [column.key for column in table.columns if column.kind == "value"]
+    label = measured_of([line.row for line in table.lines], values[:1])
+    if label:
+        parts.append(f"Bold is the best {label}")
     if any(entry.text.endswith("~") for line in table.lines[:MOST_LINES] for entry in line.entries):
         parts.append("~: undecided")
     return " ".join(f"{_text(part)}." for part in parts if part)
 
 
-def _measured_of(table: ReportTable) -> str:
-    shown = [column.key for column in table.columns if column.kind == "value"][:1]
-    return measured_of([line.row for line in table.lines], shown)
-
-
 def _text(text: str, limit: int | None = None) -> str:
     return escaped(text if limit is None else shortened(text, limit)).replace(r"\textasciitilde{}", r"$\sim$")
-
-
-def _body(
-    columns: Sequence[Column], factors: Sequence[float], lines: Sequence[TableRow], infos: dict[str, MetricInfo]
-) -> Iterator[str]:
-    for place, group in enumerate(_groups(lines)):
-        if place and len(group) > 1:
-            yield r"\addlinespace"
-        bold = {column.key: _best(group, infos[column.key]) for column in columns if column.kind == "value"}
-        for line in group:
-            yield " & ".join(_cells(columns, factors, line, bold)) + r" \\"
 
 
 def _groups(lines: Sequence[TableRow]) -> list[Sequence[TableRow]]:
@@ -318,11 +317,13 @@ def _cells(
             span = len(columns) - place
             yield rf"\multicolumn{{{span}}}{{l}}{{\emph{{{_text(line.failure, _REASON_LIMIT)}}}}}"
             return
-        if column.kind != "value" or entry.number is None:
-            yield _text(entry.text, _NAME_LIMIT) if entry.text != MISSING else "--"
-            continue
-        interval = None if is_throughput(column.key) else line.row.cells[column.key].measurement.interval
-        yield _figure(entry.number, interval, factor, line.row.combination_id in bold[column.key])
+        if entry.text == MISSING:
+            yield "--"
+        elif column.kind != "value" or entry.number is None:
+            yield _text(entry.text, _NAME_LIMIT)
+        else:
+            interval = None if is_throughput(column.key) else line.row.cells[column.key].measurement.interval
+            yield _figure(entry.number, interval, factor, line.row.combination_id in bold[column.key])
 
 
 def _best(lines: Sequence[TableRow], info: MetricInfo) -> set[str]:
@@ -331,30 +332,34 @@ def _best(lines: Sequence[TableRow], info: MetricInfo) -> set[str]:
     if info.better is None or len(rows) < 2:
         return set()
     sign = 1.0 if info.better == "lower" else -1.0
-    ends: dict[str, tuple[float, float]] = {}
+    # Lower is better from here on.
+    values, lows, highs = {}, {}, {}
     for row in rows:
         own = row.cells[info.name].measurement
-        low, high = sorted(sign * end for end in own.interval or (own.value or 0, own.value or 0))
-        ends[row.combination_id] = low, high
-    best = min(rows, key=lambda row: sign * (value_of(row, info.name) or 0))
-    found = {id for id, (low, _) in ends.items() if low <= ends[best.combination_id][1]}
+        value = own.value or 0
+        low, high = sorted(sign * end for end in own.interval or (value, value))
+        values[row.combination_id], lows[row.combination_id], highs[row.combination_id] = sign * value, low, high
+    best = min(values, key=lambda row_id: values[row_id])
+    found = {id for id, low in lows.items() if low <= highs[best]}
     return found if len(found) < len(rows) else set()
 
 
 def _figure(value: Number, interval: tuple[float, float] | None, factor: float, is_best: bool) -> str:
-    """A value in the column's unit, with as many digits as its interval bears."""
+    """A value in the column's unit, with the digits that its interval justifies."""
     shown = value if factor == 1 else value / factor
-    ends = [end / factor for end in interval] if interval and all(map(math.isfinite, interval)) else []
-    widths = [max(0.0, shown - ends[0]), max(0.0, ends[1] - shown)] if ends else []
-    if not any(widths) or not shown:
-        text, around = _number(significant(shown)), ""
-    else:
+    down = up = 0.0
+    if interval is not None and all(map(math.isfinite, interval)):
+        down, up = max(0.0, shown - interval[0] / factor), max(0.0, interval[1] / factor - shown)
+    around = ""
+    if shown and (down or up):
         # Two digits of the interval say all that it knows, and the value has no more decimals.
-        decimals = max(0, min(1 - _exponent(max(widths)), _DIGITS - 1 - _exponent(shown)))
+        decimals = max(0, min(1 - _exponent(max(down, up)), _DIGITS - 1 - _exponent(shown)))
         text = _number(f"{shown:,.{decimals}f}")
         # Rounded up: an interval does not become narrower by being written down.
-        down, up = (f"{math.ceil(width * 10**decimals - 1e-9) / 10**decimals:.{decimals}f}" for width in widths)
-        around = rf" \pm {up}" if down == up else rf"\,^{{+{up}}}_{{-{down}}}"
+        below, above = (f"{math.ceil(width * 10**decimals - 1e-9) / 10**decimals:.{decimals}f}" for width in (down, up))
+        around = rf" \pm {above}" if below == above else rf"\,^{{+{above}}}_{{-{below}}}"
+    else:
+        text = _number(significant(shown))
     return rf"$\mathbf{{{text}}}{around}$" if is_best else f"${text}{around}$"
 
 

@@ -1,14 +1,11 @@
-"""A layer table as text: the module tree, like ``repr(model)`` or as an indented table, and an overview of a model.
-
-The overview has totals, the module tree, and the largest sums at every depth.
-"""
+"""A layer table as text (the module tree, an overview of a model), as pages, and as CSV, Markdown, Parquet and LaTeX."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sweeprof.errors import UserError, choice_problem
@@ -27,10 +24,11 @@ from sweeprof.report.layer_table import (
     timing_lines,
 )
 from sweeprof.report.markdown import escaped as markdown_escaped
+from sweeprof.report.markdown import head_lines, table_line
 from sweeprof.report.view import StringTable, aligned, render, with_rule
 from sweeprof.results import layers
 from sweeprof.results.layer_times import OUTSIDE, ROOT
-from sweeprof.results.layers import FRAME_COLUMNS, FUNCTIONAL, LayerRow, LayerTable
+from sweeprof.results.layers import FRAME_COLUMNS, FUNCTIONAL, LayerTable
 from sweeprof.results.layers import TIMES as PHASE_TIMES
 from sweeprof.results.measurement import Number
 from sweeprof.text import listed, one_line
@@ -68,50 +66,57 @@ def tree(
     if style not in STYLES:
         raise UserError([choice_problem("style", style, "style of a tree", STYLES)])
     rows = listed(rows)
-    if unknown := [name for name in rows if name not in ROWS]:
+    unknown = [name for name in rows if name not in ROWS]
+    if unknown:
         raise UserError([choice_problem("rows", name, "row annotation", ROWS) for name in unknown])
     table, reason = layer_table.with_figures(table)
     chosen = layer_table.selected_columns(columns, layer_table.SHOWN if style == "table" else REPR_COLUMNS, table)
     depth = level(table, depth)
     shown = [node for node in nodes(table) if depth is None or node.depth <= depth]
     draw = _table if style == "table" else _brackets
-    lines = draw(Figures(table), shown, chosen, unit, rows)
-    return "\n".join([*lines, *remarks_on(table, chosen), *([reason] if reason else [])])
+    lines = [*draw(Figures(table), shown, chosen, unit, rows), *remarks_on(table, chosen)]
+    if reason:
+        lines.append(reason)
+    return "\n".join(lines)
 
 
 def _table(
     figures: Figures, shown: list[TreeNode], columns: list[str], unit: str | None, rows: Sequence[str]
 ) -> list[str]:
-    header = ["layer", *(layer_table.column_title(column) for column in columns)]
-    lines = [
-        [branch + called_as(node, rows), *(figures.text(node.row, column, unit) for column in columns)]
-        for branch, node in zip(_branches(shown), shown, strict=True)
-    ]
-    table_lines = with_rule([header, *lines], [place > 0 for place in range(len(header))])
-    return [*table_lines, table_lines[1], *_tree_totals(figures, unit)]
-
-
-def _branches(shown: list[TreeNode]) -> list[str]:
-    """The lines in front of every node; a node of :func:`nodes` keeps its position when deeper ones are left out."""
-    branches, trunks = [], [""]
+    cells = [["layer", *map(layer_table.column_title, columns)]]
+    trunks = [""]
+    """By depth, the lines in front of the nodes below."""
     for node in shown:
-        trunk = trunks[node.depth]
-        branches.append("" if node.depth == 0 else f"{trunk}{'└─' if node.is_last else '├─'}")
-        del trunks[node.depth + 1 :]
-        trunks.append("" if node.depth == 0 else f"{trunk}{'  ' if node.is_last else '│ '}")
-    return branches
+        branch = trunk = ""
+        if node.depth:
+            branch = trunks[node.depth] + ("└─" if node.is_last else "├─")
+            trunk = trunks[node.depth] + ("  " if node.is_last else "│ ")
+        trunks[node.depth + 1 :] = [trunk]
+        cells.append([branch + called_as(node, rows)])
+        cells[-1] += [figures.text(node.row, column, unit) for column in columns]
+    lines = with_rule(cells, [False] + [True] * len(columns))
+    lines += [lines[1], *aligned(total_pairs(figures, unit), (False, False))]
+    table = figures.table
+    if table.uncounted is not None:
+        lines.append(f"Not counted: {one_line(table.uncounted)}.")
+    if table.uncovered:
+        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
+        lines.append(f"Not counted, because there is no formula: {missing}.")
+    return lines
 
 
 def called_as(node: TreeNode, rows: Sequence[str]) -> str:
     """Return the name of a row: ``Conv2d (conv1)``, or with its arguments ``(conv1): Conv2d(1, 6, kernel_size=(5, 5))``."""
     row = node.row
     kind = one_line(row.type) if "type" in rows and row.type != FUNCTIONAL else ""
-    place = one_line(row.path) if "path" in rows else node.label if "name" in rows else ""
-    if "arguments" in rows:
-        kind += f"({one_line(row.arguments)})" if row.arguments else ""
-        parts = [f"({place}): {kind}" if kind and place else kind or place or one_line(row.path)]
-    else:
-        parts = [f"{kind} ({place})" if kind and place else kind or place or one_line(row.path)]
+    place = node.label if "name" in rows else ""
+    if "path" in rows:
+        place = one_line(row.path)
+    if "arguments" in rows and row.arguments:
+        kind += f"({one_line(row.arguments)})"
+    parts = [kind or place or one_line(row.path)]
+    if kind and place:
+        parts = [f"({place}): {kind}" if "arguments" in rows else f"{kind} ({place})"]
     if "depth" in rows:
         parts.append(f"depth {node.depth}")
     if "call" in rows and row.call >= 0:
@@ -122,37 +127,28 @@ def called_as(node: TreeNode, rows: Sequence[str]) -> str:
 def total_pairs(figures: Figures, unit: str | None) -> list[tuple[str, str]]:
     """Return names and values of the sums of the rows, and of amounts that belong to no row."""
     table = figures.table
-    live = table.liveness
-    where = f" at {one_line(live.peak_at)}" if live else ""
-    lines = [
+    pairs = [
         ("params", scaled(table.params, "params", unit)),
         ("trainable", scaled(table.trainable, "params", unit)),
         ("frozen", scaled(table.params - table.trainable, "params", unit)),
-        *([("pruned", scaled(table.pruned, "params", unit))] if table.pruned != 0 else []),
+    ]
+    if table.pruned != 0:
+        pairs.append(("pruned", scaled(table.pruned, "params", unit)))
+    input_size = peak = MISSING
+    if table.liveness:
+        input_size = scaled(table.liveness.input_bytes, "B")
+        peak = f"{scaled(table.liveness.peak_bytes, 'B')} at {one_line(table.liveness.peak_at)}"
+    pairs += [
         ("MACs", scaled(figures.total("macs"), "MACs", unit)),
         ("FLOPs", scaled(table.flops, "FLOPs", unit)),
         ("params size", scaled(table.params_bytes, "B")),
-        ("input size", scaled(live.input_bytes if live else None, "B")),
+        ("input size", input_size),
         ("activations", scaled(table.act_bytes, "B")),
-        ("peak live", scaled(live.peak_bytes if live else None, "B") + where),
+        ("peak live", peak),
     ]
-    lines += [
-        (layer_table.column_title(column), figures.total_text(column))
-        for column in layer_table.timed(table, ("forward_s", "backward_s", "flops_per_s"))
-    ]
-    return lines
-
-
-def _tree_totals(figures: Figures, unit: str | None) -> list[str]:
-    """Return the totals as lines, and what is missing in them."""
-    table = figures.table
-    text = aligned(total_pairs(figures, unit), (False, False))
-    if table.uncounted is not None:
-        text.append(f"Not counted: {one_line(table.uncounted)}.")
-    if table.uncovered:
-        missing = ", ".join(f"{calls} × {one_line(name)}" for name, calls in table.uncovered.items())
-        text.append(f"Not counted, because there is no formula: {missing}.")
-    return text
+    for column in layer_table.timed(table, ("forward_s", "backward_s", "flops_per_s")):
+        pairs.append((layer_table.column_title(column), figures.total_text(column)))
+    return pairs
 
 
 def _brackets(
@@ -160,35 +156,41 @@ def _brackets(
 ) -> list[str]:
     """Every node with something below opens a bracket, which closes before the next node that is no deeper."""
     lines: list[str] = []
-    depth = -1
-    for place, node in enumerate(shown):
-        lines += _closing(depth, node.depth)
+    open_levels: list[int] = []
+
+    def close(down_to: int) -> None:
+        while open_levels and open_levels[-1] >= down_to:
+            lines.append("  " * open_levels.pop() + ")")
+
+    for position, node in enumerate(shown):
+        close(node.depth)
+        row = node.row
+        facts = []
+        if "arguments" in rows:
+            facts.append(one_line(row.arguments))
+        if "path" in rows and node.depth:
+            facts.append(one_line(row.path))
+        if "depth" in rows:
+            facts.append(f"depth {node.depth}")
+        if "call" in rows and row.call >= 0:
+            facts.append(f"call {row.call}")
+        for column in columns:
+            text = figures.text(row, column, unit)
+            is_untimed = row.call < 0 and layer_table.why_missing(figures.table, row, column)
+            if text != layer_table.RECURSIVE and not is_untimed:
+                facts.append(_figure(column, text))
+        facts.append(layer_table.call_text(row, node.holds_calls).strip("()"))
+        inside = ", ".join(filter(None, facts))
         indent = "  " * node.depth
-        inside = ", ".join(_annotations(figures, node, columns, unit, rows))
-        opening = (
-            f"{indent}{f'({node.label}): ' if node.label else ''}{one_line(node.row.type) or one_line(node.row.path)}("
-        )
-        is_open = place + 1 < len(shown) and shown[place + 1].depth > node.depth
-        lines += [opening, f"{indent}  {inside}"] if is_open else [f"{opening}{inside})"]
-        depth = node.depth
-    return lines + _closing(depth, 0)
-
-
-def _closing(depth: int, next_depth: int) -> list[str]:
-    return ["  " * level + ")" for level in range(depth - 1, next_depth - 1, -1)]
-
-
-def _annotations(
-    figures: Figures, node: TreeNode, columns: list[str], unit: str | None, rows: Sequence[str]
-) -> list[str]:
-    row = node.row
-    message = [one_line(row.arguments)] if "arguments" in rows and row.arguments else []
-    message += [one_line(row.path)] if "path" in rows and node.depth else []
-    message += [f"depth {node.depth}"] if "depth" in rows else []
-    message += [f"call {row.call}"] if "call" in rows and row.call >= 0 else []
-    shown = [c for c in columns if row.call >= 0 or not layer_table.why_missing(figures.table, row, c)]
-    message += [_figure(c, text) for c in shown if (text := figures.text(row, c, unit)) != layer_table.RECURSIVE]
-    return [text for text in (*message, layer_table.call_text(row, node.holds_calls).strip("()")) if text]
+        label = f"({node.label}): " if node.label else ""
+        opening = f"{indent}{label}{one_line(row.type) or one_line(row.path)}("
+        if position + 1 < len(shown) and shown[position + 1].depth > node.depth:
+            lines += [opening, f"{indent}  {inside}"]
+            open_levels.append(node.depth)
+        else:
+            lines.append(f"{opening}{inside})")
+    close(0)
+    return lines
 
 
 def _figure(column: str, text: str) -> str:
@@ -211,53 +213,41 @@ def overview(table: LayerTable, depth: int | None = None, top: int | None = 3, d
     depth = level(table, depth)
     shown, reason = layer_table.with_figures(table)
     parts = [_overview_totals(shown)]
+    sums = {}
     if reason is None:
         deepest = max((row.depth for row in table.rows), default=-1)
         last = deepest if depth is None else min(depth, deepest)
-        parts += [[f"depth {level}:", *_indented(summary_lines(table, level, top))] for level in range(last + 1)]
+        for one in range(last + 1):
+            sums[f"depth {one}:"] = summary_lines(table, one, top)
     else:
-        parts.append(["every depth:", *_indented(summary_lines(table, None, top))])
+        sums["every depth:"] = summary_lines(table, None, top)
+    parts += ["\n  ".join([title, *lines]) for title, lines in sums.items()]
     if detailed:
-        parts.append([tree(table, depth, style="repr")])  # with what is to be said of the times
+        parts.append(tree(table, depth, style="repr"))  # with the remarks on the times
     else:
-        parts.append([*timing_lines(table), *([reason] if reason else [])])
-    return "\n\n".join("\n".join(part) for part in parts if part)
+        parts.append("\n".join(filter(None, (*timing_lines(table), reason))))
+    return "\n\n".join(filter(None, parts))
 
 
-def _indented(lines: list[str]) -> list[str]:
-    return [f"  {line}" for line in lines]
-
-
-def _overview_totals(table: LayerTable) -> list[str]:
+def _overview_totals(table: LayerTable) -> str:
     figures = Figures(table)
+    forward, backward, flops = figures.total("forward_s"), figures.total("backward_s"), table.flops
     lines = [
         ("params", figures.total_text("params")),
         ("forward MACs", figures.total_text("macs")),
         ("forward FLOPs", figures.total_text("flops")),
-        ("forward time", _time_text(figures, "forward_s")),
+        ("forward time", f"{MISSING} (not measured)" if forward is None else figures.total_text("forward_s")),
         ("forward FLOP/s", figures.total_text("flops_per_s")),
     ]
-    forward, backward, flops = figures.total("forward_s"), figures.total("backward_s"), table.flops
+    if backward:
+        lines.append(("backward time", figures.total_text("backward_s")))
     if forward and backward and flops is not None:
         # The usual estimate: a backward does each multiplication twice, once for the inputs, once for the weights.
-        lines += [
-            ("backward time", _time_text(figures, "backward_s")),
-            ("backward FLOP/s", f"{_rate(2 * flops / backward)}, if it does twice the forward's FLOPs"),
-            ("both FLOP/s", f"{_rate(3 * flops / (forward + backward))}, likewise"),
-        ]
-    elif backward:
-        lines.append(("backward time", _time_text(figures, "backward_s")))
-    return aligned(lines, (False, False))
-
-
-def _rate(flops_per_s: float) -> str:
-    return layer_table.text_of(flops_per_s, "flops_per_s")
-
-
-def _time_text(figures: Figures, column: str) -> str:
-    if figures.total(column) is None:
-        return f"{MISSING} (not measured)"
-    return figures.total_text(column)
+        rate = layer_table.text_of(2 * flops / backward, "flops_per_s")
+        both = layer_table.text_of(3 * flops / (forward + backward), "flops_per_s")
+        lines.append(("backward FLOP/s", f"{rate}, if it does twice the forward's FLOPs"))
+        lines.append(("both FLOP/s", f"{both}, likewise"))
+    return "\n".join(aligned(lines, (False, False)))
 
 
 # Layer tables in HTML: one as a self-contained page, and many in one page.
@@ -286,16 +276,22 @@ def to_html(
     """
     figures = Figures(table.inclusive() if inclusive else table)
     chosen = layer_table.selected_columns(columns, PAGE_COLUMNS, figures.table, PAGE_TIMES)
-    rows = [
-        {
-            "node": node,
-            "path": one_line(node.row.path),
-            "type": one_line(node.row.type),
-            "mark": layer_table.call_text(node.row, node.holds_calls),
-            "cells": [_cell(figures, node.row, column) for column in chosen],
-        }
-        for node in nodes(figures.table)
-    ]
+    rows = []
+    for node in nodes(figures.table):
+        cells = []
+        for column in chosen:
+            numeric = layer_table.is_numeric(column)
+            cells.append(
+                {
+                    "text": figures.text(node.row, column),
+                    "numeric": numeric,
+                    "value": figures.number(node.row, column) if numeric else None,
+                    "reason": layer_table.why_missing(figures.table, node.row, column),
+                }
+            )
+        path, kind = one_line(node.row.path), one_line(node.row.type)
+        mark = layer_table.call_text(node.row, node.holds_calls)
+        rows.append({"node": node, "path": path, "type": kind, "mark": mark, "cells": cells})
     return render(
         "layer_table.html.j2",
         title=one_line(title),
@@ -306,16 +302,6 @@ def to_html(
         timing=timing_lines(figures.table),
         peak=layer_table.text_of(table.liveness.peak_bytes, "act_bytes") if table.liveness else "",
     )
-
-
-def _cell(figures: Figures, row: LayerRow, column: str) -> dict[str, object]:
-    numeric = layer_table.is_numeric(column)
-    return {
-        "text": figures.text(row, column),
-        "numeric": numeric,
-        "value": figures.number(row, column) if numeric else None,
-        "reason": layer_table.why_missing(figures.table, row, column),
-    }
 
 
 EMBEDDED_COLUMNS = ("macs", "flops", "params", "act_bytes")
@@ -341,7 +327,9 @@ def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, o
         tables: by the name of the combination.
         axes: of each combination, by the same names.
     """
-    columns = _columns(tables.values())
+    shown_tables = tables.values()
+    columns = list(EMBEDDED_COLUMNS)
+    columns += [name for name in EMBEDDED_TIMES if any(layer_table.timed(table, (name,)) for table in shown_tables)]
     strings, vectors = StringTable(), StringTable()
     found = []
     for label, table in tables.items():
@@ -353,26 +341,31 @@ def embedded(tables: Mapping[str, LayerTable], axes: Mapping[str, Mapping[str, o
             [node.depth for node in drawn],
             [node.row.call for node in drawn],
             [strings.place(layer_table.shape_text(node.row.output_shapes)) for node in drawn],
-            *([_short(figures.number(node.row, column)) for node in drawn] for column in columns),
         ]
+        lists += [[_short(figures.number(node.row, column)) for node in drawn] for column in columns]
+        placed = [vectors.place(tuple(values)) for values in lists]
+        reasons = None
+        if table.timing:
+            found_reasons: list[Number | None] = []
+            for node in drawn:
+                why = layer_table.why_missing(table, node.row, "backward_s")
+                found_reasons.append(None if why is None else strings.place(why))
+            reasons = vectors.place(tuple(found_reasons))
         found.append(
             {
                 "label": one_line(label),
-                "vectors": [vectors.place(tuple(values)) for values in lists],
+                "vectors": placed,
                 "totals": [_short(figures.total(column)) for column in columns],
                 "note": reason,
-                "reasons": vectors.place(tuple(_reasons(table, drawn, strings))) if table.timing else None,
+                "reasons": reasons,
                 "timing": timing_lines(table),
             }
         )
-    named = [
-        {
-            "title": layer_table.column_title(column),
-            "unit": layer_table.FIGURES[column][1].replace("MACs", "MAC").replace("FLOPs", "FLOP"),
-            "isTime": layer_table.time_column(column) is not None,
-        }
-        for column in columns
-    ]
+    named = []
+    for column in columns:
+        unit = layer_table.FIGURES[column][1].replace("MACs", "MAC").replace("FLOPs", "FLOP")
+        is_time = layer_table.time_column(column) is not None
+        named.append({"title": layer_table.column_title(column), "unit": unit, "isTime": is_time})
     first = _first(found, [axes.get(label, {}) for label in tables], [bool(column["isTime"]) for column in named])
     return {"columns": named, "strings": strings.values, "vectors": vectors.values, "tables": found, "first": first}
 
@@ -381,29 +374,26 @@ def _first(
     tables: Sequence[Mapping[str, Any]], axes: Sequence[Mapping[str, object]], are_times: Sequence[bool]
 ) -> tuple[int, int, int]:
     """Left, right and column: a measured time if two have one; of those that have it two backends, or else two models."""
-    by_time = sorted(range(len(are_times)), key=lambda column: not are_times[column])
-    known = {c: [at for at, table in enumerate(tables) if table["totals"][c] is not None] for c in by_time}
-    column = next((c for c in by_time if len(known[c]) >= min(2, len(tables))), 0)
-    places = list(dict.fromkeys([*known[column], *range(len(tables))]))
+
+    def with_value(column: int) -> list[int]:
+        return [position for position, table in enumerate(tables) if table["totals"][column] is not None]
+
+    for column in sorted(range(len(are_times)), key=lambda column: not are_times[column]):
+        if len(with_value(column)) >= min(2, len(tables)):
+            break
+    else:
+        column = 0
+    known = with_value(column)
+    places = list(dict.fromkeys([*known, *range(len(tables))]))
     for axis in _SIDES:
         rest: dict[str, int] = {}
-        for place in known[column]:
+        for place in known:
             if axis in axes[place]:
                 same = json.dumps({**axes[place], axis: None}, sort_keys=True, default=str)
                 if same in rest:
                     return rest[same], place, column
                 rest[same] = place
     return places[0], places[1] if len(places) > 1 else places[0], column
-
-
-def _columns(tables: Iterable[LayerTable]) -> list[str]:
-    measured = {column for table in tables for column in EMBEDDED_TIMES if layer_table.timed(table, (column,))}
-    return [*EMBEDDED_COLUMNS, *(column for column in EMBEDDED_TIMES if column in measured)]
-
-
-def _reasons(table: LayerTable, drawn: Sequence[TreeNode], strings: StringTable) -> list[Number | None]:
-    reasons = [layer_table.why_missing(table, node.row, "backward_s") for node in drawn]
-    return [None if reason is None else strings.place(reason) for reason in reasons]
 
 
 def _short(value: Number | None) -> Number | None:
@@ -417,13 +407,14 @@ def _short(value: Number | None) -> Number | None:
 def flat(table: LayerTable, columns: Sequence[str]) -> list[list[str]]:
     """A header, one line per row in the order of the tree, and the totals; path and type come first."""
     figures = Figures(table)
-    lines = [["path", "type", *(layer_table.column_title(column) for column in columns)]]
+    lines = [["path", "type", *map(layer_table.column_title, columns)]]
     for node in nodes(table):
         row = node.row
         name = {ROOT: "(model)", OUTSIDE: "(outside any module)"}.get(row.path, one_line(row.path))
         place = f"{name} {layer_table.call_text(row, node.holds_calls)}".rstrip()
-        lines.append([place, one_line(row.type), *(figures.text(row, column) for column in columns)])
-    return [*lines, ["total", "", *(figures.total_text(column) for column in columns)]]
+        lines.append([place, one_line(row.type)])
+        lines[-1] += [figures.text(row, column) for column in columns]
+    return [*lines, ["total", "", *map(figures.total_text, columns)]]
 
 
 def to_csv(table: LayerTable, inclusive: bool = False) -> str:
@@ -441,11 +432,11 @@ def to_csv(table: LayerTable, inclusive: bool = False) -> str:
 def records(table: LayerTable, inclusive: bool = False) -> list[dict[str, object]]:
     """One dictionary per row, in the columns of ``LayerTable.to_frame``; shapes and data types as JSON text."""
     found = layers.records(table.inclusive() if inclusive else table)
-    return [{name: _plain(value) for name, value in record.items()} for record in found]
-
-
-def _plain(value: object) -> Any:
-    return value if value is None or isinstance(value, str | int | float) else json.dumps(value, default=dict)
+    for record in found:
+        for name, value in record.items():
+            if value is not None and not isinstance(value, str | int | float):
+                record[name] = json.dumps(value, default=dict)
+    return found
 
 
 def to_markdown(table: LayerTable, columns: str | Sequence[str] | None = None, inclusive: bool = False) -> str:
@@ -459,13 +450,14 @@ def to_markdown(table: LayerTable, columns: str | Sequence[str] | None = None, i
     """
     table = table.inclusive() if inclusive else table
     chosen = layer_table.selected_columns(columns, layer_table.SHOWN, table)
-    lines = flat(table, chosen)
-    marks = [":--", ":--", *("--:" if layer_table.is_numeric(column) else ":--" for column in chosen)]
-    body = [[markdown_escaped(text) for text in line] for line in lines]
+    header, *body = [list(map(markdown_escaped, line)) for line in flat(table, chosen)]
+    is_numeric = [False, False, *map(layer_table.is_numeric, chosen)]
     body[-1] = [f"**{text}**" if text else "" for text in body[-1]]
-    drawn = [f"| {' | '.join(line)} |" for line in (body[0], marks, *body[1:])]
-    notes = [markdown_escaped(note) for note in remarks_on(table, chosen)]
-    return "\n".join([*drawn, *([""] if notes else []), *notes]) + "\n"
+    lines = [*head_lines(list(zip(header, is_numeric, strict=True))), *map(table_line, body)]
+    notes = list(map(markdown_escaped, remarks_on(table, chosen)))
+    if notes:
+        lines += ["", *notes]
+    return "\n".join(lines) + "\n"
 
 
 _WHOLE = "depth call params trainable frozen pruned groups macs flops ops buffers".split()
@@ -518,14 +510,18 @@ def to_latex(
     """
     table = table.inclusive() if inclusive else table
     chosen = layer_table.selected_columns(columns, LATEX_COLUMNS, table, LATEX_TIMES)
-    header, *rows, total = (" & ".join(map(escaped, line)) + r" \\" for line in flat(table, chosen))
+    header, *rows, total = [f"{' & '.join(map(escaped, line))} \\\\" for line in flat(table, chosen)]
     align = "".join("r" if layer_table.is_numeric(column) else "l" for column in chosen)
     lines = [rf"\begin{{tabular}}{{ll{align}}}", r"\toprule", header, r"\midrule", *rows, r"\midrule", total]
-    notes = [rf"\par\noindent\footnotesize {escaped(note)}" for note in missing_lines(table, chosen)]
-    text = "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, ""])
-    return _document(text) if standalone else text
-
-
-def _document(body: str) -> str:
-    head = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\begin{document}", r"\noindent"]
-    return "\n".join([*head, body + r"\end{document}", ""])
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\noindent\footnotesize {escaped(note)}" for note in missing_lines(table, chosen)]
+    if standalone:
+        lines = [
+            r"\documentclass{article}",
+            r"\usepackage{booktabs}",
+            r"\begin{document}",
+            r"\noindent",
+            *lines,
+            r"\end{document}",
+        ]
+    return "\n".join([*lines, ""])

@@ -1,18 +1,19 @@
-"""Sums of a layer table by class name, and its largest rows."""
+"""What reports read from a layer table: columns, tree, remarks on its times, sums, times by module, two tables side by side."""
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sweeprof.display import Displayed
 from sweeprof.errors import Problem, UserError, choice_problem
 from sweeprof.numbers import MISSING, percent, ratio_number, rounded, scaled, significant
-from sweeprof.report.view import Cells, View, ViewCell, table
+from sweeprof.report.view import Cells, View, ViewCell, ViewTable, first_few
 from sweeprof.report.view import table as view_table
-from sweeprof.results.layer_times import OUTSIDE, ROOT, Mode, PhaseSummary
+from sweeprof.results.layer_times import OUTSIDE, ROOT
 from sweeprof.results.layers import (
     TIMES,
     LayerRow,
@@ -83,20 +84,6 @@ WEIGHTS = frozenset({"params", "trainable", "frozen", "pruned", "params_bytes", 
 _MOST_SHAPES = 3
 
 
-def known(columns: Iterable[str]) -> list[str]:
-    """The columns as a list.
-
-    Raises:
-        UserError: one of them does not exist.
-    """
-    chosen = list(columns)
-    options = [*FIGURES, *SHARES, *TEXTS]
-    problems = [choice_problem("columns", key, "column of layers", options) for key in chosen if key not in options]
-    if problems:
-        raise UserError(problems)
-    return chosen
-
-
 def selected_columns(
     columns: str | Iterable[str] | None, usual: Iterable[str], table: LayerTable, times: Iterable[str] = SHOWN_TIMES
 ) -> list[str]:
@@ -105,7 +92,14 @@ def selected_columns(
     Raises:
         UserError: one of them does not exist.
     """
-    return known(listed(columns)) if columns is not None else [*usual, *timed(table, times)]
+    if columns is None:
+        return [*usual, *timed(table, times)]
+    chosen = listed(columns)
+    options = [*FIGURES, *SHARES, *TEXTS]
+    problems = [choice_problem("columns", key, "column of layers", options) for key in chosen if key not in options]
+    if problems:
+        raise UserError(problems)
+    return chosen
 
 
 def timed(table: LayerTable, columns: Iterable[str] = SHOWN_TIMES) -> list[str]:
@@ -183,9 +177,8 @@ def call_text(row: LayerRow, holds_calls: bool) -> str:
 
 def shape_text(shapes: Shapes) -> str:
     """``[1, 6, 28, 28]``; of many the first few; ``–`` where there are none."""
-    shown = ", ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes[:_MOST_SHAPES])
-    more = len(shapes) - _MOST_SHAPES
-    return f"{shown} and {more} more" if more > 0 else shown or MISSING
+    texts = [f"[{', '.join(map(str, shape))}]" for shape in shapes]
+    return first_few(texts, _MOST_SHAPES) or MISSING
 
 
 def with_figures(table: LayerTable) -> tuple[LayerTable, str | None]:
@@ -219,26 +212,24 @@ class Figures:
     def total(self, column: str) -> Number | None:
         """A figure of the whole table; None where it cannot be had, or where rows do not add up to one (inputs, outputs)."""
         if column not in self._totals:
-            self._totals[column] = self._total(column)
+            value: Number | None = getattr(self.table, column, None)
+            if column in TIMES:
+                value = total_seconds(self.table, column)
+            elif column == "flops_per_s":
+                value = total_flops_per_s(self.table)
+            elif column == "frozen":
+                value = self.table.params - self.table.trainable
+            elif column == "macs" and self.table.uncounted is not None:
+                value = None
+            self._totals[column] = value
         return self._totals[column]
-
-    def _total(self, column: str) -> Number | None:
-        table = self.table
-        if column in TIMES:
-            return total_seconds(table, column)
-        if column == "flops_per_s":
-            return total_flops_per_s(table)
-        if column == "macs" and table.uncounted is not None:
-            return None
-        value: Number | None = table.params - table.trainable if column == "frozen" else getattr(table, column, None)
-        return value
 
     def number(self, row: LayerRow, column: str) -> Number | None:
         """The exact value of a figure, or a share in 0..1; None where it cannot be had or stands with an earlier call."""
         if column in SHARES:
             figure = forward_column(self.table) if column == "forward_share" else SHARES[column]
             part, whole = self.number(row, figure), self.total(figure)
-            return None if part is None or not whole else part / whole
+            return _share(part, whole)
         if column == "flops_per_s":
             return flops_per_s(self.table, row)
         if column in WEIGHTS and is_repeated(row):
@@ -295,26 +286,35 @@ def nodes(table: LayerTable) -> list[TreeNode]:
     """
     rows = table.rows
     parents = _parents(rows)
-    children: dict[int | None, list[int]] = defaultdict(list)
+    children: defaultdict[int | None, list[int]] = defaultdict(list)
+    holding: set[int | None] = {None}
     for index, parent in enumerate(parents):
         children[parent].append(index)
-    holding: set[int] = set()
-    for index, row in enumerate(rows):
-        around = parents[index] if row.call >= 0 else None
-        while around is not None and around not in holding:
+        around = parent if rows[index].call >= 0 else None
+        while around not in holding:
+            assert around is not None
             holding.add(around)
             around = parents[around]
     found: list[TreeNode] = []
-    stack: list[tuple[int, int | None, int]] = [(index, None, 0) for index in reversed(children[None])]
-    while stack:
-        index, place, depth = stack.pop()
-        siblings = children[parents[index]]
-        label = _label(rows[index], None if place is None else found[place].row)
-        is_last = index == siblings[-1]
-        found.append(TreeNode(rows[index], place, depth, label, is_last, bool(children[index]), index in holding))
-        own = len(found) - 1
-        stack += [(child, own, depth + 1) for child in reversed(children[index])]
+
+    def add(siblings: Sequence[int], parent: int | None, depth: int) -> None:
+        for index in siblings:
+            row = rows[index]
+            label = one_line(row.path)
+            if row.path in _LABELS:
+                label = _LABELS[row.path]
+            elif parent is not None and found[parent].row.path != ROOT:
+                label = one_line(row.path.removeprefix(f"{found[parent].row.path}."))
+            within = children[index]
+            is_last = index == siblings[-1]
+            found.append(TreeNode(row, parent, depth, label, is_last, bool(within), index in holding))
+            add(within, len(found) - 1, depth + 1)
+
+    add(children[None], None, 0)
     return found
+
+
+_LABELS = {ROOT: "", OUTSIDE: "outside any module"}
 
 
 def place_text(path: str) -> str:
@@ -323,45 +323,40 @@ def place_text(path: str) -> str:
 
 
 def _parents(rows: Sequence[LayerRow]) -> list[int | None]:
-    tells = any(row.parent is not None for row in rows)
-    # Rows that tell nothing may stand before the one that owns them; among calls that would be a mistake.
-    first = {} if tells else {row.path: index for index, row in reversed(list(enumerate(rows)))}
+    first: dict[str, int] = {}
+    if not any(row.parent is not None for row in rows):
+        # Rows that do not tell their callers may stand before the one that owns them; among calls that would be a mistake.
+        for index, row in enumerate(rows):
+            first.setdefault(row.path, index)
     latest = dict(first)
     parents: list[int | None] = []
     for index, row in enumerate(rows):
         # A module that is never called has one row, below the first call of the module that owns it.
-        around = None if row.path in (ROOT, OUTSIDE) else _around(row.path, first if row.call < 0 else latest)
+        known = first if row.call < 0 else latest
+        owner = _owner(row.path, known)
+        parent = None if owner is None else known[owner]
         first.setdefault(row.path, index)
         latest[row.path] = index
-        if around is None or row.parent is None or row.call < 0:
-            parents.append(around)
-        else:
-            parents.append(_list_between(rows, parents, around, row.parent))
+        if parent is not None and row.parent is not None and row.call >= 0:
+            # In a list of modules that is in this call of the caller, the list is the parent; else the caller is.
+            outer: int | None = parent
+            while outer is not None and rows[outer].call < 0:
+                outer = parents[outer]
+            if outer != row.parent:
+                parent = row.parent
+        parents.append(parent)
     return parents
 
 
-def _list_between(rows: Sequence[LayerRow], parents: list[int | None], around: int, caller: int) -> int:
-    """The list of modules between a call and its caller, where there is one in this call of the caller; else the caller."""
-    outer: int | None = around
-    while outer is not None and rows[outer].call < 0:
-        outer = parents[outer]
-    return around if outer == caller else caller
-
-
-def _around(path: str, known: dict[str, int]) -> int | None:
-    """The row of the nearest path above; the root is above all."""
+def _owner(path: str, known: Collection[str]) -> str | None:
+    """Return the path of the nearest module around a path; the root is around all."""
+    if path in (ROOT, OUTSIDE):
+        return None
     while "." in path:
         path = path.rpartition(".")[0]
         if path in known:
-            return known[path]
-    return known.get(ROOT)
-
-
-def _label(row: LayerRow, parent: LayerRow | None) -> str:
-    if row.path in (ROOT, OUTSIDE):
-        return "" if row.path == ROOT else "outside any module"
-    prefix = "" if parent is None or parent.path == ROOT else f"{parent.path}."
-    return one_line(row.path.removeprefix(prefix))
+            return path
+    return ROOT if ROOT in known else None
 
 
 # Remarks on the times of a layer table: their quality, and why some are missing.
@@ -384,8 +379,30 @@ def timing_lines(table: LayerTable) -> list[str]:
     timing = table.timing
     if timing is None:
         return []
-    lines = [_how(timing.repeats, timing.mode), _phase("forward", timing.forward, timing.mode)]
-    lines += [_phase("backward", timing.backward, timing.mode)] if timing.backward else []
+    if timing.repeats == 1:
+        lines = [f"Times are those of one step of {timing.mode}."]
+    else:
+        lines = [
+            f"Times are medians over {timing.repeats} steps of {timing.mode}, scaled by one factor so that they add up."
+        ]
+    for name, phase in (("forward", timing.forward), ("backward", timing.backward)):
+        if phase is None:
+            continue
+        if phase.plain_s is None or phase.covered is None or phase.overhead is None:
+            line = f"Every {name} had probes; their cost is subtracted."
+        else:
+            coverage = f"the calls cover {percent(phase.covered, 1)}"
+            if phase.outside_s:
+                coverage += f", {rounded(phase.outside_s, 's')} of it outside any module"
+                if timing.mode == "training":
+                    coverage += ": the loss and whatever else runs there"
+            line = (
+                f"The {name} takes {rounded(phase.plain_s, 's')} without probes; {coverage}. "
+                f"Probes made it take {significant(phase.overhead)} times as long; their cost is subtracted."
+            )
+        if phase.doubt:
+            line += f" Warning: {phase.doubt}."
+        lines.append(line)
     if timing.unplaced:
         lines.append(f"Timed, but not seen by the analysis: {_listed(timing.unplaced)}.")
     return lines
@@ -406,44 +423,21 @@ def excluded_lines(table: LayerTable) -> list[str]:
     return lines
 
 
-def _how(steps: int, mode: Mode) -> str:
-    if steps == 1:
-        return f"Times are those of one step of {mode}."
-    return f"Times are medians over {steps} steps of {mode}, scaled by one factor so that they add up."
-
-
-def _phase(name: str, phase: PhaseSummary, mode: Mode) -> str:
-    explained = _explained(name, phase, mode)
-    return f"{explained} Warning: {phase.doubt}." if phase.doubt else explained
-
-
-def _explained(name: str, phase: PhaseSummary, mode: Mode) -> str:
-    if phase.plain_s is None or phase.covered is None or phase.overhead is None:
-        return f"Every {name} had probes; their cost is subtracted."
-    what = ": the loss and whatever else runs there" if mode == "training" else ""
-    outside = f", {rounded(phase.outside_s, 's')} of it outside any module{what}" if phase.outside_s else ""
-    return (
-        f"The {name} takes {rounded(phase.plain_s, 's')} without probes; the calls cover {percent(phase.covered, 1)}{outside}. "
-        f"Probes made it take {significant(phase.overhead)} times as long; their cost is subtracted."
-    )
-
-
 def missing_lines(table: LayerTable, columns: Iterable[str]) -> list[str]:
     """One line per reason: which times of which calls are missing. A layer that is never called says so by itself."""
-    found: dict[tuple[str, str], list[str]] = {}
-    phases = dict.fromkeys(read.partition("_")[0] for column in columns if (read := time_column(column)))
-    for phase in phases:
+    read = {(time_column(column) or "").partition("_")[0]: None for column in columns}
+    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for phase in filter(None, read):
         for row in table.rows:
             reason = why_missing(table, row, f"{phase}_s") if row.call >= 0 else None
             if reason is not None:
-                found.setdefault((phase, reason), []).append(row.path)
+                found[phase, reason].append(row.path)
     return [f"No {phase} time of {_listed(paths)}: {reason}." for (phase, reason), paths in found.items()]
 
 
 def _listed(paths: Iterable[str]) -> str:
     names = [_NAMES.get(path, one_line(path)) for path in dict.fromkeys(paths)]
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return first_few(names, _MOST_NAMES)
 
 
 # Sums of a layer table by class name, and its largest rows.
@@ -466,12 +460,8 @@ class TypeSums(Displayed, list[TypeSum]):
         self.column = column
 
     def __view__(self) -> View:
-        title = column_title(self.column)
-        rows: list[Cells] = [
-            [one_line(name) or "outside any module", _figure_cell(value, self.column), _share_cell(share)]
-            for name, value, share in self
-        ]
-        return View("", (view_table(["type", title, "share"], rows, [title, "share"]),))
+        rows = [([one_line(name) or "outside any module"], value, share) for name, value, share in self]
+        return _figures_view(["type"], rows, self.column)
 
 
 class TopRows(Displayed, list[TopRow]):
@@ -482,20 +472,18 @@ class TopRows(Displayed, list[TopRow]):
         self.column = column
 
     def __view__(self) -> View:
-        title = column_title(self.column)
-        rows: list[Cells] = [
-            [one_line(row.path), one_line(row.type), _figure_cell(value, self.column), _share_cell(share)]
-            for row, value, share in self
-        ]
-        return View("", (view_table(["layer", "type", title, "share"], rows, [title, "share"]),))
+        rows = [([one_line(row.path), one_line(row.type)], value, share) for row, value, share in self]
+        return _figures_view(["layer", "type"], rows, self.column)
 
 
-def _figure_cell(value: Number | None, column: str) -> ViewCell:
-    return ViewCell(text_of(value, column), value)
-
-
-def _share_cell(share: float | None) -> ViewCell:
-    return ViewCell(percent(share), share)
+def _figures_view(
+    names: Sequence[str], rows: Iterable[tuple[list[str], Number | None, float | None]], column: str
+) -> View:
+    title = column_title(column)
+    cells: list[Cells] = []
+    for texts, value, share in rows:
+        cells.append([*texts, ViewCell(text_of(value, column), value), ViewCell(percent(share), share)])
+    return View("", (view_table([*names, title, "share"], cells, [title, "share"]),))
 
 
 def by_type(table: LayerTable, depth: int | None = None, top: int | None = None, column: str = "macs") -> TypeSums:
@@ -524,13 +512,21 @@ def by_type(table: LayerTable, depth: int | None = None, top: int | None = None,
         raise ValueError("these figures include one another; give a depth, or the table before inclusive()")
     figures = Figures(table if depth is None else table.inclusive())
     column = own_seconds(column, figures.table)
-    groups: dict[str, list[Number | None]] = {}
+    sums: dict[str, Number | None] = {}
     for row in figures.table.rows:
-        if depth is None or row.depth == depth:
-            groups.setdefault(row.type, []).append(_counted(figures, row, column))
+        if depth is not None and row.depth != depth:
+            continue
+        own = getattr(row, column)
+        value = figures.number(row, column)
+        # A module's weights count in its first call only, and a module that is never called takes no time.
+        if value is None and (own is not None or (row.call < 0 and time_column(column))):
+            value = 0
+        so_far = sums.get(row.type, 0)
+        sums[row.type] = None if value is None or so_far is None else so_far + value
     whole = figures.total(column)
-    found = [(name, value, _share(value, whole)) for name, values in groups.items() for value in (_sum(values),)]
-    return TypeSums(sorted(found, key=lambda item: _order(item[1]))[:top], column)
+    found = [(name, value, _share(value, whole)) for name, value in sums.items()]
+    found.sort(key=lambda item: (item[1] is None, -(item[1] or 0)))
+    return TypeSums(found[:top], column)
 
 
 def level(table: LayerTable, depth: int | None) -> int | None:
@@ -558,10 +554,13 @@ def top_layers(table: LayerTable, column: str = "macs", top: int = 3) -> TopRows
     figure(column)
     figures = Figures(table)
     whole = figures.total(column)
-    known = [(row, value) for row in table.rows if (value := figures.number(row, column)) is not None]
-    known.sort(key=lambda item: -item[1])
-    is_rate = column in RATES
-    return TopRows([(row, value, None if is_rate else _share(value, whole)) for row, value in known[:top]], column)
+    found: list[TopRow] = []
+    for row in table.rows:
+        value = figures.number(row, column)
+        if value is not None:
+            found.append((row, value, None if column in RATES else _share(value, whole)))
+    found.sort(key=lambda item: -item[1])
+    return TopRows(found[:top], column)
 
 
 def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3) -> list[str]:
@@ -573,33 +572,15 @@ def summary_lines(table: LayerTable, depth: int | None = 2, top: int | None = 3)
     measured = [column for column in ("forward_s", "backward_s") if timed(table, (column,))]
     for column in (*SUMMARY, *measured):
         title = column_title(own_seconds(column, table) if depth is None else column)
-        sums = [
-            f"{one_line(name) or 'outside any module'} {text_of(value, column)}"
-            for name, value, _ in by_type(table, depth, top, column)
-        ]
+        sums = []
+        for name, value, _ in by_type(table, depth, top, column):
+            sums.append(f"{one_line(name) or 'outside any module'} {text_of(value, column)}")
         lines.append(f"{title}: {', '.join(sums) or MISSING}")
     return lines
 
 
-def _counted(figures: Figures, row: LayerRow, column: str) -> Number | None:
-    """Return the row's contribution to a sum: a module's weights count in its first call only; an uncalled module takes no time."""
-    if row.call < 0 and time_column(column) and getattr(row, column) is None:
-        return 0
-    value = figures.number(row, column)
-    return 0 if value is None and getattr(row, column) is not None else value
-
-
-def _sum(values: Iterable[Number | None]) -> Number | None:
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
-
-
 def _share(value: Number | None, whole: Number | None) -> float | None:
     return None if value is None or not whole else value / whole
-
-
-def _order(value: Number | None) -> tuple[bool, Number]:
-    return (value is None, -(value or 0))
 
 
 # Times by module, in the three forms of the package nnprofiler: a summary like ``repr(model)``, timings, a pool of costs.
@@ -632,40 +613,29 @@ class ModuleTimes:
 
 def modules(table: LayerTable) -> list[ModuleTimes]:
     """The outermost modules, each with those within it: the model, and what runs outside any module where there is such."""
-    rows: dict[str, list[LayerRow]] = defaultdict(list)
+    rows: defaultdict[str, list[LayerRow]] = defaultdict(list)
     for row in table.rows:
         rows[row.path].append(row)
-    children: dict[str | None, list[str]] = defaultdict(list)
+    children: defaultdict[str | None, list[str]] = defaultdict(list)
     for path in rows:
         children[_owner(path, rows)].append(path)
 
     def made(path: str, depth: int) -> ModuleTimes:
         calls = rows[path]
-        forward, backward = (_sum_of_calls(getattr(row, name) for row in calls) for name in ("forward_s", "backward_s"))
-        missing = "forward_s" if forward is None else "backward_s"
-        reason = why_missing(table, calls[0], missing) if None in (forward, backward) else None
+        # A call without a backward adds nothing to the sum.
+        forwards = [row.forward_s for row in calls if row.forward_s is not None]
+        backwards = [row.backward_s for row in calls if row.backward_s is not None]
+        reason = None
+        if not forwards or not backwards:
+            reason = why_missing(table, calls[0], "backward_s" if forwards else "forward_s")
         within = tuple(made(child, depth + 1) for child in children[path])
-        return ModuleTimes(tuple(calls), depth, forward, backward, reason, within)
+        return ModuleTimes(tuple(calls), depth, _total(forwards), _total(backwards), reason, within)
 
     return [made(path, 0) for path in children[None]]
 
 
-def _owner(path: str, known: Iterable[str]) -> str | None:
-    """The nearest module around it."""
-    if path in (ROOT, OUTSIDE):
-        return None
-    around = path
-    while "." in around:
-        around = around.rpartition(".")[0]
-        if around in known:
-            return around
-    return ROOT if ROOT in known else None
-
-
-def _sum_of_calls(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the known values: a call without a backward adds nothing to it."""
-    found = [value for value in values if value is not None]
-    return sum(found) if found else None
+def _total(seconds: Sequence[float]) -> float | None:
+    return sum(seconds) if seconds else None
 
 
 _COLLECTIONS = {"ModuleList": "list", "ModuleDict": "dict"}
@@ -679,16 +649,21 @@ def timings(table: LayerTable) -> dict[str, Json]:
     module is there: a time that cannot be had is None, and ``reason`` says why.
     """
     found: dict[str, Json] = {}
-    waiting = modules(table)[::-1]
-    while waiting:
-        module = waiting.pop()
-        calls = [_timing(row.forward_s, row.backward_s, why_missing(table, row, "backward_s")) for row in module.calls]
-        found[module.row.path] = {**_timing(module.forward, module.backward, module.reason), "calls": calls}
-        waiting += module.children[::-1]
+
+    def add(modules: Iterable[ModuleTimes]) -> None:
+        for module in modules:
+            found[module.row.path] = _timing(module.forward, module.backward, module.reason)
+            calls = found[module.row.path]["calls"] = []
+            for row in module.calls:
+                reason = why_missing(table, row, "backward_s")
+                calls.append(_timing(row.forward_s, row.backward_s, reason))
+            add(module.children)
+
+    add(modules(table))
     return found
 
 
-def _timing(forward: float | None, backward: float | None, reason: str | None) -> dict[str, object]:
+def _timing(forward: float | None, backward: float | None, reason: str | None) -> Json:
     return {"forward": forward, "backward": backward, "reason": reason}
 
 
@@ -702,56 +677,41 @@ def timepool(table: LayerTable) -> dict[str, Json]:
     Raises:
         UserError: the table has no row of the model itself.
     """
-    root = _root(table)
-    name = one_line(root.row.type)
-    return {name: _pool(root, name)}
+    for module in modules(table):
+        if module.row.path == ROOT:
+            name = one_line(module.row.type)
+            return {name: _pool(module, name)}
+    raise UserError("the layers have no row of the model itself, which holds all others")
 
 
-def _root(table: LayerTable) -> ModuleTimes:
-    root = next((module for module in modules(table) if module.row.path == ROOT), None)
-    if root is None:
-        raise UserError("the layers have no row of the model itself, which holds all others")
-    return root
-
-
-def _pool(module: ModuleTimes, root: str) -> dict[str, object]:
-    return {
-        "forward_cost": _milliseconds(module.forward),
-        "backward_cost": _milliseconds(module.backward),
-        **({"reason": module.reason} if module.reason else {}),
-        "deepth": module.depth,
-        "collect_flag": _collection(module),
-        "children": {f"{root}.{one_line(child.row.path)}": _pool(child, root) for child in module.children},
-    }
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else 1e3 * seconds
-
-
-def _collection(module: ModuleTimes) -> str:
-    """By the class, and where that is a subclass, by what it holds: a list numbers its modules."""
+def _pool(module: ModuleTimes, root: str) -> Json:
     row = module.row
-    if row.call >= 0 or not module.children:
-        return _COLLECTIONS.get(row.type, "none")
-    numbered = all(child.label.isdecimal() for child in module.children)
-    return _COLLECTIONS.get(row.type, "list" if numbered else "dict")
+    # By the class, and where that is a subclass, by what it holds: a list numbers its modules.
+    collection = _COLLECTIONS.get(row.type, "none")
+    if collection == "none" and row.call < 0 and module.children:
+        collection = "list" if all(child.label.isdecimal() for child in module.children) else "dict"
+    pool: Json = {
+        "forward_cost": None if module.forward is None else 1e3 * module.forward,
+        "backward_cost": None if module.backward is None else 1e3 * module.backward,
+    }
+    if module.reason:
+        pool["reason"] = module.reason
+    children = {f"{root}.{one_line(child.row.path)}": _pool(child, root) for child in module.children}
+    return {**pool, "deepth": module.depth, "collect_flag": collection, "children": children}
 
 
 def namespace_tree(pool: Mapping[str, object]) -> str:
     """A nested dictionary as text: a line per key, those within indented by 4, ``key`` padded to 30 and ``---> value``."""
-    return "\n".join(_namespace(pool, 0))
-
-
-def _namespace(pool: Mapping[str, object], indent: int) -> list[str]:
-    lines: list[str] = []
+    lines = []
     for key, value in pool.items():
         if isinstance(value, Mapping):
-            lines += [" " * indent + key, *_namespace(value, indent + _INDENT)]
+            lines.append(key)
+            if value:
+                lines.append(textwrap.indent(namespace_tree(value), " " * _INDENT))
         else:
             shown = f"{value:.6g}" if isinstance(value, float) else value
-            lines.append(f"{' ' * indent}{key:30s} ---> {shown}")
-    return lines
+            lines.append(f"{key:30s} ---> {shown}")
+    return "\n".join(lines)
 
 
 def layerwise_summary(table: LayerTable, precision: int = 6) -> str:
@@ -761,35 +721,39 @@ def layerwise_summary(table: LayerTable, precision: int = 6) -> str:
     modules within; of a module called several times they are the sum, of its shapes the first call's.
     """
     shown, reason = with_figures(table)
-    lines = [line for module in modules(shown) for line in _summary(module, precision)]
-    return "\n".join([*lines, *([reason] if reason else [])])
+    lines: list[str] = []
+    for module in modules(shown):
+        lines += _summary(module, precision)
+    if reason:
+        lines.append(reason)
+    return "\n".join(lines)
 
 
 def _summary(module: ModuleTimes, precision: int) -> list[str]:
+    row = module.row
+    facts = []
+    shapes = [shape_text(row.input_shapes), shape_text(row.output_shapes)]
+    if shapes != [MISSING, MISSING]:
+        facts.append(" -> ".join(shapes))
+    if row.params:
+        facts.append(f"{scaled(row.params, 'params')} params")
+    if len(module.calls) > 1:
+        facts.append(f"{len(module.calls)} calls")
+    times = []
+    for name, seconds in (("Forward", module.forward), ("Backward", module.backward)):
+        times.append(f"{name} Time: {MISSING if seconds is None else f'{1e3 * seconds:.{precision}f}ms'}")
+    facts.append(" | ".join(times))
+    if module.reason:
+        facts[-1] += f" ({module.reason})"
     indent = "  " * module.depth
     label = f"({one_line(module.label)}): " if module.label else ""
-    opening = f"{indent}{label}{one_line(module.row.type) or 'outside any module'}("
-    message = ", ".join([*_described(module.calls), _times(module, precision)])
+    opening = f"{indent}{label}{one_line(row.type) or 'outside any module'}("
     if not module.children:
-        return [f"{opening}{message})"]
-    inner = [line for child in module.children for line in _summary(child, precision)]
-    return [opening, f"{indent}  {message}", *inner, f"{indent})"]
-
-
-def _described(calls: tuple[LayerRow, ...]) -> list[str]:
-    row = calls[0]
-    shapes = [shape_text(row.input_shapes), shape_text(row.output_shapes)]
-    message = [] if shapes == [MISSING, MISSING] else [" -> ".join(shapes)]
-    message += [f"{scaled(row.params, 'params')} params"] if row.params else []
-    return [*message, *([f"{len(calls)} calls"] if len(calls) > 1 else [])]
-
-
-def _times(module: ModuleTimes, precision: int) -> str:
-    def text(seconds: float | None) -> str:
-        return MISSING if seconds is None else f"{1e3 * seconds:.{precision}f}ms"
-
-    why = f" ({module.reason})" if module.reason else ""
-    return f"Forward Time: {text(module.forward)} | Backward Time: {text(module.backward)}{why}"
+        return [f"{opening}{', '.join(facts)})"]
+    lines = [opening, f"{indent}  {', '.join(facts)}"]
+    for child in module.children:
+        lines += _summary(child, precision)
+    return [*lines, f"{indent})"]
 
 
 # Two layer tables row by row: what differs, by how much.
@@ -834,6 +798,10 @@ class SideRow:
     def is_in_both(self) -> bool:
         return self.left is not None and self.right is not None
 
+    def differs(self, column: str) -> bool:
+        """True if the tables have different values of a figure."""
+        return self.figures[column].left != self.figures[column].right
+
 
 class SideRows(Displayed, list[SideRow]):
     """The rows of two tables; printed, both values of every figure, with the ratio where they differ."""
@@ -842,36 +810,32 @@ class SideRows(Displayed, list[SideRow]):
         if not self:
             return View("no layers")
         left, right = self[0].names
-        differing = [name for name in self[0].figures if any(_differs(row, name) for row in self)]
-        equal = [column_title(name) for name in self[0].figures if name not in differing]
+        differing = [name for name in self[0].figures if any(row.differs(name) for row in self)]
         headings = ["layer", "call"]
         for column in differing:
             title = column_title(column)
             headings += [f"{title} {left}", f"{title} {right}", f"{title} ratio"]
         rows = []
         for row in self:
-            found = [ViewCell("(model)" if row.path == ROOT else one_line(row.path)), ViewCell(str(row.call))]
+            cells = [ViewCell("(model)" if row.path == ROOT else one_line(row.path)), ViewCell(str(row.call))]
             absent = "" if row.is_in_both else f"only {right if row.left is None else left} has this layer"
             for column in differing:
                 pair = row.figures[column]
-                found += [ViewCell(text_of(value, column), value, absent) for value in (pair.left, pair.right)]
-                found.append(_ratio_cell(pair))
-            rows.append(found)
-        count = sum(any(_differs(row, name) for name in differing) for row in self)
-        lines = [f"Equal in every layer: {', '.join(equal)}."] if equal else []
-        return View(f"{count} of {len(self)} layers differ", (table(headings, rows, headings[1:]), *lines))
-
-
-def _ratio_cell(pair: FigurePair) -> ViewCell:
-    if pair.left == pair.right or pair.left is None or pair.right is None:
-        return ViewCell("")
-    if pair.ratio is None:
-        return ViewCell(MISSING, note="no ratio, because the first value is zero")
-    return ViewCell(f"×{ratio_number(pair.ratio)}", pair.ratio)
-
-
-def _differs(row: SideRow, column: str) -> bool:
-    return row.figures[column].left != row.figures[column].right
+                cells.append(ViewCell(text_of(pair.left, column), pair.left, absent))
+                cells.append(ViewCell(text_of(pair.right, column), pair.right, absent))
+                if pair.left == pair.right or pair.left is None or pair.right is None:
+                    cells.append(ViewCell(""))
+                elif pair.ratio is None:
+                    cells.append(ViewCell(MISSING, note="no ratio, because the first value is zero"))
+                else:
+                    cells.append(ViewCell(f"×{ratio_number(pair.ratio)}", pair.ratio))
+            rows.append(cells)
+        parts: list[str | ViewTable] = [view_table(headings, rows, headings[1:])]
+        equal = [column_title(name) for name in self[0].figures if name not in differing]
+        if equal:
+            parts.append(f"Equal in every layer: {', '.join(equal)}.")
+        count = sum(any(row.differs(name) for name in differing) for row in self)
+        return View(f"{count} of {len(self)} layers differ", tuple(parts))
 
 
 def side_by_side(
@@ -894,18 +858,16 @@ def side_by_side(
     lefts = {(row.path, row.call): row for row in left.rows}
     rights = {(row.path, row.call): row for row in right.rows}
     of_left, of_right = Figures(left), Figures(right)
-    found = []
+    found = SideRows()
     for key in _merged(list(lefts), list(rights)):
         one, other = lefts.get(key), rights.get(key)
-        figures = {
-            column: FigurePair(
-                None if one is None else of_left.number(one, column),
-                None if other is None else of_right.number(other, column),
-            )
-            for column in chosen
-        }
+        figures = {}
+        for column in chosen:
+            value = None if one is None else of_left.number(one, column)
+            other_value = None if other is None else of_right.number(other, column)
+            figures[column] = FigurePair(value, other_value)
         found.append(SideRow(*key, names, one, other, figures))
-    return SideRows(found)
+    return found
 
 
 def _merged(lefts: list[tuple[str, int]], rights: list[tuple[str, int]]) -> list[tuple[str, int]]:

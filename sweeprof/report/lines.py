@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sweeprof.numbers import rounded
-from sweeprof.report.view import aligned
+from sweeprof.report.view import aligned, counted
 from sweeprof.results.observations import FunctionLines, Line, Lines
 
 LineRow = tuple[str, ...]
@@ -31,46 +31,55 @@ def time_report(lines: Lines) -> str:
         intro.append(
             f"It is the host's time: {lines.device} may still be at work on what a line asked for when the next begins."
         )
-    return _text(intro, lines, ("line", "hits", "time", "per hit", "share"), times_of, lambda f: _spent(f, lines))
+    for function in lines.functions:
+        total = f"{rounded(function.seconds, 's')} in total"
+        if lines.span != "run":
+            total += f", {rounded(function.seconds / max(1, lines.steps), 's')} per {lines.span}"
+        header = ("line", "hits", "time", "per hit", "share")
+        intro += _function(function, header, [total], partial(times_of, function))
+    return "\n".join(intro) + "\n"
 
 
 def memory_report(lines: Lines) -> str:
     """Bytes allocated and bytes at the peak for every line."""
     if lines.memory_reason is not None and not lines.has_usage:
         return f"There is no memory by line: {lines.memory_reason}\n"
-    whole = "the step" if lines.span == "step" else "a call"
-    where = "one step" if lines.span == "step" else spans(lines)
-    if lines.device == "cpu":
-        allocations = [
-            "allocated: by the line and all that it calls, released or not.",
-            f"at peak: what of it was alive when the allocations of {whole} were at their highest.",
-        ]
+    where, whole = spans(lines), "a call"
+    if lines.span == "step":
+        where, whole = "one step", "the step"
+    allocated = "allocated: by the line and all that it calls, released or not."
+    if lines.device != "cpu":
+        intro = [f"Memory of {lines.device} by line in {where}, read from its allocator."]
+        if lines.has_usage:
+            intro.append(
+                "usage: memory in use when the line had ended; increment: its change, negative where memory was released."
+            )
+        intro.append(allocated)
+        intro.append("at peak: how far memory rose above where it was when the line began, in the worst of its runs.")
+    else:
+        intro = [f"Memory by line in {where}."]
         if lines.memory_reason is None:
             intro = [
-                f"Memory by line in {where}, measured by memray: tensors, Python's objects and all else in the process.",
+                f"Memory by line in {where}, measured by memray: tensors, Python's objects and all else in the process."
             ]
-        else:
-            intro = [f"Memory by line in {where}."]
-            allocations = [f"There is nothing about allocations: {lines.memory_reason}"]
         if lines.has_usage:
             intro += [
                 "usage: of the process when the line had ended, without pages of files.",
                 "increment: how much that rose while the line ran, over all its runs; negative where the line released memory.",
             ]
-        intro += allocations
-    else:
-        usage = []
-        if lines.has_usage:
-            usage = [
-                "usage: memory in use when the line had ended; increment: its change, negative where memory was released."
-            ]
-        intro = [
-            f"Memory of {lines.device} by line in {where}, read from its allocator.",
-            *usage,
-            "allocated: by the line and all that it calls, released or not.",
-            "at peak: how far memory rose above where it was when the line began, in the worst of its runs.",
-        ]
-    return _text(intro, lines, ("line", *memory_columns(lines)), partial(bytes_of, lines), lambda _: ())
+        if lines.memory_reason is None:
+            intro.append(allocated)
+            intro.append(f"at peak: what of it was alive when the allocations of {whole} were at their highest.")
+        else:
+            intro.append(f"There is nothing about allocations: {lines.memory_reason}")
+
+    def figures(line: Line) -> LineRow:
+        texts = ["" if size is None else rounded(size, "B") for size in memory_of(lines, line)]
+        return (str(line.number), *texts)
+
+    for function in lines.functions:
+        intro += _function(function, ("line", *memory_columns(lines)), [], figures)
+    return "\n".join(intro) + "\n"
 
 
 def memory_columns(lines: Lines) -> list[str]:
@@ -79,33 +88,20 @@ def memory_columns(lines: Lines) -> list[str]:
     return [*names, "allocated", "at peak"] if lines.memory_reason is None else names
 
 
-def _text(
-    intro: Sequence[str],
-    lines: Lines,
-    header: LineRow,
-    figures: Callable[[FunctionLines, Line], LineRow],
-    summary: Callable[[FunctionLines], Sequence[str]],
-) -> str:
-    parts = list(intro)
-    for function in lines.functions:
-        parts += ["", "", function.name, f"{function.file}:{function.first_line}"]
-        if not function.is_called:
-            parts += ["It was not called."]
-            continue
-        parts += [*summary(function), ""]
-        rows = [(*figures(function, line), line.source) for line in function.lines]
-        parts += aligned([(*header, "source"), *rows], [True] * len(header) + [False])
-    return "\n".join(parts) + "\n"
+def _function(
+    function: FunctionLines, header: LineRow, summary: Sequence[str], figures: Callable[[Line], LineRow]
+) -> list[str]:
+    """Return the lines about a function: its name and place, a summary, and a table of its source lines."""
+    top = ["", "", function.name, f"{function.file}:{function.first_line}"]
+    if not function.is_called:
+        return [*top, "It was not called."]
+    rows = [(*figures(line), line.source) for line in function.lines]
+    return [*top, *summary, "", *aligned([(*header, "source"), *rows], [True] * len(header) + [False])]
 
 
 def spans(lines: Lines) -> str:
     """Return how many steps, calls or runs were measured, e.g. ``3 calls``."""
-    return f"{lines.steps} {lines.span}{'' if lines.steps == 1 else 's'}"
-
-
-def _spent(function: FunctionLines, lines: Lines) -> list[str]:
-    each = "" if lines.span == "run" else f", {rounded(function.seconds / max(1, lines.steps), 's')} per {lines.span}"
-    return [f"{rounded(function.seconds, 's')} in total{each}"]
+    return counted(lines.steps, lines.span)
 
 
 def times_of(function: FunctionLines, line: Line) -> LineRow:
@@ -133,9 +129,3 @@ def memory_of(lines: Lines, line: Line) -> list[int | None]:
     if not line.hits and not line.allocated_bytes and line.usage_bytes is None:
         return [None for _ in memory_columns(lines)]
     return [figures[name] for name in memory_columns(lines)]
-
-
-def bytes_of(lines: Lines, _: FunctionLines, line: Line) -> LineRow:
-    """Return the texts of the number of a line and of its memory."""
-    texts = ["" if size is None else rounded(size, "B") for size in memory_of(lines, line)]
-    return (str(line.number), *texts)

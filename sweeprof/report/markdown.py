@@ -6,16 +6,15 @@ Also names and reasons as GitHub shows them, and does nothing else with them; an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from urllib.parse import quote
 
 from sweeprof.numbers import MISSING
 from sweeprof.report.answer import answer
-from sweeprof.report.explore import MOST_FAILURES, failures, rows_text
+from sweeprof.report.explore import MOST_FAILURES, failures
 from sweeprof.report.summary import (
-    Footnote,
-    ReportSection,
     best_rows,
     environment_items,
     footnotes,
@@ -23,7 +22,8 @@ from sweeprof.report.summary import (
     sections,
 )
 from sweeprof.report.table import ReportTable, TableRow, tables
-from sweeprof.results.comparison import Comparison, Excluded
+from sweeprof.report.view import counted
+from sweeprof.results.comparison import Comparison
 from sweeprof.text import axes_text, one_line, printable, shortened
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")
@@ -41,16 +41,30 @@ def markdown(comparison: Comparison, made: Sequence[ReportTable] | None = None) 
     found = answer(comparison)
     parts = [f"**{escaped(found.finding)}** {escaped(found.rest)}"]
     parts += [escaped(protocol_text(comparison)), _best(comparison)]
-    parts += [_table(table) for table in (tables(comparison) if made is None else made)]
-    parts += map(_section, sections(comparison))
+    parts += map(_table, tables(comparison) if made is None else made)
+    for section in sections(comparison):
+        parts.append(_list(section.title, [escaped(line) for line in section.lines]))
     parts.append(_failures(comparison))
-    parts += [
-        _excluded(comparison.excluded),
-        _footnotes(footnotes(comparison)),
-        _environment(comparison),
-        _command(comparison),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    if comparison.excluded:
+        lines = [f"{escaped(axes_text(item.axes))} – {escaped(item.reason)}" for item in comparison.excluded]
+        parts.append(f"**Excluded** ({len(lines)})\n\n" + "\n".join(f"- {line}" for line in lines))
+    notes = []
+    for note in footnotes(comparison):
+        code = one_line(note.code).replace("`", "")
+        message = " – ".join(escaped(text) for text in (note.text, note.advice) if text)
+        notes.append(f"`{code}` in {counted(note.rows, 'row')}: {message}")
+    parts.append(_list("Notes", notes))
+    items = [f"{escaped(name)} {escaped(text)}" for name, text in environment_items(comparison)]
+    if items:
+        parts.append(f"**Environment** {' · '.join(items)}")
+    if comparison.command:
+        parts.append(code_block(comparison.command))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _list(title: str, lines: Sequence[str]) -> str:
+    """Return a list with a title; empty if it has no lines, which are Markdown."""
+    return "\n".join([f"**{escaped(title)}**", "", *(f"- {line}" for line in lines)]) if lines else ""
 
 
 def escaped(text: str) -> str:
@@ -60,10 +74,10 @@ def escaped(text: str) -> str:
 
 
 def _best(comparison: Comparison) -> str:
-    by_model: dict[str, list[str]] = {}
+    by_model: defaultdict[str, list[str]] = defaultdict(list)
     for best in best_rows(comparison):
         place = f" ({escaped(best.where)})" if best.where else ""
-        by_model.setdefault(best.model, []).append(f"{best.what} {best.value}{place}")
+        by_model[best.model].append(f"{best.what} {best.value}{place}")
     return "\n".join(f"- {escaped(model)}: {', '.join(found)}" for model, found in by_model.items())
 
 
@@ -72,22 +86,20 @@ def _table(table: ReportTable) -> str:
     head = [(escaped(column.title), column.numeric) for column in table.columns]
     if not all_ok:
         head.append(("status", False))
+    lines = head_lines(head)
+    for line in table.lines:
+        cells = row_cells(line, table, escaped)
+        if line.row.is_incomplete and not all_ok:
+            cells.append(f"**incomplete**: {line.status}: {escaped(line.row.reason or '')}")
+        elif line.failure is not None:
+            cells.append(f"**{line.status}**{escaped(line.failure.removeprefix(line.status))}")
+        elif not all_ok:
+            cells.append("ok")
+        lines.append(table_line(cells))
     parts = [f"### {escaped(table.title)}"]
     if table.captions:
         parts.append(" · ".join(f"{escaped(name)} {escaped(value)}" for name, value in table.captions))
-    rows = [_row(line, table, all_ok) for line in table.lines]
-    parts.append("\n".join([*head_lines(head), *map(_line, rows)]))
-    return "\n\n".join(parts)
-
-
-def _row(line: TableRow, table: ReportTable, all_ok: bool) -> list[str]:
-    cells = row_cells(line, table, escaped)
-    if all_ok:
-        return cells
-    if line.row.is_incomplete:
-        return [*cells, f"**incomplete**: {line.status}: {escaped(line.row.reason or '')}"]
-    reason = escaped((line.failure or "").removeprefix(line.status))
-    return [*cells, "ok" if line.failure is None else f"**{line.status}**{reason}"]
+    return "\n\n".join([*parts, "\n".join(lines)])
 
 
 def row_cells(line: TableRow, table: ReportTable, escape: Callable[[str], str]) -> list[str]:
@@ -101,50 +113,16 @@ def row_cells(line: TableRow, table: ReportTable, escape: Callable[[str], str]) 
     return cells
 
 
-def _section(section: ReportSection) -> str:
-    return "\n".join([f"**{escaped(section.title)}**", "", *(f"- {escaped(line)}" for line in section.lines)])
-
-
 def _failures(comparison: Comparison) -> str:
     """Return the failures with location and log; the HTML page has the tracebacks."""
     found = [one for one in failures(comparison) if one.traceback or one.log or one.status == "incomplete"]
-    if not found:
-        return ""
-    lines = ["**Errors**", ""]
+    lines = []
     for one in found[:MOST_FAILURES]:
         log = f" ([log]({quote(one.log)}))" if one.log else ""
-        lines.append(f"- {one.status} in {rows_text(len(one.rows))}: {escaped(one.reason)}{log}")
+        lines.append(f"{one.status} in {counted(len(one.rows), 'row')}: {escaped(one.reason)}{log}")
     if len(found) > MOST_FAILURES:
-        lines.append(f"- and {len(found) - MOST_FAILURES} more in report.html")
-    return "\n".join(lines)
-
-
-def _excluded(excluded: tuple[Excluded, ...]) -> str:
-    if not excluded:
-        return ""
-    lines = [f"- {escaped(axes_text(item.axes))} – {escaped(item.reason)}" for item in excluded]
-    return "\n".join([f"**Excluded** ({len(excluded)})", "", *lines])
-
-
-def _footnotes(notes: list[Footnote]) -> str:
-    if not notes:
-        return ""
-    lines = []
-    for note in notes:
-        code = one_line(note.code).replace("`", "")
-        rows = "row" if note.rows == 1 else "rows"
-        message = " – ".join(escaped(text) for text in (note.text, note.advice) if text)
-        lines.append(f"- `{code}` in {note.rows} {rows}: {message}")
-    return "\n".join(["**Notes**", "", *lines])
-
-
-def _environment(comparison: Comparison) -> str:
-    items = environment_items(comparison)
-    return "**Environment** " + " · ".join(f"{escaped(name)} {escaped(text)}" for name, text in items) if items else ""
-
-
-def _command(comparison: Comparison) -> str:
-    return code_block(comparison.command) if comparison.command else ""
+        lines.append(f"and {len(found) - MOST_FAILURES} more in report.html")
+    return _list("Errors", lines)
 
 
 def code_block(command: str) -> str:
@@ -194,10 +172,10 @@ class Comment:
         title: str,
         head: Sequence[tuple[str, bool]],
         rows: Iterable[Sequence[str]],
-        count: int,
         most: int | None = None,
         fold: bool = True,
         share: float = 1.0,
+        count: int | None = None,
     ) -> bool:
         """Add a table of the first ``most`` rows, fewer where they do not fit; returns whether all are there.
 
@@ -205,11 +183,14 @@ class Comment:
             title: a line of Markdown without meaning to HTML.
             head: title of each column, and whether it has figures, which are aligned on the right.
             rows: cells as Markdown; no more are asked for than fit.
-            count: how many rows there are.
             most: rows at most; None: as many as fit.
             fold: whether the reader has to open it.
             share: how much of the room it may take.
+            count: how many rows there are, if they are made as they are asked for.
         """
+        if count is None:
+            rows = list(rows)
+            count = len(rows)
         if not count:
             return True
         top = head_lines(head)
@@ -217,10 +198,19 @@ class Comment:
         if fold:
             before, after = [f"<details><summary>{title}</summary>", ""], ["", "</details>"]
         room = int(share * self._room) - _size([*before, *top, *after]) - _COUNTED
-        lines = list(_fitting(map(_line, islice(rows, most)), room))
+        lines = []
+        for row in islice(rows, most):
+            line = table_line(row)
+            room -= _size([line])
+            if room < 0:
+                break
+            lines.append(line)
+        if not lines:
+            return False
         left = count - len(lines)
-        more = ["", f"… and {left:,} more in {self._rest}."] if left else []
-        return bool(lines) and self.add("\n".join([*before, *top, *lines, *more, *after]).rstrip()) and not left
+        if left:
+            after = ["", f"… and {left:,} more in {self._rest}.", *after]
+        return self.add("\n".join([*before, *top, *lines, *after]).rstrip()) and not left
 
     def text(self) -> str:
         """The comment; it ends with a line break."""
@@ -229,20 +219,16 @@ class Comment:
 
 def head_lines(head: Sequence[tuple[str, bool]]) -> list[str]:
     """Return the first two lines of a table: titles, each with whether its column has figures, which are aligned on the right."""
-    return [_line(title for title, _ in head), _line("--:" if is_numeric else ":--" for _, is_numeric in head)]
+    return [
+        table_line(title for title, _ in head),
+        table_line("--:" if is_numeric else ":--" for _, is_numeric in head),
+    ]
 
 
-def _line(cells: Iterable[str]) -> str:
+def table_line(cells: Iterable[str]) -> str:
+    """Return a row of a table; its cells are Markdown."""
     return f"| {' | '.join(cells)} |"
 
 
 def _size(lines: Iterable[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)
-
-
-def _fitting(lines: Iterable[str], room: int) -> Iterator[str]:
-    for line in lines:
-        room -= len(line.encode()) + 1
-        if room < 0:
-            return
-        yield line

@@ -1,10 +1,9 @@
-"""Operators as text: CSV with exact values, and the cells of a table."""
+"""Operators and live tensors as text: CSV with exact values, and the cells of a table."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from sweeprof.numbers import rounded, scaled, significant
 from sweeprof.report.csv import csv_lines
@@ -29,9 +28,11 @@ def operators_csv(operators: Operators) -> str:
 
     Seconds and bytes are of one step, shapes JSON. A cell is empty where there is no value.
     """
-    return csv_lines(
-        [FRAME_COLUMNS, *([_field(getattr(row, name)) for name in FRAME_COLUMNS] for row in operators.rows)]
-    )
+    lines: list[list[object]] = [[*FRAME_COLUMNS]]
+    for row in operators.rows:
+        values = [getattr(row, name) for name in FRAME_COLUMNS]
+        lines.append([json.dumps(value) if isinstance(value, tuple) else value for value in values])
+    return csv_lines(lines)
 
 
 def time_column(rows: Sequence[OperatorRow]) -> str:
@@ -46,19 +47,26 @@ def columns_of(rows: Sequence[OperatorRow]) -> list[str]:
 
 def cells_of(row: OperatorRow, share: float | None) -> dict[str, str]:
     """Return the texts of a row by column; empty where there is no value."""
-    return {
+    texts = {
         "path": one_line(row.path),
         "operator": one_line(row.operator),
         "phase": row.phase,
         "calls": calls_text(row.calls),
-        "device": "" if row.device_self_s is None else rounded(row.device_self_s, "s"),
-        "share": "" if share is None else f"{share:.1%}",
+        "device": _text(row.device_self_s, "s"),
+        "share": "",
         "self": rounded(row.self_s, "s"),
         "total": rounded(row.total_s, "s"),
-        "flops": "" if row.flops is None else rounded(row.flops, "FLOP"),
-        "allocated": "" if row.allocated_bytes is None else rounded(row.allocated_bytes, "B"),
+        "flops": _text(row.flops, "FLOP"),
+        "allocated": _text(row.allocated_bytes, "B"),
         "shapes": " ".join("×".join(map(str, shape)) for shape in row.input_shapes),
     }
+    if share is not None:
+        texts["share"] = f"{share:.1%}"
+    return texts
+
+
+def _text(value: float | None, unit: str) -> str:
+    return "" if value is None else rounded(value, unit)
 
 
 def calls_text(calls: float) -> str:
@@ -66,12 +74,7 @@ def calls_text(calls: float) -> str:
     return significant(calls) if calls % 1 else str(int(calls))
 
 
-def _field(value: object) -> Any:
-    return json.dumps(value) if isinstance(value, tuple) else value
-
-
-# Live tensors as text.
-
+# Live tensors
 
 COLUMNS = ("names", "kind", "shape", "dtype", "device", "bytes")
 
@@ -92,5 +95,6 @@ def tensor_cells(row: TensorRow) -> tuple[str, ...]:
 def sums_text(rows: Sequence[TensorRow]) -> str:
     """Return the bytes in total and by kind."""
     found = bytes_by_kind(rows)
+    text = f"in total {scaled(sum(found.values()), 'B')}"
     parts = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in found.items())
-    return f"in total {scaled(sum(found.values()), 'B')}" + (f": {parts}" if parts else "")
+    return f"{text}: {parts}" if parts else text

@@ -1,11 +1,11 @@
-"""Pictures of one combination: each a pure function from what a pass saw to a description that is drawn twice."""
+"""Pictures of one combination as figures of plotly in plain JSON; the blocks of layers are also drawn by matplotlib."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,15 +29,10 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 
 
-def backend_colour(name: str, names: Sequence[str]) -> str:
-    """The colour of one backend among ``names``, as ``#rrggbb``; grey for others."""
-    return backend_colours(names).get(name, OTHER_COLOUR)
-
-
 def backend_colours(names: Iterable[str]) -> dict[str, str]:
-    """The colour of every name, grey where colours have run out."""
-    places = enumerate(dict.fromkeys(names))
-    return {name: PALETTE[place] if place < len(PALETTE) else OTHER_COLOUR for place, name in places}
+    """The colour of every name, as ``#rrggbb``; grey where colours have run out."""
+    colours = dict.fromkeys(names, OTHER_COLOUR)
+    return colours | dict(zip(colours, PALETTE, strict=False))
 
 
 def ink_on(colour: str) -> str:
@@ -187,161 +182,19 @@ COLOURED_TYPES = 6
 PARENT_COLOUR = "#ccd5df"
 SELF_COLOUR = "#a9b1ba"
 
-Own = Callable[[LayerRow], float | None]
-"""What a call itself took or did, without the calls within it; None where that is not known."""
-
-
-def blocks(table: LayerTable, own: Own, shown: Callable[[float], str]) -> list[Block]:
-    """A block for every call, each before those within it; sizes are percent of the whole.
-
-    A call and a list of modules are as large as what they do themselves and the calls within them together. What a call with
-    calls within does itself is a block ``other`` beside them. Layers of less than :data:`SMALLEST` are gathered.
-
-    Args:
-        table: the rows.
-        own: what is drawn, at least 0; what is None has no size.
-        shown: a size as text.
-    """
-    tree = _Tree(table, own)
-    found: list[Block] = []
-    _place(tree.parts(None), found, lambda size: (100 * size / tree.whole, shown(size)))
-    return found
-
-
-def carried(found: Sequence[Block]) -> list[Block]:
-    """The blocks, with those that have none within them repeated at every level down to the deepest: each level is whole."""
-    deepest = max((block.level for block in found), default=0)
-    repeats = [
-        dataclasses.replace(block, level=level, kind="carried", parent=index)
-        for index, block in enumerate(found)
-        if block.kind != "parent"
-        for level in range(block.level + 1, deepest + 1)
-    ]
-    return [*found, *repeats]
-
-
-def legend(table: LayerTable, found: Sequence[Block]) -> tuple[tuple[str, str], ...]:
-    """Names with their colours, those that are drawn."""
-    drawn = {block.colour for block in found}
-    names = {one_line(name): colour for name, colour in _type_colours(nodes(table)).items()}
-    names |= {"other types": OTHER_COLOUR, "containers": PARENT_COLOUR, "own share, or small layers": SELF_COLOUR}
-    return tuple((name, colour) for name, colour in names.items() if colour in drawn)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A block without its place."""
-
-    label: str
-    what: str
-    size: float
-    colour: str
-    kind: BlockKind
-    parts: Sequence[_Part] = ()
-
-
-class _Tree:
-    """The nodes of a table with their sizes."""
-
-    def __init__(self, table: LayerTable, own: Own) -> None:
-        self.nodes = nodes(table)
-        self.owns = [own(node.row) or 0.0 for node in self.nodes]
-        self.sizes = list(self.owns)
-        for index in range(len(self.nodes) - 1, -1, -1):  # a node comes after the one it is drawn in
-            parent = self.nodes[index].parent
-            if parent is not None:
-                self.sizes[parent] += self.sizes[index]
-        self.children: dict[int | None, list[int]] = defaultdict(list)
-        for index, node in enumerate(self.nodes):
-            if self.sizes[index] > 0:
-                self.children[node.parent].append(index)
-        self.whole = sum(self.sizes[index] for index in self.children[None])
-        self.colours = _type_colours(self.nodes)
-
-    def parts(self, around: int | None) -> list[_Part]:
-        """Return the parts of a node: its large children, the small ones together, and its own share."""
-        large = [i for i in self.children[around] if self.sizes[i] >= SMALLEST * self.whole]
-        small = [self.sizes[i] for i in self.children[around] if self.sizes[i] < SMALLEST * self.whole]
-        found = [self._layer(index) for index in large]
-        if small:
-            found.append(
-                _Part(f"{len(small)} smaller", f"{len(small)} smaller layers", sum(small), SELF_COLOUR, "small")
-            )
-        if found and around is not None and self.owns[around] > 0:
-            what = f"{_path_text(self.nodes[around].row)} itself"
-            found.append(_Part("other", what, self.owns[around], SELF_COLOUR, "other"))
-        return found
-
-    def _layer(self, index: int) -> _Part:
-        node, parts = self.nodes[index], self.parts(index)
-        label = (node.label or "model") + (f" #{node.row.call + 1}" if node.row.call > 0 else "")
-        what = f"{_path_text(node.row)}\n{one_line(node.row.type)}"
-        if parts:
-            return _Part(label, what, self.sizes[index], PARENT_COLOUR, "parent", parts)
-        return _Part(label, what, self.sizes[index], self.colours.get(node.row.type, OTHER_COLOUR), "leaf")
-
-
-def _place(
-    parts: Sequence[_Part],
-    found: list[Block],
-    measured: Callable[[float], tuple[float, str]],
-    level: int = 0,
-    start: float = 0.0,
-    parent: int | None = None,
-) -> None:
-    for part in parts:
-        size, text = measured(part.size)
-        what = f"{part.what}\n{text}, {size:.1f} %"
-        found.append(Block(part.label, what, level, start, size, part.colour, part.kind, parent))
-        _place(part.parts, found, measured, level + 1, start, len(found) - 1)
-        start += size
-
-
-def _type_colours(drawn: Sequence[TreeNode]) -> dict[str, str]:
-    """A colour for each of the types that take the most time, or MACs where none was timed: alike in all pictures of a table.
-
-    No type of a call with calls within takes one.
-    """
-    sums: dict[str, tuple[float, int]] = {}
-    for node in drawn:
-        if not node.holds_calls:
-            seconds, macs = sums.get(node.row.type, (0.0, 0))
-            timed = (node.row.forward_self_s or 0.0) + (node.row.backward_self_s or 0.0)
-            sums[node.row.type] = (seconds + timed, macs + (node.row.macs or 0))
-    ranked = sorted((name for name in sums if any(sums[name])), key=lambda name: sums[name], reverse=True)
-    return {name: backend_colour(name, ranked) for name in ranked[:COLOURED_TYPES]}
-
-
-def _path_text(row: LayerRow) -> str:
-    path = "model" if row.path == ROOT else one_line(row.path)
-    return f"{path}, call {row.call + 1}" if row.call > 0 else path
-
-
 Channel = Literal["forward", "backward"]
 CHANNELS: tuple[Channel, ...] = ("forward", "backward")
 
 
 def time_by_depth(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -> Blocks | None:
     """The stacked bars of the time by depth, their axis in percent of the whole; None where nothing was timed."""
-    own = _seconds(channels)
-    whole = _whole(table, own)
-    if not whole:
-        return None
-    found = carried(blocks(table, own, lambda seconds: rounded(seconds, "s")))
     noun = " and ".join(channels)
-    key, title = f"stacked_{'_'.join(channels)}", f"Time by depth: {noun}, {rounded(whole, 's')} in total"
-    return Blocks(key, title, noun, tuple(found), legend(table, found), _caption(found, table, channels))
+    return _picture(table, f"stacked_{'_'.join(channels)}", f"Time by depth: {noun},", channels, with_repeats=True)
 
 
 def time_icicle(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -> Blocks | None:
     """An icicle of self time; None where nothing was timed."""
-    own = _seconds(channels)
-    whole, noun = _whole(table, own), " and ".join(channels)
-    if not whole:
-        return None
-    found = blocks(table, own, lambda seconds: rounded(seconds, "s"))
-    title = f"Self time of the layers: {noun}, {rounded(whole, 's')} in total"
-    return Blocks("icicle_time", title, noun, tuple(found), legend(table, found), _caption(found, table, channels))
+    return _picture(table, "icicle_time", f"Self time of the layers: {' and '.join(channels)},", channels)
 
 
 def macs_icicle(table: LayerTable) -> Blocks | None:
@@ -354,64 +207,156 @@ def macs_icicle(table: LayerTable) -> Blocks | None:
         raise ValueError("an icicle needs each row's own MACs: give it the table that is not inclusive")
     if table.uncounted is not None or not table.macs:
         return None
-    found = blocks(table, _macs, lambda macs: rounded(macs, "MAC"))
-    title = f"Multiply-accumulates of the layers: {rounded(table.macs, 'MAC')} in total"
-    return Blocks("icicle_macs", title, "MACs", tuple(found), legend(table, found), _caption(found, table, ()))
+    return _picture(table, "icicle_macs", "Multiply-accumulates of the layers:", ())
 
 
 def timed_channels(table: LayerTable) -> tuple[Channel, ...]:
     """The channels of which the table has times."""
-    return tuple(channel for channel in CHANNELS if _whole(table, _seconds((channel,))))
+    return tuple(channel for channel in CHANNELS if any(_own(row, (channel,)) for row in table.rows))
 
 
-def _macs(row: LayerRow) -> float | None:
-    return row.macs
+def _own(row: LayerRow, channels: Sequence[Channel]) -> float:
+    """Return the seconds that a call itself took in all channels together, as far as they are known; without channels its MACs."""
+    if not channels:
+        return row.macs or 0
+    forward = row.forward_self_s if "forward" in channels else None
+    backward = row.backward_self_s if "backward" in channels else None
+    return max(0.0, forward or 0.0) + max(0.0, backward or 0.0)
 
 
-def _seconds(channels: Sequence[Channel]) -> Own:
-    """Return a function that gives a call's own time in all channels together, as far as it is known."""
+def _picture(
+    table: LayerTable, key: str, title: str, channels: Sequence[Channel], with_repeats: bool = False
+) -> Blocks | None:
+    """Return the blocks of a table by time, or without channels by MACs; None where there is nothing to draw.
 
-    def own(row: LayerRow) -> float | None:
-        known = [row.forward_self_s if channel == "forward" else row.backward_self_s for channel in channels]
-        return sum(max(0.0, s) for s in known if s is not None) if any(s is not None for s in known) else None
-
-    return own
-
-
-def _whole(table: LayerTable, own: Own) -> float:
-    return sum(own(row) or 0.0 for row in table.rows)
-
-
-def _caption(found: Sequence[Block], table: LayerTable, channels: Sequence[Channel]) -> str:
-    """Return the caption: details that the picture itself does not show."""
+    Args:
+        with_repeats: whether what has nothing within it is repeated at the deeper levels, so that each level is whole.
+    """
+    unit = "s" if channels else "MAC"
+    whole = sum(_own(row, channels) for row in table.rows)
+    if not whole:
+        return None
+    tree = nodes(table)
+    colours = _type_colours(tree)
+    blocks = _blocks(tree, channels, colours)
     parts = []
-    if any(block.kind == "carried" for block in found):
-        parts.append("A layer without child layers is repeated in a paler colour at the deeper levels.")
-    if any(block.kind == "small" for block in found):
+    if with_repeats:
+        deepest = max(block.level for block in blocks)
+        for index, block in enumerate(list(blocks)):
+            if block.kind == "parent":
+                continue
+            for level in range(block.level + 1, deepest + 1):
+                blocks.append(dataclasses.replace(block, level=level, kind="carried", parent=index))
+        if any(block.kind == "carried" for block in blocks):
+            parts.append("A layer without child layers is repeated in a paler colour at the deeper levels.")
+    if any(block.kind == "small" for block in blocks):
         parts.append(f"Layers of less than {SMALLEST:.1%} of the total are drawn together.")
-    rows = [row for row in table.rows if row.call >= 0 and row.forward_s is not None and row.backward_self_s is None]
-    if rows and "backward" in channels:
-        why = next((f": {row.time_reason}" for row in rows if row.time_reason), "")
-        parts.append(f"{len(rows)} {'call has' if len(rows) == 1 else 'calls have'} no backward time{why}.")
-    return " ".join(parts)
+    if "backward" in channels:
+        untimed = [r for r in table.rows if r.call >= 0 and r.forward_s is not None and r.backward_self_s is None]
+        reasons = [row.time_reason for row in untimed if row.time_reason]
+        if untimed:
+            verb = "call has" if len(untimed) == 1 else "calls have"
+            why = f": {reasons[0]}" if reasons else ""
+            parts.append(f"{len(untimed)} {verb} no backward time{why}.")
+    drawn = {block.colour for block in blocks}
+    names = {one_line(name): colour for name, colour in colours.items()}
+    names |= {"other types": OTHER_COLOUR, "containers": PARENT_COLOUR, "own share, or small layers": SELF_COLOUR}
+    legend = tuple((name, colour) for name, colour in names.items() if colour in drawn)
+    axis = " and ".join(channels) or "MACs"
+    return Blocks(key, f"{title} {rounded(whole, unit)} in total", axis, tuple(blocks), legend, " ".join(parts))
+
+
+def _blocks(tree: Sequence[TreeNode], channels: Sequence[Channel], colours: Mapping[str, str]) -> list[Block]:
+    """Return a block for every call, each before those within it.
+
+    A call and a list of modules are as large as what they do themselves and the calls within them together. What a call with
+    calls within does itself is a block ``other`` beside them. Layers of less than :data:`SMALLEST` are gathered.
+    """
+    owns = [_own(node.row, channels) for node in tree]
+    sizes = list(owns)
+    for index in reversed(range(len(tree))):  # a node comes after the one it is drawn in
+        parent = tree[index].parent
+        if parent is not None:
+            sizes[parent] += sizes[index]
+    children: defaultdict[int | None, list[int]] = defaultdict(list)
+    for index, node in enumerate(tree):
+        if sizes[index] > 0:
+            children[node.parent].append(index)
+    whole = sum(sizes[index] for index in children[None])
+    unit = "s" if channels else "MAC"
+    blocks: list[Block] = []
+
+    def fill(around: int | None, level: int, start: float, parent: int | None) -> None:
+        def add(label: str, what: str, size: float, colour: str, kind: BlockKind) -> None:
+            nonlocal start
+            share = 100 * size / whole
+            text = f"{what}\n{rounded(size, unit)}, {share:.1f} %"
+            blocks.append(Block(label, text, level, start, share, colour, kind, parent))
+            start += share
+
+        small = []
+        for index in children[around]:
+            if sizes[index] < SMALLEST * whole:
+                small.append(sizes[index])
+                continue
+            row, beginning = tree[index].row, start
+            label = tree[index].label or "model"
+            if row.call > 0:
+                label += f" #{row.call + 1}"
+            what = f"{_path_text(row)}\n{one_line(row.type)}"
+            if children[index]:
+                add(label, what, sizes[index], PARENT_COLOUR, "parent")
+                fill(index, level + 1, beginning, len(blocks) - 1)
+            else:
+                add(label, what, sizes[index], colours.get(row.type, OTHER_COLOUR), "leaf")
+        if small:
+            add(f"{len(small)} smaller", f"{len(small)} smaller layers", sum(small), SELF_COLOUR, "small")
+        if around is not None and owns[around] > 0:
+            add("other", f"{_path_text(tree[around].row)} itself", owns[around], SELF_COLOUR, "other")
+
+    fill(None, 0, 0.0, None)
+    return blocks
+
+
+def _type_colours(drawn: Sequence[TreeNode]) -> dict[str, str]:
+    """A colour for each of the types that take the most time, or MACs where none was timed: alike in all pictures of a table.
+
+    No type of a call with calls within takes one.
+    """
+    seconds: Counter[str] = Counter()
+    macs: Counter[str] = Counter()
+    for node in drawn:
+        if not node.holds_calls:
+            seconds[node.row.type] += (node.row.forward_self_s or 0.0) + (node.row.backward_self_s or 0.0)  # type: ignore[assignment]
+            macs[node.row.type] += node.row.macs or 0
+    known = [name for name in seconds if seconds[name] or macs[name]]
+    known.sort(key=lambda name: (seconds[name], macs[name]), reverse=True)
+    return backend_colours(known[:COLOURED_TYPES])
+
+
+def _path_text(row: LayerRow) -> str:
+    path = "model" if row.path == ROOT else one_line(row.path)
+    return f"{path}, call {row.call + 1}" if row.call > 0 else path
 
 
 def icicle(picture: Blocks) -> Figure:
     """An icicle: a click on a part opens it, one on what is around it goes back."""
     blocks = picture.blocks
-    within = [0.0] * len(blocks)
-    for block in blocks:
+    # Plotly adds the parts to what a block has besides them; sums that are off by a rounding would make it draw nothing.
+    rest = [block.size for block in blocks]
+    parents = [""] * len(blocks)
+    for position, block in enumerate(blocks):
         if block.parent is not None:
-            within[block.parent] += block.size
+            rest[block.parent] -= block.size
+            parents[position] = str(block.parent)
     trace = {
         "type": "icicle",
-        "ids": [str(place) for place in range(len(blocks))],
+        "ids": list(map(str, range(len(blocks)))),
         "labels": [plain(block.label) for block in blocks],
-        "parents": ["" if block.parent is None else str(block.parent) for block in blocks],
-        # What plotly is to add the parts to: sums that are off by a rounding would make it draw nothing.
-        "values": [_rounded(max(0.0, block.size - inner)) for block, inner in zip(blocks, within, strict=True)],
+        "parents": parents,
+        "values": [_rounded(max(0.0, size)) for size in rest],
         "branchvalues": "remainder",
-        "text": [_hover_text(block) for block in blocks],
+        "text": list(map(_hover_text, blocks)),
         "textinfo": "label",
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {"colors": [block.colour for block in blocks], "line": {"width": 0.6, "color": "#ffffff"}},
@@ -432,15 +377,8 @@ def columns(picture: Blocks) -> Figure:
         "barmode": "overlay",
         "bargap": 0,
         "showlegend": False,
-        "xaxis": {
-            "title": axis_title("depth"),
-            "tickvals": list(range(picture.levels)),
-            "showgrid": False,
-        },
-        "yaxis": {
-            "title": axis_title(f"share of the {picture.axis} (%)"),
-            "range": [100, 0],
-        },
+        "xaxis": {"title": axis_title("depth"), "tickvals": list(range(picture.levels)), "showgrid": False},
+        "yaxis": {"title": axis_title(f"share of the {picture.axis} (%)"), "range": [100, 0]},
     }
     solid = [block for block in picture.blocks if block.kind != "carried"]
     pale = [block for block in picture.blocks if block.kind == "carried"]
@@ -490,10 +428,10 @@ _PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Figure | None:
     """The operators by self time, all their modules and shapes together; None where nothing was traced."""
     on_device = is_on_device(operators)
-    seconds: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_PHASES, 0.0))
-    calls: dict[str, float] = defaultdict(float)
+    seconds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    calls: defaultdict[str, float] = defaultdict(float)
     for row in operators.rows:
-        seconds[row.operator][row.phase] += own_seconds(row, on_device)
+        seconds[row.operator][row.phase] += own_seconds(row, on_device)  # type: ignore[assignment]
         calls[row.operator] += row.calls
     sums = {name: sum(parts.values()) for name, parts in seconds.items()}
     whole = sum(sums.values())
@@ -501,21 +439,23 @@ def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Figure | 
         return None
     ranked = sorted(sums, key=lambda name: -sums[name])
     shown, rest = ranked[:most], ranked[most:]
-    phases = [phase for phase in _PHASES if any(seconds[name][phase] for name in shown)]
     # Names may be alike where they were cut: the places tell them apart.
     places = list(range(len(shown)))
-    bars = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": phase,
-            "y": places,
-            "x": [1e3 * seconds[name][phase] for name in shown],
-            "marker": {"color": backend_colour(phase, _PHASES)},
-            "hovertemplate": f"%{{x:,.4g}} {phase}<extra></extra>",
-        }
-        for phase in phases
-    ]
+    bars = []
+    for phase, colour in backend_colours(_PHASES).items():
+        ms = [1e3 * seconds[name][phase] for name in shown]
+        if any(ms):
+            bars.append(
+                {
+                    "type": "bar",
+                    "orientation": "h",
+                    "name": phase,
+                    "y": places,
+                    "x": ms,
+                    "marker": {"color": colour},
+                    "hovertemplate": f"%{{x:,.4g}} {phase}<extra></extra>",
+                }
+            )
     ends = []
     for place, name in enumerate(shown):
         text = f"{sums[name] / whole:.1%}, {calls[name]:,.4g} ×"
@@ -530,13 +470,15 @@ def top_operators(operators: Operators, most: int = MOST_OPERATORS) -> Figure | 
             "ticktext": [plain(one_line(name)) for name in shown],
             "showgrid": False,
         },
-        "showlegend": len(phases) > 1,
+        "showlegend": len(bars) > 1,
         "legend": {"traceorder": "normal"},
     }
     where = " on the accelerator" if on_device else ""
     title = f"Operators by self time{where}: {operators.mode}, {rounded(whole, 's')} in total"
-    left_out = f"{len(rest)} further operators take {sum(sums[name] for name in rest) / whole:.1%}. " if rest else ""
-    caption = f"{left_out}The times include the cost of tracing."
+    caption = "The times include the cost of tracing."
+    if rest:
+        share = sum(sums[name] for name in rest) / whole
+        caption = f"{len(rest)} further operators take {share:.1%}. {caption}"
     return figure("operators", title, bars, layout, caption, 90 + _BAR_HEIGHT * len(shown))
 
 
@@ -555,7 +497,6 @@ def own_seconds(row: OperatorRow, on_device: bool) -> float:
 
 MOST_MOMENTS = 800
 _MIB = 2.0**20
-_COLOURS = [backend_colour(name, ("line", "peak")) for name in ("line", "peak")]
 
 
 def memory_over_time(allocations: Allocations, estimate_bytes: float | None = None) -> Figure | None:
@@ -570,13 +511,13 @@ def memory_over_time(allocations: Allocations, estimate_bytes: float | None = No
     moments = thinned_moments(allocations.timeline, MOST_MOMENTS)
     ms = [1e3 * moment.s for moment in moments]
     labels = [f"{rounded(m.bytes, 'B')}, {1e3 * m.s:.4g} ms, {place_text(m.path)}" for m in moments]
-    line = scatter("allocated", ms, [moment.bytes / _MIB for moment in moments], labels, "lines", _COLOURS[0])
+    line = scatter("allocated", ms, [moment.bytes / _MIB for moment in moments], labels, "lines", PALETTE[0])
     line["line"] |= {"shape": "hv"}  # constant up to the next moment
-    line |= {"fill": "tozeroy", "fillcolor": f"{_COLOURS[0]}26"}
+    line |= {"fill": "tozeroy", "fillcolor": f"{PALETTE[0]}26"}
     peak_ms = 1e3 * max(moments, key=lambda moment: moment.bytes).s
     peak_mib = allocations.peak_bytes / _MIB
     text = f"peak {rounded(allocations.peak_bytes, 'B')} in {shortened(place_text(allocations.peak_at), 48)}"
-    peak = scatter("peak", [peak_ms], [peak_mib], [text], "markers", _COLOURS[1])
+    peak = scatter("peak", [peak_ms], [peak_mib], [text], "markers", PALETTE[1])
     peak["marker"] |= {"symbol": "diamond"}
     note = text_beside(peak_ms, peak_mib, text, peak_ms - ms[0] <= (ms[-1] - ms[0]) / 2)
     note |= {"yanchor": "bottom", "yshift": 3.0}  # the estimate may be a line at the very height of the peak
@@ -619,7 +560,6 @@ _LETTER, _LINE = 0.0105, 0.06
 """Share of the picture's width that a letter takes, and of its height that a line takes."""
 _SMALLEST, _LARGEST = 3.0, 24.0
 """Diameters, in points of a page."""
-_LIMIT_COLOURS = [backend_colour(name, ("bytes", "arithmetic")) for name in ("bytes", "arithmetic")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -645,8 +585,20 @@ class LayerPoint:
 
 def layer_points(table: LayerTable) -> list[LayerPoint]:
     """Every call without calls within it whose FLOPs, bytes and forward are known, the longest first."""
-    found = [_point(node.row) for node in nodes(table) if not node.holds_calls]
-    return sorted((point for point in found if point is not None), key=lambda point: -point.seconds)
+    points = []
+    for node in nodes(table):
+        row = node.row
+        if node.holds_calls or not row.flops or not row.forward_self_s or row.forward_self_s < 0:
+            continue
+        if row.input_bytes is None:
+            continue
+        # A further call reads the same parameters again, although they are counted once.
+        weights = row.params_bytes if row.subtree is None else row.subtree.params_bytes
+        moved = row.input_bytes + (row.output_bytes or 0) + weights
+        if moved:
+            name = f"{one_line(row.path)} #{row.call + 1}" if row.call > 0 else one_line(row.path)
+            points.append(LayerPoint(name, row.flops, moved, row.forward_self_s))
+    return sorted(points, key=lambda point: -point.seconds)
 
 
 def roofline(table: LayerTable, peaks: Peaks) -> Figure | None:
@@ -669,19 +621,21 @@ def roofline(table: LayerTable, peaks: Peaks) -> Figure | None:
     roof["line"] |= {"width": 2}
     roof["marker"] |= {"symbol": "diamond"}
     traces = [roof]
-    by_memory = [point for point in shown if point.intensity < peaks.ridge]
-    by_arithmetic = [point for point in shown if point.intensity >= peaks.ridge]
-    for bound, colour, points in (
-        ("memory", _LIMIT_COLOURS[0], by_memory),
-        ("arithmetic", _LIMIT_COLOURS[1], by_arithmetic),
-    ):
-        if points:
-            x, y = [point.intensity for point in points], [point.flops_per_s / 1e9 for point in points]
-            texts = [_label(point, peaks) for point in points]
-            cloud = scatter(f"layers, bound by {bound}", x, y, texts, "markers", colour)
-            sizes = [diameter(point, shown[0]) for point in points]
-            cloud["marker"] |= {"size": sizes, "opacity": 0.75, "line": {"width": 0.6, "color": "#ffffff"}}
-            traces.append(cloud)
+    for bound, colour in (("memory", PALETTE[0]), ("arithmetic", PALETTE[1])):
+        points = [point for point in shown if (point.intensity < peaks.ridge) == (bound == "memory")]
+        if not points:
+            continue
+        x, y = [point.intensity for point in points], [point.flops_per_s / 1e9 for point in points]
+        texts = []
+        for point in points:
+            roof_here = min(peaks.flops_per_s, point.intensity * peaks.bytes_per_s)
+            rate = f"{rounded(point.flops_per_s, 'FLOP/s')}, {point.flops_per_s / roof_here:.0%} of the roof"
+            time = rounded(point.seconds, "s")
+            texts.append(f"{point.name}: {time}, {rate}, {point.intensity:.3g} FLOPs per byte")
+        cloud = scatter(f"layers, bound by {bound}", x, y, texts, "markers", colour)
+        sizes = [diameter(point, shown[0]) for point in points]
+        cloud["marker"] |= {"size": sizes, "opacity": 0.75, "line": {"width": 0.6, "color": "#ffffff"}}
+        traces.append(cloud)
     share = sum(point.seconds for point in shown) / sum(row.forward_self_s or 0.0 for row in table.rows)
     title = (
         f"Roofline of the forward, {peaks.dtype} on {peaks.device}: peaks measured at "
@@ -742,20 +696,3 @@ class _LogAxis:
 
     def place(self, value: float) -> float:
         return (math.log(value) - self.low) / self.length
-
-
-def _point(row: LayerRow) -> LayerPoint | None:
-    if not row.flops or not row.forward_self_s or row.forward_self_s < 0 or row.input_bytes is None:
-        return None
-    # A further call reads the same parameters again, although they are counted once.
-    weights = row.params_bytes if row.subtree is None else row.subtree.params_bytes
-    moved = row.input_bytes + (row.output_bytes or 0) + weights
-    name = one_line(row.path) + (f" #{row.call + 1}" if row.call > 0 else "")
-    return LayerPoint(name, row.flops, moved, row.forward_self_s) if moved else None
-
-
-def _label(point: LayerPoint, peaks: Peaks) -> str:
-    roof = min(peaks.flops_per_s, point.intensity * peaks.bytes_per_s)
-    time = rounded(point.seconds, "s")
-    rate = f"{rounded(point.flops_per_s, 'FLOP/s')}, {point.flops_per_s / roof:.0%} of the roof"
-    return f"{point.name}: {time}, {rate}, {point.intensity:.3g} FLOPs per byte"

@@ -68,28 +68,35 @@ def draw_blocks(picture: Blocks, is_vertical: bool, size: tuple[float, float] | 
     """The picture; ``size`` in inches, None for what the levels need."""
     from matplotlib.patches import Patch, Rectangle
 
-    figure, axes = canvas(size or _size(picture, is_vertical))
+    if size is None and is_vertical:
+        size = min(max(5.0, 1.55 * picture.levels + 1.0), _MOST_INCHES), 7.5
+    elif size is None:
+        size = 11.0, min(max(2.4, 0.5 * picture.levels + 1.2), _MOST_INCHES)
+    figure, axes = canvas(size)
+    share = f"share of the {picture.axis} (%)"
+    points = 72 / figure.dpi
     if is_vertical:
         axes.set_xlim(-0.5, picture.levels - 0.5)
         axes.set_ylim(100, 0)
         axes.set_xticks(range(picture.levels))
-        dressed(axes, picture.title, "depth", f"share of the {picture.axis} (%)")
+        dressed(axes, picture.title, "depth", share)
+        extent = axes.get_window_extent()
+        across, along = extent.width, extent.height
     else:
         axes.set_ylim(picture.levels - 0.5, -0.5)
         axes.set_xlim(0, 100)
         axes.set_yticks(range(picture.levels))
-        dressed(axes, picture.title, f"share of the {picture.axis} (%)", "depth")
-    scale = axes.get_window_extent()
-    points = 72 / figure.dpi
-    across = (scale.width if is_vertical else scale.height) * points / max(picture.levels, 1)
-    along = (scale.height if is_vertical else scale.width) * points / 100
+        dressed(axes, picture.title, share, "depth")
+        extent = axes.get_window_extent()
+        across, along = extent.height, extent.width
     for block in picture.blocks:
-        place = (block.level - 0.5, block.start) if is_vertical else (block.start, block.level - 0.5)
-        width, height = (1.0, block.size) if is_vertical else (block.size, 1.0)
+        place, width, height = (block.start, block.level - 0.5), block.size, 1.0
+        box = block.size / 100 * along * points, across * points / max(picture.levels, 1)
+        if is_vertical:
+            place, width, height, box = place[::-1], height, width, box[::-1]
         alpha = 0.35 if block.kind == "carried" else 1.0
         axes.add_patch(Rectangle(place, width, height, facecolor=block.colour, alpha=alpha, edgecolor="none"))
         axes.add_patch(Rectangle(place, width, height, fill=False, edgecolor="white", linewidth=0.6))
-        box = (across, block.size * along) if is_vertical else (block.size * along, across)
         _name(axes, block, (place[0] + width / 2, place[1] + height / 2), *box)
     handles = [Patch(facecolor=colour, label=plain(shortened(name, 40))) for name, colour in picture.legend]
     axes.legend(
@@ -97,12 +104,6 @@ def draw_blocks(picture: Blocks, is_vertical: bool, size: tuple[float, float] | 
     )
     captioned(axes, picture.caption)
     return figure, axes
-
-
-def _size(picture: Blocks, is_vertical: bool) -> tuple[float, float]:
-    if is_vertical:
-        return min(max(5.0, 1.55 * picture.levels + 1.0), _MOST_INCHES), 7.5
-    return 11.0, min(max(2.4, 0.5 * picture.levels + 1.2), _MOST_INCHES)
 
 
 def _name(axes: Axes, block: Block, middle: tuple[float, float], width: float, height: float) -> None:

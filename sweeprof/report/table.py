@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ from sweeprof.report.columns import (
     verdict_note,
 )
 from sweeprof.results.comparison import Comparison, Row, Verdict, reason_of, value_of
-from sweeprof.results.measurement import MetricInfo, Number
+from sweeprof.results.measurement import Number
 from sweeprof.results.record import Status
 from sweeprof.text import axis_number, axis_text, one_line
 
@@ -76,26 +77,20 @@ class ReportTable:
 
 def tables(comparison: Comparison) -> list[ReportTable]:
     """One table per model; a single one where no axis is the model, or where models are what is compared."""
-    varying = [axis for axis in ordered_axes(comparison) if axis in comparison.varying_axes()]
-    baseline, metrics = baseline_text(comparison), shown_metrics(comparison)
-    return [
-        _table(comparison, title, rows, varying, baseline, metrics) for title, rows in rows_by_table(comparison).items()
-    ]
+    return [_table(comparison, title, rows) for title, rows in rows_by_table(comparison).items()]
 
 
 def whole_table(comparison: Comparison) -> ReportTable:
     """All rows in one table, with a column for the model where it varies."""
-    varying = [axis for axis in ordered_axes(comparison) if axis in comparison.varying_axes()]
-    rows = sorted_rows(comparison)
-    return _table(comparison, "", rows, varying, baseline_text(comparison), shown_metrics(comparison))
+    return _table(comparison, "", sorted_rows(comparison))
 
 
 def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
     """The rows of every table in their order, by its title."""
-    found: dict[str, list[Row]] = {}
+    found: defaultdict[str, list[Row]] = defaultdict(list)
     for row in sorted_rows(comparison):
         split = _is_split(comparison) and MODEL_AXIS in row.axes
-        found.setdefault(axis_text(row.axes[MODEL_AXIS]) if split else one_line(comparison.name), []).append(row)
+        found[axis_text(row.axes[MODEL_AXIS]) if split else one_line(comparison.name)].append(row)
     return found
 
 
@@ -110,59 +105,58 @@ def ordered_axes(comparison: Comparison) -> list[str]:
 
 def sorted_rows(comparison: Comparison) -> list[Row]:
     """All rows by the axes of :func:`ordered_axes`: numbers by size, anything else as the sweep lists it."""
-    places = {axis: _places(comparison, axis) for axis in ordered_axes(comparison)}
-    return sorted(
-        comparison.rows, key=lambda row: [place[axis_text(row.axes.get(axis))] for axis, place in places.items()]
-    )
+    places = {}
+    for axis in ordered_axes(comparison):
+        values = [row.axes.get(axis) for row in comparison.rows]
+        numbers = {number for number in map(axis_number, values) if number is not None}
+        others = [value for value in values if axis_number(value) is None]
+        ordered = [*sorted(numbers), *others]
+        if axis in comparison.baseline:
+            ordered.insert(0, comparison.baseline[axis])
+        texts = dict.fromkeys(map(axis_text, ordered))
+        places[axis] = {text: place for place, text in enumerate(texts)}
+
+    def key(row: Row) -> list[int]:
+        return [place[axis_text(row.axes.get(axis))] for axis, place in places.items()]
+
+    return sorted(comparison.rows, key=key)
 
 
-def _places(comparison: Comparison, axis: str) -> dict[str, int]:
-    """Place per value of an axis; the baseline's value comes first."""
-    values = [row.axes.get(axis) for row in comparison.rows]
-    numbers = sorted({n for value in values if (n := axis_number(value)) is not None})
-    first = [comparison.baseline[axis]] if axis in comparison.baseline else []
-    others = [value for value in values if axis_number(value) is None]
-    return {text: place for place, text in enumerate(dict.fromkeys(axis_text(v) for v in (*first, *numbers, *others)))}
-
-
-def _table(
-    comparison: Comparison,
-    title: str,
-    rows: list[Row],
-    varying: list[str],
-    baseline: str,
-    metrics: Sequence[MetricInfo],
-) -> ReportTable:
-    titled = {MODEL_AXIS} if title and _is_split(comparison) else set()
-    shown = [axis for axis in varying if axis not in titled]
-    fixed = [axis for axis in comparison.axes if axis not in {*varying, *titled} and axis in rows[0].axes]
+def _table(comparison: Comparison, title: str, rows: Sequence[Row]) -> ReportTable:
+    baseline = baseline_text(comparison)
+    varying = comparison.varying_axes()
+    titled = MODEL_AXIS if title and _is_split(comparison) else None
+    fixed = [axis for axis in comparison.axes if axis not in varying and axis != titled and axis in rows[0].axes]
     captions = [(one_line(axis), axis_text(rows[0].axes[axis])) for axis in fixed]
-    columns = [axis_column(axis, rows) for axis in shown]
+    columns = [axis_column(axis, rows) for axis in ordered_axes(comparison) if axis in varying and axis != titled]
     if any(row.is_incomplete for row in rows):
         columns.append(rounds_column())
-    for info in metrics:
-        if (constant := constant_value(info, rows)) is not None:
-            captions.append((metric_title(info, rows), rounded(constant, text_unit(info.name, info.unit))))
-        else:
+    for info in shown_metrics(comparison):
+        constant = constant_value(info, rows)
+        if constant is None:
             columns += metric_columns(info, rows, baseline)
-    return ReportTable(title, tuple(captions), tuple(columns), tuple(_lines(comparison, columns, rows)))
-
-
-def _lines(comparison: Comparison, columns: Sequence[Column], rows: Sequence[Row]) -> list[TableRow]:
-    lines: list[TableRow] = []
+        else:
+            captions.append((metric_title(info, rows), rounded(constant, text_unit(info.name, info.unit))))
+    lines = []
     seen: set[tuple[str, ...]] = set()
     group_axes = [axis for axis in comparison.axes if axis not in comparison.baseline]
     for row in rows:
         group = tuple(axis_text(row.axes.get(axis)) for axis in group_axes)
         lines.append(TableRow(row, tuple(_entry(row, column) for column in columns), group not in seen))
         seen.add(group)
-    return lines
+    return ReportTable(title, tuple(captions), tuple(columns), tuple(lines))
 
 
-def _entry(row: Row, column: Column) -> TableCell:
+def _entry(row: Row, column: Column) -> TableCell:  # noqa: PLR0911  # one for each kind of cell
     if column.kind == "axis":
-        value = row.axes.get(column.key)
-        return TableCell(_axis_entry(row, column.key) if column.key in row.axes else MISSING, axis_number(value))
+        if column.key not in row.axes:
+            return TableCell(MISSING)
+        text = axis_text(row.axes[column.key])
+        # A precision comes with its method unless weights are converted: ``int8 (torchao)``.
+        is_complete = column.key != "backend.precision" or "backend.precision_method" in row.axes
+        if not is_complete and row.precision_method not in (None, "convert"):
+            text += f" ({one_line(str(row.precision_method))})"
+        return TableCell(text, axis_number(row.axes[column.key]))
     if column.kind == "rounds":
         return TableCell(rounds_text(row), row.rounds_complete, note=one_line(row.reason or ""))
     if value_of(row, column.key) is None:
@@ -174,10 +168,3 @@ def _entry(row: Row, column: Column) -> TableCell:
     if row.is_baseline:
         return TableCell("baseline", 1)
     return TableCell(ratio_text(cell), cell.ratio, cell.verdict, verdict_note(cell))
-
-
-def _axis_entry(row: Row, axis: str) -> str:
-    """The value of an axis, of a precision with the method unless weights are converted: ``int8 (torchao)``."""
-    text, method = axis_text(row.axes[axis]), row.precision_method
-    is_told = axis != "backend.precision" or method in (None, "convert") or "backend.precision_method" in row.axes
-    return text if is_told else f"{text} ({one_line(str(method))})"

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import Column
-from sweeprof.report.explore import MOST_FAILURES, failures, rows_text
+from sweeprof.report.explore import MOST_FAILURES, failures
 from sweeprof.report.summary import footnotes, protocol_text, sections
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
+from sweeprof.report.view import counted
 from sweeprof.results.comparison import Comparison
 from sweeprof.text import axes_text, console, one_line
 
@@ -82,8 +83,8 @@ class Report:
         if found:
             yield Text()
         for one in found:
-            where = f"{one.code} in {one.rows} {'row' if one.rows == 1 else 'rows'}: "
-            yield Text.assemble((where, "bold dim"), (" – ".join(t for t in (one.text, one.advice) if t), "dim"))
+            message = " – ".join(filter(None, (one.text, one.advice)))
+            yield Text.assemble((f"{one.code} in {counted(one.rows, 'row')}: ", "bold dim"), (message, "dim"))
         for item in self.comparison.excluded:
             yield Text(f"excluded: {axes_text(item.axes)} ({one_line(item.reason)})", style="dim")
 
@@ -93,7 +94,7 @@ class Report:
         if found:
             yield Text()
         for one in found[:MOST_FAILURES]:
-            yield Text.assemble((f"{one.status} in {rows_text(len(one.rows))}: ", f"bold {_FAILED}"), one.reason)
+            yield Text.assemble((f"{one.status} in {counted(len(one.rows), 'row')}: ", f"bold {_FAILED}"), one.reason)
             if one.log:
                 log = one.log if self.folder is None else str(self.folder / one.log)
                 yield Text(f"  log: {log}", style="dim", no_wrap=True, overflow="ignore")
@@ -118,9 +119,10 @@ def text(comparison: Comparison, width: int = 100) -> str:
 def _table(table: ReportTable, width: int) -> tuple[list[Text], str]:
     """Return the lines of a table, and what it does not show; empty if it shows everything."""
     kept, widths = _fitting(table, width)
-    without_intervals: list[Column] = []
+    dropped: list[str] = []
     if any(column.rank <= _MAIN_RANK for i, column in enumerate(table.columns) if i not in kept):
-        table, without_intervals = _without_intervals(table)
+        # A column says more than the intervals of values whose ratio has a column.
+        table, dropped = _without_intervals(table)
         kept, widths = _fitting(table, width)
     lines = [_cut(Text(table.title, style="bold"), width)]
     if table.captions:
@@ -129,9 +131,8 @@ def _table(table: ReportTable, width: int) -> tuple[list[Text], str]:
     rule = "─" * min(width, sum(widths[i] for i in kept) + _GAP * (len(kept) - 1))
     lines += [_cut(Text((" " * _GAP).join(titles), style="bold"), width), Text(rule, style="dim")]
     lines += [_cut(_line(line, table, kept, widths), width) for line in table.lines]
-    dropped = [_untitled(column) for i, column in enumerate(table.columns) if i not in kept]
-    dropped += [f"{_untitled(column)} interval" for column in without_intervals]
-    return lines, f"not shown at this width: {', '.join(dropped)}" if dropped else ""
+    left_out = [_untitled(column) for i, column in enumerate(table.columns) if i not in kept] + dropped
+    return lines, f"not shown at this width: {', '.join(left_out)}" if left_out else ""
 
 
 def _untitled(column: Column) -> str:
@@ -139,8 +140,8 @@ def _untitled(column: Column) -> str:
     return column.title.rstrip(" ↓↑")
 
 
-def _without_intervals(table: ReportTable) -> tuple[ReportTable, list[Column]]:
-    """Return the table without the intervals of values whose ratio has a column, and the columns of these values."""
+def _without_intervals(table: ReportTable) -> tuple[ReportTable, list[str]]:
+    """Return the table without the intervals of values whose ratio has a column, and what is left out."""
     compared = {column.key for column in table.columns if column.kind == "ratio"}
     places = [i for i, column in enumerate(table.columns) if column.kind == "value" and column.key in compared]
     lines = []
@@ -149,7 +150,8 @@ def _without_intervals(table: ReportTable) -> tuple[ReportTable, list[Column]]:
         for i in places:
             entries[i] = replace(entries[i], text=entries[i].text.partition(" [")[0])
         lines.append(replace(line, entries=tuple(entries)))
-    return replace(table, lines=tuple(lines)), [table.columns[i] for i in places]
+    dropped = [f"{_untitled(table.columns[i])} interval" for i in places]
+    return replace(table, lines=tuple(lines)), dropped
 
 
 def _fitting(table: ReportTable, width: int) -> tuple[list[int], list[int]]:
@@ -157,7 +159,7 @@ def _fitting(table: ReportTable, width: int) -> tuple[list[int], list[int]]:
     widths = []
     for i, column in enumerate(table.columns):
         shown = [line.entries[i].text for line in table.lines if line.failure is None or column.kind == "axis"]
-        natural = max((cell_len(cell) for cell in (column.title, *shown)), default=0)
+        natural = max(map(cell_len, (column.title, *shown)))
         widths.append(min(natural, _AXIS_LIMIT) if column.kind == "axis" else natural)
     kept = list(range(len(widths)))
     while sum(widths[i] for i in kept) + _GAP * (len(kept) - 1) > width:

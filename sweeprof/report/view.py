@@ -1,4 +1,4 @@
-"""The content of a printed object, paragraphs and tables, as aligned text and as HTML; the fields of a dataclass as a table."""
+"""Templates and their JSON; views, the content of printed objects, as aligned text and as HTML; fields of dataclasses as tables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _finalized(value: object) -> Any:
 def script_json(data: object) -> Markup:
     """JSON that cannot end the ``script`` element it stands in, and whose texts are printable."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    text = _ESCAPES.sub(lambda found: f"\\{found[0]}" if found["unprintable"] else found[0], text)
+    text = _ESCAPES.sub(lambda found: ("\\" if found["unprintable"] else "") + found[0], text)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
@@ -83,8 +83,7 @@ class StringTable:
         return list(self._places)
 
 
-# The content of a printed object, paragraphs and tables, as aligned text and as HTML; the fields of a dataclass as a table.
-
+# Views: paragraphs and tables
 
 MOST_ROWS = 200
 """Rows of a table that are printed."""
@@ -163,6 +162,19 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first of some texts, e.g. ``a, b and 3 more``."""
+    text = separator.join(texts[:most])
+    return f"{text} and {len(texts) - most:,} more" if len(texts) > most else text
+
+
+def quantity_cell(value: Number | None, unit: str, missing: str = MISSING) -> ViewCell:
+    """Return a measured value with its unit as a cell; ``missing`` is the text where there is none."""
+    if value is None or not math.isfinite(value):
+        return ViewCell(missing)
+    return ViewCell(rounded(value, unit), value)
+
+
 def table(
     headings: Sequence[str], rows: Sequence[Sequence[ViewCell | str]], numeric: Sequence[str] = (), title: str = ""
 ) -> ViewTable:
@@ -174,7 +186,10 @@ def table(
         numeric: the titles of the columns that are aligned on the right.
         title: above the table.
     """
-    found = [ViewRow(tuple(ViewCell(cell) if isinstance(cell, str) else cell for cell in row)) for row in rows]
+    found = []
+    for row in rows:
+        cells = [ViewCell(cell) if isinstance(cell, str) else cell for cell in row]
+        found.append(ViewRow(tuple(cells)))
     return ViewTable(tuple(Heading(name, name in numeric) for name in headings), tuple(found), title)
 
 
@@ -187,19 +202,18 @@ def as_text(view: View) -> str:
             continue
         cells = [[one_line(heading.title) for heading in part.headings]]
         for row in part.shown:
-            first, *others = [_short(cell) for cell in row.cells]
-            cells.append([_GAP * row.depth + first, *others])
+            texts = []
+            for cell in row.cells:
+                text = " ".join(printable(cell.text).splitlines()) if cell.is_code else one_line(cell.text)
+                texts.append(shortened(text, LONGEST_CELL))
+            texts[0] = _GAP * row.depth + texts[0]
+            cells.append(texts)
         if part.title:
             lines.append(one_line(part.title))
         lines += with_rule(cells, [heading.is_numeric for heading in part.headings])
         if part.omitted:
             lines.append(part.omitted)
     return "\n".join(lines)
-
-
-def _short(cell: ViewCell) -> str:
-    text = " ".join(printable(cell.text).splitlines()) if cell.is_code else one_line(cell.text)
-    return shortened(text, LONGEST_CELL)
 
 
 def with_rule(lines: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> list[str]:
@@ -253,10 +267,6 @@ _ENDINGS = (
 _MOST_ITEMS, _LONGEST = 8, 300
 
 
-def _unit_of(name: str) -> str:
-    return next((unit for ending, unit in _ENDINGS if name.endswith(ending)), "")
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -275,7 +285,7 @@ def cell_of(name: str, value: Any) -> ViewCell:
 
 def value_line(name: str, value: Any) -> str:  # noqa: PLR0911  # one for each kind of value
     """Return the value of a field as one line; of many numbers their count and median."""
-    unit = _unit_of(name)
+    unit = next((unit for ending, unit in _ENDINGS if name.endswith(ending)), "")
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -305,9 +315,7 @@ def value_line(name: str, value: Any) -> str:  # noqa: PLR0911  # one for each k
 
 
 def _listed(parts: Sequence[str]) -> str:
-    more = len(parts) - _MOST_ITEMS
-    text = ", ".join(parts[:_MOST_ITEMS]) + (f" and {more:,} more" if more > 0 else "")
-    return shortened(text, _LONGEST) or MISSING
+    return shortened(first_few(parts, _MOST_ITEMS), _LONGEST) or MISSING
 
 
 def fields_table(thing: Any, leave_out: Sequence[str] = ()) -> ViewTable:
@@ -328,15 +336,22 @@ def _is_empty(value: object) -> bool:
     return value is None or value in ("", (), {}, [])
 
 
-def rows_table(rows: Sequence[Any], title: str = "") -> ViewTable:
-    """Return dataclasses of one kind as a table with a column per field; a column in which no row has a value is left out."""
-    names = []
+def rows_table(rows: Sequence[Any], columns: Sequence[str] = ()) -> ViewTable:
+    """Return dataclasses of one kind as a table.
+
+    Args:
+        rows: at least one.
+        columns: names of fields; by default all fields of which any row has a value.
+    """
+    names = list(columns)
+    if not columns:
+        for field in dataclasses.fields(rows[0]):
+            is_empty = _is_optional(field) and all(_is_empty(getattr(row, field.name)) for row in rows)
+            if field.repr and not is_empty:
+                names.append(field.name)
     numeric = []
-    for field in dataclasses.fields(rows[0]):
-        values = [getattr(row, field.name) for row in rows]
-        if not field.repr or (_is_optional(field) and all(map(_is_empty, values))):
-            continue
-        names.append(field.name)
+    for name in names:
+        values = [getattr(row, name) for row in rows]
         if all(value is None or _is_number(value) for value in values):
-            numeric.append(field.name)
-    return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], numeric, title)
+            numeric.append(name)
+    return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], numeric)

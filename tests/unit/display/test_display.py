@@ -326,7 +326,7 @@ def test_passes_print_as_tables() -> None:
 
     allocations = profiler.seen("allocations")
     assert isinstance(allocations, sweeprof.Allocations)
-    by_layer, tensors = html_of(allocations).tables
+    _, by_layer, tensors = html_of(allocations).tables
     assert [cell.value for cell in by_layer.column("most alive")] == [row.peak_bytes for row in allocations.by_layer]
     assert [cell.value for cell in tensors.column("bytes")] == [row.bytes for row in allocations.tensors]
     assert html_of(allocations.tensors).tables == [tensors]

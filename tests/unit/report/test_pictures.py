@@ -23,7 +23,7 @@ from sweeprof.report.html import Observed, details, pictures
 from sweeprof.report.pictures import (
     OTHER_COLOUR,
     Blocks,
-    backend_colour,
+    backend_colours,
     icicle,
     ink_on,
     layer_points,
@@ -378,10 +378,9 @@ def test_ink_stands_out() -> None:
 
 def test_backend_colours_are_stable_and_run_out_into_grey() -> None:
     names = [f"b{i}" for i in range(9)]
-    colours = [backend_colour(name, names) for name in names]
+    colours = list(backend_colours(names).values())
     assert len(set(colours[:7])) == 7
     assert colours[7:] == [OTHER_COLOUR] * 2
-    assert backend_colour("unknown", names) == OTHER_COLOUR
 
 
 def test_a_report_does_not_import_matplotlib_and_stacked_bars_do_not_import_pyplot() -> None:
