@@ -267,6 +267,12 @@ def mean(draw: Draw, name: str) -> Call:
     return (given, draw(st.sampled_from([axes, axes, None])), *shorter(draw, [draw(st.booleans())], 0)), keywords
 
 
+def roll(draw: Draw, name: str) -> Call:
+    given = draw(tensors(st.lists(sizes, min_size=1, max_size=4)))
+    axes = draw(st.lists(st.integers(0, given.dim() - 1), min_size=1, max_size=2))
+    return (given, [draw(st.integers(-2, 2)) for _ in axes], axes), {}
+
+
 def contiguous(draw: Draw, name: str) -> Call:
     keywords = draw(st.sampled_from([{}, {}, {"memory_format": torch.contiguous_format}]))
     return (draw(tensors()),), keywords
@@ -309,6 +315,15 @@ def view(draw: Draw, name: str) -> Call:
     return (given, *draw(arguments[name])), {}
 
 
+def index(draw: Draw, name: str) -> Call:
+    """Along one or two axes, with positions that every axis has."""
+    given = draw(tensors(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.sampled_from(FLOATS)))
+    axes = draw(st.sets(st.integers(0, given.dim() - 1), min_size=1, max_size=2))
+    positions = draw(tensors(st.lists(st.integers(0, 3), max_size=3), st.sampled_from([torch.int64, torch.int32])))
+    last = draw(st.integers(max(axes), given.dim() - 1))
+    return (given, [torch.zeros_like(positions) if axis in axes else None for axis in range(last + 1)]), {}
+
+
 CALLS: dict[str, Callable[[Draw, str], Call]] = {
     **{f"aten::{name}{suffix}": unary for name in UNARY for suffix in ("", "_")},
     "aten::softplus": unary,
@@ -333,6 +348,8 @@ CALLS: dict[str, Callable[[Draw, str], Call]] = {
     "aten::adaptive_avg_pool2d": adaptive_pool,
     "aten::mean.dim": mean,
     "aten::sum.dim_IntList": mean,
+    "aten::index.Tensor": index,
+    "aten::roll": roll,
     "aten::contiguous": contiguous,
     "aten::reshape": reshape,
     **{f"aten::{name}": view for name in VIEWS},
@@ -433,6 +450,8 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::adaptive_avg_pool2d": (ones(2, 3, 8, 8), [1, 1]),
     "aten::mean.dim": (ones(2, 3, 8, 8), [2, 3]),
     "aten::sum.dim_IntList": (ones(2, 3, 8, 8), [2, 3]),
+    "aten::index.Tensor": (ones(5, 4), [None, torch.zeros((3, 2), dtype=torch.int64)]),
+    "aten::roll": (ones(2, 3, 4), [1], [1]),
     "aten::contiguous": (ones(3, 2).t(),),
     "aten::reshape": (ones(2, 6, 4), [-1, 3, 8]),
     "aten::permute": (ones(2, 6, 4), [2, 0, 1]),
