@@ -29,7 +29,8 @@ from benchmarks.counters import COUNTERS, Counter, quiet, reference_macs
 from benchmarks.models import Made, benchmark_models
 from torch import nn
 
-from sweeprof.backends.torch.counting import build_on_meta, count_layers
+from sweeprof.backends.torch.counting import count_layers
+from sweeprof.backends.torch.model import build_on_meta
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 
 TURNS = 3

@@ -93,7 +93,7 @@ class TorchBackend(Backend):
             torch.manual_seed(seed)
 
     def settings_in_effect(self, model: TorchModel | None = None) -> Mapping[str, Any]:
-        settings = {
+        settings: dict[str, Any] = {
             "threads": torch.get_num_threads(),
             "inter-op threads": torch.get_num_interop_threads(),
             "float32 matmul precision": torch.get_float32_matmul_precision(),
@@ -104,14 +104,20 @@ class TorchBackend(Backend):
             "oneDNN": torch.backends.mkldnn.enabled,
             "default dtype": str(torch.get_default_dtype()),
             "default device": str(torch.get_default_device()),
-            **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", *_accelerator_types())},
             # Only what is not at its default; until something compiles, the module is not imported.
             "inductor": inductor_settings(),
         }
-        device = None if model is None else device_of(model.native)
+        current = known_accelerator()
+        for kind in ("cpu", None if current is None else current.type):
+            if kind is not None and torch.amp.is_autocast_available(kind):
+                is_enabled = torch.is_autocast_enabled(kind)
+                settings[f"autocast on {kind}"] = str(torch.get_autocast_dtype(kind)) if is_enabled else None
+        if model is None:
+            return settings
+        device = device_of(model.native)
         if device is not None:
             settings["device"] = str(device)
-        if model is not None and model.variant.precision is not None:
+        if model.variant.precision is not None:
             settings["precision method"] = model.precision_method
             if model.variant.is_quantized and model.variant.compiler == "inductor":
                 del settings["inductor"]  # torchao sets what it recommends: a part of the precision, not a deviation
@@ -147,7 +153,11 @@ class TorchBackend(Backend):
     def _counted(self, build: Build, inputs: Inputs) -> tuple[Build, Inputs]:
         """Return what is counted: compiling, quantizing and autocast change the kernels, not the computation."""
         variant = self._variant()
-        precision = None if variant.is_quantized else "fp32" if variant.method == "autocast" else variant.precision
+        precision = variant.precision
+        if variant.is_quantized:
+            precision = None
+        elif variant.method == "autocast":
+            precision = "fp32"
         counted = TorchVariant(precision, self.channels_last)
         return partial(_made, counted, build), inputs.map(counted.prepared)
 
@@ -168,17 +178,15 @@ class TorchBackend(Backend):
     def borrowed(self, model: torch.nn.Module, is_trained: bool = False) -> Iterator[None]:
         modules = modules_of(model)
         tensors = tensors_among(modules)
+        # On the meta device nothing is run, and the model stays as it is.
+        is_converted = self.precision is not None or self.channels_last
+        may_change_values = is_converted or not all(tensor.is_meta for tensor in tensors)
         with (
             in_mode(modules, is_training=False),
-            unchanged(model, values=self._may_change_values(tensors), modules=modules, tensors=tensors),
+            unchanged(model, values=may_change_values, modules=modules, tensors=tensors),
             parameters_kept(model) if is_trained else nullcontext(),
         ):
             yield
-
-    def _may_change_values(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """True unless the model is on the meta device, where nothing is run, and stays as it is."""
-        is_converted = self.precision is not None or self.channels_last
-        return is_converted or not all(tensor.is_meta for tensor in tensors)
 
     # The passes that take a step apart are imported when they run: measured processes do not carry what they need.
 
@@ -195,9 +203,10 @@ class TorchBackend(Backend):
     def analyze_generation(
         self, build: Build, inputs: Inputs, channel_axis: int | None, formulas: Formulas, config: GenerationConfig
     ) -> Generation:
-        reason = f"backend.precision={self.precision}: the bytes of quantized weights are not counted"
-        is_quantized = self._variant().is_quantized
-        return count_generation(*self._counted(build, inputs), formulas, config, reason if is_quantized else None)
+        reason = None
+        if self._variant().is_quantized:
+            reason = f"backend.precision={self.precision}: the bytes of quantized weights are not counted"
+        return count_generation(*self._counted(build, inputs), formulas, config, reason)
 
     def watch(self, model: torch.nn.Module, selection: ModuleSelection = EVERYTHING) -> TorchTrainingHooks:
         from sweeprof.backends.torch.layer_times import TorchTrainingHooks
@@ -240,17 +249,6 @@ class TorchBackend(Backend):
         return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _accelerator_types() -> list[str]:
-    """Return the type of the accelerator that this PyTorch is built for."""
-    current = known_accelerator()
-    return [] if current is None or not torch.amp.is_autocast_available(current.type) else [current.type]
-
-
-def _autocast(device: str) -> str | None:
-    """Return the data type that autocast computes in; None where it is off."""
-    return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
-
-
 def _made(variant: TorchVariant, build: Build) -> torch.nn.Module:
     return variant.of(built(build))
 
@@ -266,22 +264,6 @@ NEXT_S = 0.1
 """A product that is expected to take longer than this is not tried: where a data type is slow, the small ones tell as much."""
 COPIED_BYTES = 1 << 28
 """At least; more where the last-level cache is larger."""
-
-
-def measured_peaks(
-    settings: PeakSettings, seconds_of_product: Callable[[int], float], copy_rate: Callable[[], float]
-) -> Peaks:
-    """Return the highest rates of short benchmarks; about a second.
-
-    A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
-
-    Args:
-        settings: that the benchmarks run with.
-        seconds_of_product: as :func:`product_rate` takes it.
-        copy_rate: measures the bytes per second of a copy.
-    """
-    flops, bandwidth = product_rate(seconds_of_product), copy_rate()
-    return Peaks(flops, bandwidth, settings.dtype, settings.device, settings.threads)
 
 
 def product_rate(seconds: Callable[[int], float]) -> float:
@@ -302,7 +284,9 @@ def product_rate(seconds: Callable[[int], float]) -> float:
 def copied_bytes_on_host() -> int:
     """Bytes of an array that no cache of this host holds, a sixteenth of its memory at most."""
     name = "SC_LEVEL3_CACHE_SIZE"
-    cached = os.sysconf(name) if name in os.sysconf_names else 0
+    cached = 0
+    if name in os.sysconf_names:
+        cached = os.sysconf(name)
     return min(max(COPIED_BYTES, cached), psutil.virtual_memory().total // 16)
 
 
@@ -314,40 +298,40 @@ def settings(device: str, dtype: torch.dtype | None, model: torch.nn.Module | No
         dtype: of the matrices; None: that of the first floating-point parameter of the model, ``float32`` without any.
         model: whose parameters tell the data type.
     """
-    own = (p.dtype for p in tensors_of(model) if p.is_floating_point()) if model is not None else iter(())
-    wanted = dtype or next(own, torch.float32)
+    if dtype is None and model is not None:
+        dtype = next((tensor.dtype for tensor in tensors_of(model) if tensor.is_floating_point()), None)
     mkldnn = getattr(torch.backends.mkldnn, "matmul", None)
     numerics: tuple[str, ...]
     if mkldnn is None:  # before PyTorch 2.9 one setting is for all
         numerics = (f"matmul {torch.get_float32_matmul_precision()}",)
     else:
         numerics = (f"cuda {torch.backends.cuda.matmul.fp32_precision}", f"mkldnn {mkldnn.fp32_precision}")
-    return PeakSettings(dtype_name(wanted), device, torch.get_num_threads(), numerics)
+    return PeakSettings(dtype_name(dtype or torch.float32), device, torch.get_num_threads(), numerics)
 
 
 def peaks(settings: PeakSettings) -> Peaks:
     """The highest rates of short benchmarks; about a second, with the threads and the numerics (TF32, say) that are set.
 
     Matrix products are of the data type by itself; a dynamically quantized model is held against ``float32``, which is what
-    it takes and gives.
+    it takes and gives. A copy counts the bytes read and the bytes written, as STREAM does (McCalpin, 1995).
     """
     device = torch.device(settings.device)
-    products = partial(_product_seconds, device, getattr(torch, settings.dtype))
+    copied = COPIED_BYTES
+    if device.type == "cpu":
+        copied = copied_bytes_on_host()
     with torch.inference_mode():
-        return measured_peaks(settings, products, partial(_copy_rate, device))
+        flops = product_rate(partial(_product_seconds, device, getattr(torch, settings.dtype)))
+        source = torch.ones(copied, dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        bandwidth = 2 * copied / _best(lambda: target.copy_(source), device)
+    return Peaks(flops, bandwidth, settings.dtype, settings.device, settings.threads)
 
 
 def _product_seconds(device: torch.device, dtype: torch.dtype, size: int) -> float:
     numbers = torch.Generator(device).manual_seed(0)  # zeros or ones would let a GPU clock higher than numbers do
-    left, right = (torch.randn(size, size, generator=numbers, device=device).to(dtype) for _ in range(2))
+    left = torch.randn(size, size, generator=numbers, device=device).to(dtype)
+    right = torch.randn(size, size, generator=numbers, device=device).to(dtype)
     return _best(partial(torch.mm, left, right, out=torch.empty_like(left)), device)
-
-
-def _copy_rate(device: torch.device) -> float:
-    size = COPIED_BYTES if device.type != "cpu" else copied_bytes_on_host()
-    source = torch.ones(size, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    return 2 * size / _best(lambda: target.copy_(source), device)
 
 
 def _best(call: Callable[[], object], device: torch.device) -> float:

@@ -108,11 +108,21 @@ def stored_size(tensor: torch.Tensor) -> tuple[int, int]:
         elements = tensor.numel()
         return elements, elements * tensor.itemsize
     parts = stored_parts(tensor)
-    elements = parts[0].numel() if tensor.layout in (torch.jagged, *SPARSE) else tensor.numel()
+    elements = tensor.numel()
+    if tensor.layout in _STORES_A_PART:
+        elements = parts[0].numel()
     return elements, sum(part.numel() * part.itemsize for part in parts)
 
 
-SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+_STORES_A_PART = (
+    torch.jagged,
+    torch.sparse_coo,
+    torch.sparse_csr,
+    torch.sparse_csc,
+    torch.sparse_bsr,
+    torch.sparse_bsc,
+)
+"""Layouts of tensors that do not store every element of their shape."""
 
 
 @lru_cache(maxsize=4096)  # what one layer returns, the next one is given
@@ -149,7 +159,11 @@ class CallSites:
     @property
     def current(self) -> ModuleCall:
         """The call that is running; in a thread that was there before, the first call of the model until there is another one."""
-        return self.thread.call or (self.calls[0] if self.calls else self.outside)
+        if self.thread.call is not None:
+            return self.thread.call
+        if self.calls:
+            return self.calls[0]
+        return self.outside
 
     @contextmanager
     def tracking(self) -> Iterator[None]:
@@ -184,7 +198,9 @@ class CallSites:
         """Return the record of a call that begins."""
         parent = self.current
         names = self.paths[module]
-        path = names[0] if len(names) == 1 else path_below(names, parent.path)
+        path = names[0]
+        if len(names) > 1:
+            path = path_below(names, parent.path)
         call = ModuleCall(module, path, parent, path in self.excluded)
         if not call.is_excluded:
             call.inputs = described((args, kwargs) if kwargs else args)
@@ -287,8 +303,10 @@ class CallSites:
 
     def where(self) -> str:
         """Path of the call that is running, or whose backward is."""
-        node = None if self._timeline is None else current_autograd_node()
-        if node is None or self._timeline is None:
+        if self._timeline is None:
+            return self.current.path
+        node = current_autograd_node()
+        if node is None:
             return self.current.path
         # Nodes are numbered in the order in which the forward made them.
         made_after = bisect_right(self._timeline, node._sequence_nr(), key=lambda entry: entry[0])
@@ -325,11 +343,11 @@ class LiveBytes:
 
     def saw(self, output: object) -> None:
         """Take note of what an operator returned."""
-        if not isinstance(output, torch.Tensor):
-            for part in output if isinstance(output, list | tuple) else ():
+        if isinstance(output, list | tuple):
+            for part in output:
                 self.saw(part)
             return
-        if output.layout is not torch.strided:
+        if not isinstance(output, torch.Tensor) or output.layout is not torch.strided:
             return
         storage = output.untyped_storage()
         key = storage._cdata
@@ -359,11 +377,10 @@ class LiveBytes:
 
 def operator_counts(call: ModuleCall) -> tuple[OperatorCount, ...]:
     """Return the operators that the call ran, without those that do no arithmetic."""
-    counts = [
-        OperatorCount(name, *figures)
-        for name, figures in call.operators.items()
-        if figures[1] or figures[2] or figures[3] or name.startswith("upsample")  # which other tools count
-    ]
+    counts = []
+    for name, figures in call.operators.items():
+        if any(figures[1:4]) or name.startswith("upsample"):  # which other tools count
+            counts.append(OperatorCount(name, *figures))
     return tuple(counts)
 
 
@@ -375,13 +392,14 @@ def costs_of(call: ModuleCall) -> OperatorCost:
         flops += figures[2]
         ops += figures[3]
     message = call.counted
-    if message is None:
-        return macs, flops, ops
-    return (
-        macs if message.macs is None else message.macs,
-        flops if message.flops is None else message.flops,
-        ops if message.ops is None else message.ops,
-    )
+    if message is not None:
+        if message.macs is not None:
+            macs = message.macs
+        if message.flops is not None:
+            flops = message.flops
+        if message.ops is not None:
+            ops = message.ops
+    return macs, flops, ops
 
 
 def tensors_in(tree: object) -> list[torch.Tensor]:
@@ -424,7 +442,10 @@ def excluded_paths(paths: Mapping[torch.nn.Module, list[str]], selection: Module
     """
     if selection.is_everything:
         return frozenset()
-    return selection.excluded({path: type(module) for module, names in paths.items() for path in names})
+    types: dict[str, type] = {}
+    for module, names in paths.items():
+        types |= dict.fromkeys(names, type(module))
+    return selection.excluded(types)
 
 
 def paths_of(root: torch.nn.Module) -> dict[torch.nn.Module, list[str]]:

@@ -1,4 +1,4 @@
-"""Maps torch's operators to the definitions of :mod:`sweeprof.counting.operators` and :mod:`sweeprof.counting.operators`.
+"""Maps torch's operators to the definitions of :mod:`sweeprof.counting.operators`.
 
 A rule takes an operator's arguments, keyword arguments and result, and reads shapes and data types only:
 
@@ -51,17 +51,21 @@ def numbers_of(tensor: torch.Tensor) -> Numbers:
     """Return the kind of numbers that a tensor has."""
     if tensor.is_floating_point():
         return REAL
-    return COMPLEX if tensor.is_complex() else INTEGER
+    if tensor.is_complex():
+        return COMPLEX
+    return INTEGER
 
 
 def first_tensor(output: TensorOrTensors) -> torch.Tensor:
     """Return the first tensor of an operator's result."""
-    return output if isinstance(output, torch.Tensor) else output[0]
+    if isinstance(output, torch.Tensor):
+        return output
+    return output[0]
 
 
 def _parts(tensor: torch.Tensor) -> int:
     """Return the real numbers in an element: a complex addition is two."""
-    return 2 if tensor.is_complex() else 1
+    return 1 + tensor.is_complex()
 
 
 # Elementwise operators
@@ -110,32 +114,38 @@ acos asin atan ceil cos cosh erf erfc expm1 floor frac lgamma log10 log1p log2 r
 
 
 def _elementwise(definition: str, args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
-    tensor = output if isinstance(output, torch.Tensor) else output[0]
+    tensor = first_tensor(output)
     return operators.elementwise(definition, tensor.numel(), numbers_of(tensor))
 
 
 def _for_each(rule: TorchRule, args: Args, kwargs: Kwargs, output: Sequence[torch.Tensor] | None) -> OperatorCost:
     """The cost for every tensor of a list; one that works in place returns nothing."""
-    return added(*(rule((), {}, tensor) for tensor in (args[0] if output is None else output)))
+    if output is None:
+        output = args[0]
+    return added(*[rule((), {}, tensor) for tensor in output])
 
 
 def _elementwise_rules() -> dict[str, TorchRule]:
-    rules: dict[str, TorchRule] = {
-        name: partial(_elementwise, kind) for name, kind in definitions(_ELEMENTWISE).items()
-    }
-    return rules | {f"_foreach_{name}": partial(_for_each, rules[name]) for name in _FOREACH.split()}
+    rules: dict[str, TorchRule] = {}
+    for name, kind in definitions(_ELEMENTWISE).items():
+        rules[name] = partial(_elementwise, kind)
+    for name in _FOREACH.split():
+        rules[f"_foreach_{name}"] = partial(_for_each, rules[name])
+    return rules
 
 
 def _gelu(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    return operators.elementwise(
-        "gelu_tanh" if kwargs.get("approximate") == "tanh" else "gelu", output.numel(), numbers_of(output)
-    )
+    if kwargs.get("approximate") == "tanh":
+        return _elementwise("gelu_tanh", args, kwargs, output)
+    return _elementwise("gelu", args, kwargs, output)
 
 
 def _grid_sampler(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``(input, grid, interpolation, ...)``: as the upsampling of that kind."""
-    kind = ("bilinear" if output.dim() == 4 else "trilinear", "nearest", "bicubic")[args[2]]
-    return operators.elementwise(kind, output.numel(), numbers_of(output))
+    kind = ("bilinear", "nearest", "bicubic")[args[2]]
+    if kind == "bilinear" and output.dim() == 5:
+        kind = "trilinear"
+    return _elementwise(kind, args, kwargs, output)
 
 
 def _dropout(
@@ -145,7 +155,10 @@ def _dropout(
     given, probability, is_training = args
     if not is_training or not probability:
         return NOTHING
-    return operators.dropout(given.numel(), prod(given.shape[:2]) if by_channel else given.numel(), alpha=alpha)
+    drawn = given.numel()
+    if by_channel:
+        drawn = prod(given.shape[:2])
+    return operators.dropout(given.numel(), drawn, alpha=alpha)
 
 
 ONE_EACH: TorchRule = partial(_elementwise, "arithmetic")
@@ -181,9 +194,13 @@ def _product_of(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor, *
     """
     outputs, numbers = output.numel(), numbers_of(output)
     if left.layout != torch.strided:
-        macs = _stored(left) * (right.shape[-1] if right.dim() > 1 else 1)
+        macs = _stored(left)
+        if right.dim() > 1:
+            macs *= right.shape[-1]
     elif right.layout != torch.strided:
-        macs = _stored(right) * (left.shape[-2] if left.dim() > 1 else 1)
+        macs = _stored(right)
+        if left.dim() > 1:
+            macs *= left.shape[-2]
     else:
         return operators.matmul(outputs, left.shape[-1], numbers, bias=bias)
     return operators.sums_of_products(macs, min(outputs, macs), numbers, bias=bias)
@@ -197,7 +214,9 @@ def _stored(tensor: torch.Tensor) -> int:
     """
     if tensor.is_meta:
         raise ValueError("how many elements a sparse tensor stores is not known on the meta device")
-    return int(tensor._nnz()) if tensor.layout == torch.sparse_coo else tensor.values().numel()
+    if tensor.layout == torch.sparse_coo:
+        return int(tensor._nnz())
+    return tensor.values().numel()
 
 
 def _addbmm(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -239,20 +258,16 @@ def _trilinear(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost
     return operators.bilinear(sizes[0] * sizes[1], sizes[2], sizes[3], numbers_of(output))
 
 
-def _convolution_of(
-    weight: torch.Tensor, given: torch.Tensor, output: torch.Tensor, numbers: Numbers, *, transposed: bool, bias: bool
-) -> OperatorCost:
-    """Weight ``(out, in/groups, *kernel)``, transposed ``(in, out/groups, *kernel)``."""
-    window, outputs = prod(weight.shape[1:]), output.numel()
-    if transposed:
-        return operators.transposed_convolution(given.numel(), window, outputs, numbers, bias=bias)
-    return operators.convolution(outputs, window, numbers, bias=bias)
-
-
 def _conv(args: Args, kwargs: Kwargs, output: torch.Tensor, *, transposed: bool = False) -> OperatorCost:
-    """``(input, weight, ...)`` with a bias behind the weight, or behind the kernel's size, or without any."""
+    """``(input, weight, ...)`` with a bias behind the weight, or behind the kernel's size, or without any.
+
+    Weight ``(out, in/groups, *kernel)``, transposed ``(in, out/groups, *kernel)``.
+    """
     bias = isinstance(argument(args, 2), torch.Tensor) or isinstance(argument(args, 3), torch.Tensor)
-    return _convolution_of(args[1], args[0], output, numbers_of(output), transposed=transposed, bias=bias)
+    window, outputs, numbers = prod(args[1].shape[1:]), output.numel(), numbers_of(output)
+    if transposed:
+        return operators.transposed_convolution(args[0].numel(), window, outputs, numbers, bias=bias)
+    return operators.convolution(outputs, window, numbers, bias=bias)
 
 
 def _convolution(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -275,7 +290,9 @@ def _attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     if kwargs.get("enable_gqa"):  # each head of k and v is repeated for several of q
         of_keys, of_values = (*of_keys[:-1], query.shape[-3]), (*of_values[:-1], query.shape[-3])
     products = torch.broadcast_shapes(query.shape[:-2], of_keys)  # type: ignore[no-untyped-call]
-    scores = torch.broadcast_shapes(products, mask.shape[:-2]) if is_masked else products  # type: ignore[no-untyped-call]
+    scores = products
+    if is_masked:
+        scores = torch.broadcast_shapes(products, mask.shape[:-2])  # type: ignore[no-untyped-call]
     results = torch.broadcast_shapes(scores, of_values)  # type: ignore[no-untyped-call]
     length = query.shape[-2]
     return operators.attention(
@@ -284,7 +301,7 @@ def _attention(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
         query.shape[-1],
         value.shape[-1],
         numbers_of(query),
-        masks=1 if is_masked else 0,
+        masks=int(is_masked),
         product_rows=prod(products) * length,
         result_rows=prod(results) * length,
     )
@@ -361,8 +378,10 @@ def _steps(given: torch.Tensor) -> int:
 
 def _network(kind: RecurrentCell, args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, hx, params, has_biases, ...)``, packed: ``(data, batch_sizes, hx, params, has_biases, ...)``."""
-    weights, has_biases = args[3:5] if isinstance(args[3], list | tuple) else args[2:4]
-    biases = 2 if has_biases else 0
+    weights, has_biases = args[2:4]
+    if isinstance(args[3], list | tuple):
+        weights, has_biases = args[3:5]
+    biases = 2 * bool(has_biases)
     total = NOTHING
     index = 0
     while index < len(weights):  # of each layer and direction: w_ih, w_hh[, b_ih, b_hh][, w_hr]
@@ -387,7 +406,7 @@ def _mkldnn(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     ``(input, w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, batch_sizes, mode, hidden, layers, has_biases, ...)``.
     """
     kind, hidden = (RELU, TANH, LSTM, GRU)[args[9]], args[10]
-    return operators.recurrent(kind, _steps(args[0]), args[1].shape[1], hidden, hidden, 2 if args[12] else 0)
+    return operators.recurrent(kind, _steps(args[0]), args[1].shape[1], hidden, hidden, 2 * bool(args[12]))
 
 
 def _mkldnn_backward(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -417,9 +436,13 @@ _RECURRENT: dict[str, TorchRule] = {
 
 def _batch_norm(args: Args, kwargs: Kwargs, output: object, *, training: bool | None = None) -> OperatorCost:
     """``(input, weight, bias, mean, variance, training, ...)``, unless the operator is always in one mode."""
-    given, is_training = args[0], bool(args[5]) if training is None else training
-    channels = given.shape[1] if given.dim() > 1 else given.numel()
-    return operators.batch_norm(given.numel(), channels, affine=args[1] is not None, training=is_training)
+    given = args[0]
+    if training is None:
+        training = bool(args[5])
+    channels = given.numel()
+    if given.dim() > 1:
+        channels = given.shape[1]
+    return operators.batch_norm(given.numel(), channels, affine=args[1] is not None, training=training)
 
 
 def _batch_norm_statistics(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -428,8 +451,7 @@ def _batch_norm_statistics(args: Args, kwargs: Kwargs, output: object) -> Operat
 
 def _rows(tensor: torch.Tensor, axes: int) -> int:
     """Return the rows of a tensor whose last axes make a row."""
-    length = prod(tensor.shape[tensor.dim() - axes :])
-    return tensor.numel() // length if length else 0
+    return tensor.numel() // max(1, prod(tensor.shape[tensor.dim() - axes :]))
 
 
 def _normalised(args: Args, rows: int, first: int) -> OperatorCost:
@@ -470,7 +492,10 @@ def _softmax(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     given = args[0]
     if numbers_of(output) is INTEGER:
         return NOTHING
-    return operators.softmax(given.numel(), given.shape[args[1]] if given.dim() else 1)
+    length = 1
+    if given.dim():
+        length = given.shape[args[1]]
+    return operators.softmax(given.numel(), length)
 
 
 def _log_softmax(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -488,10 +513,15 @@ def _weight_norm(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
 
 def _average_pool(spatial: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``(input, kernel_size, ...)``."""
-    sizes = (args[1],) if isinstance(args[1], int) else args[1]
-    window = prod(sizes) if len(sizes) == spatial else sizes[0] ** spatial
-    is_counted = numbers_of(output) is not INTEGER
-    return operators.average_pool(args[0].numel(), output.numel(), window) if is_counted else NOTHING
+    if numbers_of(output) is INTEGER:
+        return NOTHING
+    sizes = args[1]
+    if isinstance(sizes, int):
+        sizes = (sizes,)
+    window = prod(sizes)
+    if len(sizes) < spatial:
+        window = sizes[0] ** spatial
+    return operators.average_pool(args[0].numel(), output.numel(), window)
 
 
 def _adaptive_average_pool(spatial: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
@@ -502,7 +532,9 @@ def _adaptive_average_pool(spatial: int, args: Args, kwargs: Kwargs, output: tor
 
 def _max_pool(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
     made = first_tensor(output)
-    return NOTHING if numbers_of(made) is INTEGER else operators.max_pool(args[0].numel(), made.numel())
+    if numbers_of(made) is INTEGER:
+        return NOTHING
+    return operators.max_pool(args[0].numel(), made.numel())
 
 
 # Reductions, scans, transforms
@@ -524,28 +556,36 @@ def _extreme(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCos
 
 
 def _trace(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
-    return NOTHING if numbers_of(output) is INTEGER else operators.trace(min(args[0].shape))
+    if numbers_of(output) is INTEGER:
+        return NOTHING
+    return operators.trace(min(args[0].shape))
 
 
 def _scan(args: Args, kwargs: Kwargs, output: TensorOrTensors) -> OperatorCost:
     tensor = first_tensor(output)
-    return NOTHING if numbers_of(tensor) is INTEGER else operators.scan(tensor.numel() * _parts(tensor))
+    if numbers_of(tensor) is INTEGER:
+        return NOTHING
+    return operators.scan(tensor.numel() * _parts(tensor))
 
 
 def _scattered(position: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """Each element of the argument at ``position`` is added to its place, or combined with it otherwise."""
-    return NOTHING if numbers_of(output) is INTEGER else operators.scan(args[position].numel() * _parts(output))
+    if numbers_of(output) is INTEGER:
+        return NOTHING
+    return operators.scan(args[position].numel() * _parts(output))
 
 
 def _combining(name: str, position: int, args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """The third argument is only moved, unless an argument says that it is to combine."""
     combines = kwargs.get(name, argument(args, position))
-    return operators.scan(args[2].numel()) if combines and numbers_of(output) is not INTEGER else NOTHING
+    if not combines or numbers_of(output) is INTEGER:
+        return NOTHING
+    return operators.scan(args[2].numel())
 
 
 def _fourier(args: Args, kwargs: Kwargs, output: torch.Tensor) -> OperatorCost:
     """``(input, axes, ...)``."""
-    larger = args[0] if args[0].numel() >= output.numel() else output
+    larger = max(args[0], output, key=torch.Tensor.numel)
     points = prod(larger.shape[axis] for axis in args[1])
     is_real = not (args[0].is_complex() and output.is_complex())
     return operators.fourier(larger.numel(), points, is_real=is_real)
@@ -625,10 +665,10 @@ def _loss(name: str, reduction: int = 2, weights: Mapping[int, int] | None = Non
 def _cross_entropy(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
     """``(input, target, weight, reduction, ignore_index, label_smoothing)``."""
     given, target = args[0], args[1]
-    classes = given.shape[1] if given.dim() > 1 else given.shape[0]
+    classes = given.shape[min(1, given.dim() - 1)]
     return operators.cross_entropy(
         given.numel(),
-        given.numel() // classes if classes else 0,
+        given.numel() // max(1, classes),
         _REDUCED_BY[argument(args, 3, _MEAN)],
         weighted=is_given(args, 2),
         of_probabilities=target.is_floating_point(),
@@ -655,8 +695,7 @@ def _convolution_backward(args: Args, kwargs: Kwargs, output: object) -> Operato
     """``(grad, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask)``."""
     grad, given, weight, transposed, mask = args[0], args[1], args[2], args[7], args[10]
     forward = (given if transposed else grad).numel() * prod(weight.shape[1:])
-    bias = grad.numel() if mask[2] else 0
-    return operators.product_gradients(forward, bool(mask[0]) + bool(mask[1]), bias)
+    return operators.product_gradients(forward, bool(mask[0]) + bool(mask[1]), grad.numel() * bool(mask[2]))
 
 
 def _attention_backward(args: Args, kwargs: Kwargs, output: object) -> OperatorCost:
@@ -805,5 +844,7 @@ def does_no_arithmetic(func: OpOverload) -> bool:
 
 def _copies_a_view(name: str) -> bool:
     """True if torch uses the operator in place of a view where views are not allowed, e.g. ``slice_copy``."""
-    view = getattr(torch.ops.aten, name.removesuffix("_copy"), None) if name.endswith("_copy") else None
+    if not name.endswith("_copy"):
+        return False
+    view = getattr(torch.ops.aten, name.removesuffix("_copy"), None)
     return view is not None and any(getattr(view, overload).is_view for overload in view.overloads())

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -44,7 +44,6 @@ from sweeprof.backends.torch.model import (
     AutogradWatch,
     GradientMode,
     as_shapes,
-    build_on_meta,
     built,
     copied_to_meta,
     device_of,
@@ -145,15 +144,25 @@ def _tensors(
     Args:
         trained: every parameter, by storage.
     """
-    found = [
-        _described(name, parameter, sizes, False, _pruned(module, name) if name.endswith(ORIGINAL) else 0)
-        for name, parameter in module._parameters.items()
-        if parameter is not None and not is_lazy(parameter)
-    ]
+    found = []
+    for name, parameter in module._parameters.items():
+        if parameter is None or is_lazy(parameter):
+            continue
+        pruned: int | None = 0
+        if name.endswith(ORIGINAL):
+            mask = module._buffers.get(name.removesuffix(ORIGINAL) + MASK)
+            if mask is not None:
+                pruned = None if mask.is_meta else mask.numel() - int(mask.count_nonzero())
+        found.append(_described(name, parameter, sizes, False, pruned))
     for name, buffer in module._buffers.items():
         if buffer is None or is_lazy(buffer) or name in module._non_persistent_buffers_set:
             continue
-        if not any(_is_within(buffer, parameter) for parameter in trained.get(place_of(buffer)[0], ())):
+        for around in trained.get(place_of(buffer)[0], ()):
+            first, last = _span(around)
+            begin, end = _span(buffer)
+            if first <= begin and end <= last:
+                break
+        else:
             found.append(_described(name, buffer, sizes, True))
     for name, constant in frozen_weights(module):
         found.append(_described(name, constant, sizes, False))
@@ -161,14 +170,6 @@ def _tensors(
         for name, packed in _packed(module):  # a copy, whose memory the next module's may take
             found.append(_described(name, packed, sizes, False)._replace(key=(id(module), name)))
     return found
-
-
-def _pruned(module: torch.nn.Module, name: str) -> int | None:
-    """Return how many elements of a parameter the mask of ``torch.nn.utils.prune`` sets to zero; None for a mask without values."""
-    mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}")
-    if mask is None:
-        return 0
-    return None if mask.is_meta else mask.numel() - int(mask.count_nonzero())
 
 
 @cache
@@ -186,16 +187,20 @@ def _packed(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for name in ("get_weight", "get_bias"):
         give = getattr(module, name, None)
         if callable(give):
-            yield from ((key, value) for key, value in give().items() if isinstance(value, torch.Tensor))
+            for key, value in give().items():
+                if isinstance(value, torch.Tensor):
+                    yield key, value
 
 
 def _described(name: str, tensor: torch.Tensor, sizes: ParamSize, is_buffer: bool, pruned: int | None = 0) -> Variable:
     elements, nbytes = stored_size(tensor)
-    dtype = tensor.dtype if is_plain(tensor) else stored_parts(tensor)[0].dtype
+    dtype = tensor.dtype
+    if not is_plain(tensor):
+        dtype = stored_parts(tensor)[0].dtype
     return Variable(
         place_of(tensor),
         elements,
-        declared_size(sizes, name, nbytes / elements if elements else 0, is_buffer),
+        declared_size(sizes, name, nbytes / max(1, elements), is_buffer),
         dtype_name(dtype),
         tensor.requires_grad,
         is_buffer,
@@ -209,13 +214,6 @@ def place_of(tensor: torch.Tensor) -> StorageKey:
         return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
     except (RuntimeError, NotImplementedError):  # sparse and other layouts have no storage of their own
         return id(tensor), 0, tensor.numel()
-
-
-def _is_within(buffer: torch.Tensor, parameter: torch.Tensor) -> bool:
-    """True if the bytes of a buffer are among those of a parameter, which has the same storage."""
-    first, last = _span(parameter)
-    begin, end = _span(buffer)
-    return first <= begin and end <= last
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
@@ -245,14 +243,11 @@ def _layer_of(module: torch.nn.Module) -> _Layer:
     """Return the description of a module."""
     attributes = vars(module)
     kernel_size = _sizes(attributes.get("kernel_size"))
-    groups = attributes.get("groups") if kernel_size else None
-    return _Layer(
-        type(module).__name__,
-        arguments_of(module),
-        kernel_size,
-        _sizes(attributes.get("stride")),
-        groups if isinstance(groups, int) else None,
-    )
+    groups = attributes.get("groups")
+    if not kernel_size or not isinstance(groups, int):
+        groups = None
+    stride = _sizes(attributes.get("stride"))
+    return _Layer(type(module).__name__, arguments_of(module), kernel_size, stride, groups)
 
 
 def arguments_of(module: torch.nn.Module) -> str:
@@ -267,8 +262,11 @@ def _sizes(value: object) -> tuple[int, ...]:
     """Return a kernel size or stride; empty for a value that is none."""
     if value is None:  # most layers have no such attribute
         return ()
-    sizes = value if isinstance(value, tuple | list) else (value,)
-    return tuple(sizes) if set(map(type, sizes)) <= {int} else ()
+    if not isinstance(value, tuple | list):
+        value = (value,)
+    if set(map(type, value)) <= {int}:
+        return tuple(value)
+    return ()
 
 
 def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
@@ -288,9 +286,10 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
         around = call.parent
         while around is not None and around.is_excluded:
             around = around.parent
-        parent = None if around is None else around.row
-        subtree = weights.subtree.get(module)
-        rows.append(_row(call, _layer_of(module), own, subtree, index, parent))
+        parent = None
+        if around is not None:
+            parent = around.row
+        rows.append(_row(call, _layer_of(module), own, weights.subtree.get(module), index, parent))
 
     entered: set[str] = set()
     for call in sites.calls:
@@ -312,20 +311,17 @@ def rows_of(sites: CallSites) -> tuple[LayerRow, ...]:
     return tuple(rows)
 
 
-def _depth(path: str) -> int:
-    return 0 if path in _OUTERMOST else path.count(".") + 1
-
-
 def _row(
     call: ModuleCall, layer: _Layer, own: Weights, subtree: Weights | None, index: int, parent: int | None
 ) -> LayerRow:
     macs, flops, ops = costs_of(call)
     inputs, outputs, message = call.inputs, call.outputs, call.counted or _AS_COUNTED
     scale = message.activation_size
-    output_bytes = outputs.nbytes if scale is None else outputs.elements * scale
-    row = LayerRow(
-        call.path, layer.type, _depth(call.path), index, own.params, own.trainable, own.params_bytes, own.buffers, macs
-    )
+    output_bytes = outputs.nbytes
+    if scale is not None:
+        output_bytes = outputs.elements * scale
+    depth = 0 if call.path in _OUTERMOST else call.path.count(".") + 1
+    row = LayerRow(call.path, layer.type, depth, index, own.params, own.trainable, own.params_bytes, own.buffers, macs)
     # As keyword arguments, so many would take as long as the rest of the row.
     row.input_shapes = message.input_shapes or inputs.shapes
     row.output_shapes = message.output_shapes or outputs.shapes
@@ -349,8 +345,6 @@ def _row(
     row.pruned = own.pruned
     return row
 
-
-__all__ = ["build_on_meta", "count_built", "count_layers", "in_inference"]
 
 ON_SHAPES = "shapes"
 FOR_REAL = "real forward"
@@ -397,7 +391,9 @@ def traced_graph(build: Build, inputs: Inputs, formulas: Formulas = DEFAULTS) ->
 
 def in_inference(module: torch.nn.Module) -> torch.nn.Module:
     """Return the module in inference mode; ``eval`` is not called if it already is."""
-    return module.eval() if any(is_training(inner) for inner in modules_of(module)) else module
+    if any(is_training(inner) for inner in modules_of(module)):
+        return module.eval()
+    return module
 
 
 def count_layers(
@@ -446,10 +442,12 @@ def _over_shapes(
     module = materialised(module, inputs)
     first: Exception | None = None
     for attempt in _ATTEMPTS:
-        if attempt.zeros and not _has_integers_on_meta(inputs):
+        if attempt.zeros and not any(map(_is_integer_on_meta, tensors_in((inputs.args, inputs.kwargs)))):
             continue
         try:
-            counted = copied_to_meta(module) if attempt.is_copy else module
+            counted = module
+            if attempt.is_copy:
+                counted = copied_to_meta(module)
             device = device_of(counted)
             given = as_shapes(inputs, device, attempt.zeros) if attempt.constants else on_device(inputs, "meta")
             with _NumbersOffMeta() if attempt.is_copy and attempt.constants else nullcontext():
@@ -485,9 +483,8 @@ _ATTEMPTS = (
 )
 
 
-def _has_integers_on_meta(inputs: Inputs) -> bool:
-    given = tensors_in((inputs.args, inputs.kwargs))
-    return any(tensor.is_meta and not (tensor.is_floating_point() or tensor.is_complex()) for tensor in given)
+def _is_integer_on_meta(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta and not tensor.is_floating_point() and not tensor.is_complex()
 
 
 class _NumbersOffMeta(TorchFunctionMode):
@@ -499,10 +496,11 @@ class _NumbersOffMeta(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
-        device = None if kwargs is None else kwargs.get("device")
+        kwargs = kwargs or {}
+        device = kwargs.get("device")
         if func in (torch.tensor, torch.as_tensor) and device is not None and torch.device(device).type == "meta":
-            kwargs = {**(kwargs or {}), "device": "cpu"}
-        return func(*args, **(kwargs or {}))
+            kwargs = {**kwargs, "device": "cpu"}
+        return func(*args, **kwargs)
 
 
 def _without_values(
@@ -530,9 +528,8 @@ def weights_alone(build: Build, reason: str) -> LayerTable:
 
 def _weights_of(module: torch.nn.Module, reason: str, formulas: Formulas = DEFAULTS) -> LayerTable:
     sites = CallSites(paths_of(module), formulas)
-    rows = rows_of(sites)
-    rows = tuple(replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows)
-    return LayerTable(rows, method="weights only", uncounted=reason, excluded=outermost(sites.excluded))
+    rows = [replace(row, macs=None, flops=None, ops=None, act_bytes=None) for row in rows_of(sites)]
+    return LayerTable(tuple(rows), method="weights only", uncounted=reason, excluded=outermost(sites.excluded))
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -559,10 +556,7 @@ def count_forward(  # noqa: PLR0913  # how the mode treats what has no values
     Raises:
         Exception: whatever the forward raised.
     """
-
-    def count() -> LayerTable:
-        return _counted_forward(module, inputs, formulas, method, modes, constants, skips_branches, recorders)
-
+    count = partial(_counted_forward, module, inputs, formulas, method, modes, constants, skips_branches, recorders)
     try:
         return seen_whole("counting", count)
     except UnseenOperators as unseen:
@@ -633,7 +627,9 @@ def has_compiler() -> bool:
 
 def message_of(error: Exception) -> str:
     """Return the message of an error in one line."""
-    return str(error) if isinstance(error, NotOnShapes) else first_line(error)
+    if isinstance(error, NotOnShapes):
+        return str(error)
+    return first_line(error)
 
 
 @contextmanager

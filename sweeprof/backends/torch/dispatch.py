@@ -30,7 +30,15 @@ from typing import Any
 import torch
 
 from sweeprof.backends.torch.callsites import CallSites, LiveBytes, tensors_in
-from sweeprof.backends.torch.costs import COSTS, HIGHER_ORDER_COSTS, ONE_EACH, TorchRule, does_no_arithmetic
+from sweeprof.backends.torch.costs import (
+    COSTS,
+    HIGHER_ORDER_COSTS,
+    ONE_EACH,
+    TorchRule,
+    argument,
+    does_no_arithmetic,
+    is_given,
+)
 from sweeprof.backends.torch.graph import GraphRecorder
 from sweeprof.backends.torch.private import (
     HigherOrderOperator,
@@ -46,8 +54,7 @@ from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, ope
 from sweeprof.counting.operators import added
 from sweeprof.errors import Unsupported
 
-# Output shapes and memory layouts of operators on the meta device, without torch's own shape functions.
-
+# --- Shape rules: what operators return on the meta device, without torch's own shape functions, which take longer ---
 
 META = torch.device("meta")
 
@@ -64,14 +71,8 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= size if size > 1 else 1
+        step *= max(1, size)
     return tuple(reversed(strides))
-
-
-def _channels_last(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor ``(N, C, H, W)`` on meta whose channels are side by side in memory."""
-    samples, channels, height, width = shape
-    return new((samples, height, width, channels), dtype).permute(0, 3, 1, 2)
 
 
 def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
@@ -79,7 +80,10 @@ def like(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
     layout = _layout_of(given.shape, given.stride())
     if layout is torch.contiguous_format:
         return new(shape, given.dtype)
-    return _channels_last(shape, given.dtype) if layout is torch.channels_last else None
+    if layout is not torch.channels_last:
+        return None
+    samples, channels, height, width = shape
+    return new((samples, height, width, channels), given.dtype).permute(0, 3, 1, 2)
 
 
 def _windows(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
@@ -93,9 +97,12 @@ def _windows(given: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
 @lru_cache(maxsize=4096)
 def _layout_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.memory_format | None:
     if len(shape) == 4 and _suggests_channels_last(shape, strides):
-        is_packed = torch.empty_strided(shape, strides, device=META).is_contiguous(memory_format=torch.channels_last)
-        return torch.channels_last if is_packed else None
-    return torch.contiguous_format if strides == _strides(shape) else None
+        if torch.empty_strided(shape, strides, device=META).is_contiguous(memory_format=torch.channels_last):
+            return torch.channels_last
+        return None
+    if strides == _strides(shape):
+        return torch.contiguous_format
+    return None
 
 
 def is_new(tensor: torch.Tensor) -> bool:
@@ -111,7 +118,7 @@ def _suggests_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) ->
     for axis in (1, 3, 2, 0):
         if not shape[axis] or strides[axis] < least or (axis == 0 and least == strides[1]):
             return False
-        least = strides[axis] * shape[axis] if shape[axis] > 1 else strides[axis]
+        least = strides[axis] * max(1, shape[axis])
     return True
 
 
@@ -132,6 +139,14 @@ def packed_strides(tensor: torch.Tensor) -> Sequence[int] | None:
             strides[axis] = expected
             expected *= size
     return strides
+
+
+def _like_packed(given: torch.Tensor) -> torch.Tensor | None:
+    """A new tensor of the shape of ``given`` with its axes in the same order in memory; None where its elements may overlap."""
+    strides = packed_strides(given)
+    if strides is None:
+        return None
+    return torch.empty_strided(given.shape, strides, dtype=given.dtype, device=META)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -155,14 +170,15 @@ def _same_shape(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given = args[0]
     if not given.is_meta or not given.is_floating_point():
         return None
-    strides = packed_strides(given)
-    return None if strides is None else torch.empty_strided(given.shape, strides, dtype=given.dtype, device=META)
+    return _like_packed(given)
 
 
 def _same_contiguous(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """The shape and type of the first argument; contiguous."""
     given = args[0]
-    return new(given.shape, given.dtype) if given.is_meta and given.is_floating_point() else None
+    if not given.is_meta or not given.is_floating_point():
+        return None
+    return new(given.shape, given.dtype)
 
 
 def _in_place(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -170,10 +186,12 @@ def _in_place(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given = args[0]
     if not given.is_meta or not given.is_floating_point() or not is_dense(given):
         return None
-    other = args[1] if len(args) > 1 else 0
-    if isinstance(other, torch.Tensor):
-        return given if other.dtype == given.dtype and other.shape == given.shape else None
-    return given if type(other) in _NUMBERS else None
+    other = argument(args, 1, 0)
+    if type(other) in _NUMBERS:
+        return given  # type: ignore[no-any-return]
+    if isinstance(other, torch.Tensor) and other.dtype == given.dtype and other.shape == given.shape:
+        return given  # type: ignore[no-any-return]
+    return None
 
 
 def _binary(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -185,30 +203,23 @@ def _binary(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
         return None
     if not (left.is_meta or right.is_meta) or not left.dim() or not right.dim():
         return None
-    return _broadcasted(left, right)
-
-
-def _broadcasted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
-    shape = left.shape if left.shape == right.shape else _broadcast(left.shape, right.shape)
+    shape = _broadcast(left.shape, right.shape)
     if shape is None:
         return None
     if left.is_contiguous() and right.is_contiguous():
         return new(shape, left.dtype)
-    strides = None
-    if tuple(shape) == tuple(left.shape):  # the first operand decides the order of the axes
-        strides = packed_strides(left)
-    elif tuple(shape) == tuple(right.shape) and _leaves_order_open(left, shape):
-        strides = packed_strides(right)
-    return None if strides is None else torch.empty_strided(shape, strides, dtype=left.dtype, device=META)
-
-
-def _leaves_order_open(tensor: torch.Tensor, shape: Sequence[int]) -> bool:
-    """True if a tensor has at most one axis that is not broadcast to ``shape``, so that it has no order of axes."""
-    sizes = zip(tensor.shape, shape[len(shape) - tensor.dim() :], strict=True)
-    return sum(own != 1 or size == 1 for own, size in sizes) <= 1
+    if shape == list(left.shape):  # the first operand decides the order of the axes
+        return _like_packed(left)
+    # A tensor with at most one axis that is not broadcast has no order of axes.
+    own = zip(left.shape, shape[len(shape) - left.dim() :], strict=True)
+    if shape == list(right.shape) and sum(size != 1 or made == 1 for size, made in own) <= 1:
+        return _like_packed(right)
+    return None
 
 
 def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
+    if left == right:
+        return list(left)
     if len(left) < len(right):
         left, right = right, left
     shape = list(left)
@@ -225,7 +236,9 @@ def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
 def _pair(value: int | Sequence[int], spatial: int) -> Sequence[int]:
     if isinstance(value, int):
         return (value,) * spatial
-    return value if len(value) == spatial else tuple(value) * spatial
+    if len(value) == spatial:
+        return value
+    return tuple(value) * spatial
 
 
 def _conv(spatial: int) -> Shortcut:
@@ -236,7 +249,9 @@ def _conv(spatial: int) -> Shortcut:
         # An integer stands for a list of one; the dispatcher leaves trailing defaults out.
         rest = tuple([value if isinstance(value, int) else tuple(value) for value in args[3:]])
         made = _convolved(spatial, given.shape, weight.shape, rest)
-        return None if made is None else _windows(given, made)
+        if made is None:
+            return None
+        return _windows(given, made)
 
     return shortcut
 
@@ -249,12 +264,14 @@ def _convolved(spatial: int, shape: tuple[int, ...], kernel: tuple[int, ...], re
     stride, padding, dilation, groups = rest + (1, 0, 1, 1)[len(rest) :]
     if shape[1] != kernel[1] * groups or kernel[0] % groups:
         return None
-    stride, padding, dilation = (_pair(value, spatial) for value in (stride, padding, dilation))
+    stride, padding, dilation = _pair(stride, spatial), _pair(padding, spatial), _pair(dilation, spatial)
     made = [shape[0], kernel[0]]
     for axis in range(spatial):
         reach = dilation[axis] * (kernel[axis + 2] - 1)
         made.append((shape[axis + 2] + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
-    return tuple(made) if min(made) > 0 else None
+    if min(made) <= 0:
+        return None
+    return tuple(made)
 
 
 def _linear(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -287,35 +304,24 @@ def _addmm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
 def _attention(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """The query's layout, as the fused CPU kernel leaves it: in most models ``(N, L, heads, E)`` in memory.
 
-    That kernel takes four axes, a mask of two or four, no dropout, and keys and values of the query's width; the rest is left to
-    plain matrix products, whose result is contiguous.
+    That kernel takes four axes, a mask of two or four, no dropout, and keys and values of the query's width.
     """
     query, key, value = args[0], args[1], args[2]
-    mask, dropout = args[3] if len(args) > 3 else None, args[4] if len(args) > 4 else 0.0
+    mask, dropout = argument(args, 3), argument(args, 4, 0.0)
     if not query.is_meta or not query.dtype == key.dtype == value.dtype or not query.numel() or not key.numel():
         return None
     if dropout or (mask is not None and mask.dtype not in (torch.bool, query.dtype)) or key.shape != value.shape:
         return None
     if query.dim() != 4 or (mask is not None and mask.dim() not in (2, 4)):
-        return _attention_by_products(query, key, mask, kwargs)
+        return None
     samples, heads, _, width = query.shape
-    shared = key.dim() == 4 and key.shape[1] and kwargs.get("enable_gqa") and heads % key.shape[1] == 0
-    if key.shape[:2] != (samples, key.shape[1] if shared else heads) or key.shape[3:] != (width,):
+    if key.dim() == 4 and key.shape[1] and kwargs.get("enable_gqa") and heads % key.shape[1] == 0:
+        heads = key.shape[1]
+    if key.shape[:2] != (samples, heads) or key.shape[3:] != (width,):
         return None
     if {query.stride(3), key.stride(3), value.stride(3)} != {1}:
         return None
-    strides = packed_strides(query)
-    return None if strides is None else torch.empty_strided(query.shape, strides, dtype=query.dtype, device=META)
-
-
-def _attention_by_products(
-    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, kwargs: Kwargs
-) -> torch.Tensor | None:
-    if kwargs.get("enable_gqa") or query.shape[:-2] != key.shape[:-2] or query.shape[-1] != key.shape[-1]:
-        return None
-    if mask is not None and _broadcast(query.shape[:-2], mask.shape[:-2]) != list(query.shape[:-2]):
-        return None
-    return new(query.shape, query.dtype)
+    return _like_packed(query)
 
 
 def _grouped_matmul(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -324,7 +330,7 @@ def _grouped_matmul(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     Kernels need rows (or columns) that begin at multiples of 16 bytes, and leave the rows of the result so.
     """
     left, right = args[0], args[1]
-    offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
+    offsets = kwargs.get("offs", argument(args, 2))
     if left.dtype == torch.bfloat16 or left.dtype != right.dtype or not left.is_floating_point():
         return None
     if not left.is_meta and not right.is_meta:
@@ -333,15 +339,19 @@ def _grouped_matmul(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
         return None
     a, b = left.shape, right.shape
     each = 16 // left.itemsize
-    aligned = all(1 in tensor.stride()[-2:] and max(tensor.stride()[-2:]) % each == 0 for tensor in (left, right))
-    if not aligned or not {len(a), len(b)} <= {2, 3} or (offsets is None) != (len(a) == len(b) == 3):
+    if not {len(a), len(b)} <= {2, 3} or (offsets is None) != (len(a) == len(b) == 3):
         return None
+    for tensor in (left, right):
+        if 1 not in tensor.stride()[-2:] or max(tensor.stride()[-2:]) % each:
+            return None
     if len(a) == len(b) == 2:
         shape = [offsets.shape[0], a[0], b[1]]
     elif a[-1] != b[-2] or (len(a) == len(b) and a[0] != b[0]):
         return None
     else:
-        shape = [*(a[:1] if len(a) == len(b) else ()), a[-2], b[-1]]
+        shape = [a[-2], b[-1]]
+        if len(a) == len(b):
+            shape.insert(0, a[0])
     width = -(-shape[-1] // each) * each
     strides = (shape[-2] * width, width, 1)[-len(shape) :]
     return torch.empty_strided(shape, strides, dtype=left.dtype, device=META)
@@ -362,23 +372,28 @@ def _layer_norm(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given, normalized = args[0], args[1]
     if tuple(given.shape[-len(normalized) :]) != tuple(normalized):
         return None
-    weight = args[2] if len(args) > 2 else None
-    return None if weight is not None and weight.dtype != given.dtype else _same_contiguous(args, kwargs)
+    if is_given(args, 2) and args[2].dtype != given.dtype:
+        return None
+    return _same_contiguous(args, kwargs)
 
 
 def _dropout(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """In inference the very tensor that was given."""
-    return args[0] if not args[2] else None
+    if args[2]:
+        return None
+    return args[0]  # type: ignore[no-any-return]
 
 
 def _softmax(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
-    return _same_contiguous(args, kwargs) if len(args) < 3 or args[2] in (None, args[0].dtype) else None
+    if is_given(args, 2) and args[2] != args[0].dtype:
+        return None
+    return _same_contiguous(args, kwargs)
 
 
 def _concatenation(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """Contiguous unless the strides of every tensor suggest channels-last."""
     tensors = args[0]
-    axis = args[1] if len(args) > 1 else 0
+    axis = argument(args, 1, 0)
     dtype, shape = tensors[0].dtype, list(tensors[0].shape)
     if axis < 0:
         axis += len(shape)
@@ -392,24 +407,28 @@ def _concatenation(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
         other[axis] = shape[axis]
         if other != shape:
             return None
-        if not is_contiguous:
-            suggests_other = (
-                _suggests_channels_last(tensor.shape, tensor.stride()) if len(shape) == 4 else not is_new(tensor)
-            )
-            is_contiguous = len(shape) < 4 or not suggests_other
+        if len(shape) < 4:
+            is_contiguous = True
+        elif len(shape) == 4:
+            is_contiguous = is_contiguous or not _suggests_channels_last(tensor.shape, tensor.stride())
+        else:
+            is_contiguous = is_contiguous or is_new(tensor)
+    if not is_contiguous:
+        return None
     shape[axis] = total
-    return new(shape, dtype) if is_contiguous else None
+    return new(shape, dtype)
 
 
 def _average_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, kernel, stride, padding, ceil_mode, ...)``."""
-    return _pooled(args, len(args) > 4 and args[4])
+    return _pooled(args, argument(args, 4, False))
 
 
 def _max_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, kernel, stride, padding, dilation, ceil_mode)``."""
-    dilated = len(args) > 4 and any(step != 1 for step in _pair(args[4], 2))
-    return None if dilated else _pooled(args, len(args) > 5 and args[5])
+    if len(args) > 4 and set(_pair(args[4], 2)) != {1}:
+        return None
+    return _pooled(args, argument(args, 5, False))
 
 
 def _pooled(args: Args, ceil_mode: bool) -> torch.Tensor | None:
@@ -418,16 +437,20 @@ def _pooled(args: Args, ceil_mode: bool) -> torch.Tensor | None:
     if len(shape) != 4 or not given.is_meta:
         return None
     kernel = _pair(args[1], 2)
-    stride = _pair(args[2], 2) if len(args) > 2 and args[2] else kernel
-    padding = _pair(args[3], 2) if len(args) > 3 else (0, 0)
-    if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
-        return None
+    stride = _pair(argument(args, 2) or kernel, 2)
+    padding = _pair(argument(args, 3, 0), 2)
     made = []
     for size, window, step, pad in zip(shape[2:], kernel, stride, padding, strict=True):
-        windows = (size + 2 * pad - window + (step - 1 if ceil_mode else 0)) // step + 1
-        begins_outside = ceil_mode and (windows - 1) * step >= size + pad
-        made.append(windows - 1 if begins_outside else windows)
-    return _windows(given, (shape[0], shape[1], *made)) if min(made) > 0 else None
+        span = size + 2 * pad - window
+        windows = span // step + 1
+        if ceil_mode:
+            windows = -(-span // step) + 1
+            if (windows - 1) * step >= size + pad:  # the last one would begin outside
+                windows -= 1
+        if windows <= 0 or 2 * pad > window:
+            return None
+        made.append(windows)
+    return _windows(given, (shape[0], shape[1], *made))
 
 
 def _adaptive_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -439,13 +462,16 @@ def _adaptive_pool(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
 
 def _mean(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(input, axes, keep)`` of a floating-point type; in whatever order the axes lie in memory, the result is contiguous."""
-    given, axes = args[0], args[1] if len(args) > 1 else None
+    given, axes = args[0], argument(args, 1)
     if not axes or not given.is_meta or not given.is_floating_point() or kwargs.get("dtype"):
         return None
-    keep = len(args) > 2 and args[2]
-    folded = {axis % given.dim() for axis in axes}
-    kept = [1 if i in folded else size for i, size in enumerate(given.shape) if keep or i not in folded]
-    return new(kept, given.dtype)
+    shape = list(given.shape)
+    for axis in sorted({axis % given.dim() for axis in axes}, reverse=True):
+        if argument(args, 2, False):
+            shape[axis] = 1
+        else:
+            del shape[axis]
+    return new(shape, given.dtype)
 
 
 def _index(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -461,8 +487,11 @@ def _index(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
 
 
 def _roll(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
+    """Without this rule and that of ``index``, counting shifted-window blocks takes three times as long."""
     given = args[0]
-    return new(given.shape, given.dtype) if given.is_meta and is_new(given) else None
+    if not given.is_meta or not is_new(given):
+        return None
+    return new(given.shape, given.dtype)
 
 
 def _contiguous(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -470,7 +499,9 @@ def _contiguous(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given = args[0]
     if kwargs or len(args) > 1 or not given.is_meta:
         return None
-    return given if given.is_contiguous() else new(given.shape, given.dtype)
+    if given.is_contiguous():
+        return given  # type: ignore[no-any-return]
+    return new(given.shape, given.dtype)
 
 
 def _reshape(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
@@ -478,20 +509,17 @@ def _reshape(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     given, wanted = args
     if not given.is_meta or not given.dim() or not given.numel():
         return None
-    shape = _complete(tuple(wanted), given.numel())
-    if shape is None:
+    shape = list(wanted)
+    if -1 in shape:
+        known = -prod(shape)
+        if known > 0:
+            shape[shape.index(-1)] = given.numel() // known
+    if min(shape, default=1) <= 0 or prod(shape) != given.numel():
         return None
-    strides = _view_strides(given.shape, given.stride(), shape)
-    return new(shape, given.dtype) if strides is None else given.as_strided(shape, strides)
-
-
-@lru_cache(maxsize=4096)
-def _complete(shape: tuple[int, ...], elements: int) -> tuple[int, ...] | None:
-    """Return a shape with the size of its axis of -1; None if it cannot have so many elements."""
-    known = prod([size for size in shape if size != -1])
-    if shape.count(-1) == 1 and known > 0:
-        shape = tuple([elements // known if size == -1 else size for size in shape])
-    return shape if min(shape, default=1) > 0 and prod(shape) == elements else None
+    strides = _view_strides(given.shape, given.stride(), tuple(shape))
+    if strides is None:
+        return new(shape, given.dtype)
+    return given.as_strided(shape, strides)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=4096)
@@ -525,7 +553,7 @@ _UNARY = (
     "relu sigmoid tanh gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu elu mish selu "
     "exp sqrt rsqrt neg log erf abs sin cos"
 )
-_VIEWS = "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as"
+_VIEWS = "permute transpose.int view unsqueeze squeeze.dim select.int expand flatten.using_ints"
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor"
 
 SHORTCUTS: dict[str, Shortcut] = {
@@ -545,7 +573,7 @@ SHORTCUTS: dict[str, Shortcut] = {
     "aten::scaled_dot_product_attention": _attention,
     "aten::batch_norm": _batch_norm,
     "aten::layer_norm": _layer_norm,
-    "aten::group_norm": lambda args, kwargs: _batch_norm((args[0], args[2] if len(args) > 2 else None), kwargs),
+    "aten::group_norm": lambda args, kwargs: _batch_norm((args[0], argument(args, 2)), kwargs),
     "aten::dropout": _dropout,
     "aten::feature_dropout": _dropout,
     "aten::softmax.int": _softmax,
@@ -573,13 +601,17 @@ def _ctc_loss(args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, torch.Tensor] |
     if not given.is_meta or (isinstance(lengths, torch.Tensor) and lengths.is_meta):
         return None
     steps, samples, _ = given.shape
-    longest = max(lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths)
+    if isinstance(lengths, torch.Tensor):
+        lengths = lengths.tolist()
+    longest = max(lengths)
     return new((samples,), given.dtype), new((samples, steps, 2 * longest + 1), given.dtype)
 
 
 def _ctc_loss_backward(args: Args, kwargs: Kwargs) -> torch.Tensor | None:
     """``(gradient, logarithms, ...)``."""
-    return new(args[1].shape, args[1].dtype) if args[1].is_meta else None
+    if not args[1].is_meta:
+        return None
+    return new(args[1].shape, args[1].dtype)
 
 
 UNKNOWN_TO_TORCH: dict[str, Shortcut] = {
@@ -597,11 +629,13 @@ def _padded(args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
     given, states, bidirectional, batch_first = args[0], args[1], args[7], args[8]
     if not given.is_meta or given.dim() != 3:
         return None
-    hidden = states if isinstance(states, torch.Tensor) else states[0]
-    width = hidden.shape[-1] * (2 if bidirectional else 1)
-    samples, steps = given.shape[:2] if batch_first else reversed(given.shape[:2])
-    output = new((steps, samples, width), given.dtype)
-    return (output.transpose(0, 1) if batch_first else output, *_final(states, given))
+    final = _final(states, given)
+    width = final[0].shape[-1] * (1 + bidirectional)
+    if not batch_first:
+        steps, samples, _ = given.shape
+        return new((steps, samples, width), given.dtype), *final
+    samples, steps, _ = given.shape
+    return new((steps, samples, width), given.dtype).transpose(0, 1), *final
 
 
 def _packed(args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
@@ -609,34 +643,29 @@ def _packed(args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
     data, states, bidirectional = args[0], args[2], args[8]
     if not data.is_meta:
         return None
-    hidden = states if isinstance(states, torch.Tensor) else states[0]
-    output = new((data.shape[0], hidden.shape[-1] * (2 if bidirectional else 1)), data.dtype)
-    return (output, *_final(states, data))
+    final = _final(states, data)
+    return new((data.shape[0], final[0].shape[-1] * (1 + bidirectional)), data.dtype), *final
 
 
 def _final(states: torch.Tensor | Sequence[torch.Tensor], given: torch.Tensor) -> list[torch.Tensor]:
     """States after the last step, in the shapes of those before the first."""
-    before = [states] if isinstance(states, torch.Tensor) else states
-    return [new(tuple(state.shape), given.dtype) for state in before]
+    if isinstance(states, torch.Tensor):
+        states = [states]
+    return [new(state.shape, given.dtype) for state in states]
 
 
 RECURRENT = {
     **{f"aten::{kind}.input": _padded for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
     **{f"aten::{kind}.data": _packed for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
 }
-"""Shortcut by qualified name of the overload, like those of shapes.py."""
+"""Shortcut by qualified name of the overload, like :data:`SHORTCUTS`."""
 
 
-# Counts every operator that reaches the dispatcher: one TorchDispatchMode, nothing of torch is patched.
+# --- The mode that counts ---
 
 
 def _is_unknown(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.is_meta
-
-
-def _same(carried: Iterable[object]) -> Args:
-    """The results of a loop, which are like what it began with."""
-    return tuple(torch.empty_like(value) if isinstance(value, torch.Tensor) else value for value in carried)
 
 
 CONSTANT_ELEMENTS = 2**22
@@ -648,7 +677,6 @@ MASK_ELEMENTS = 2**16
 WEIGHT_ELEMENTS = 4096
 """What depends on weights alone is computed for real from up to so many elements."""
 
-_META = torch.device("meta")
 _NUMBER: Any = torch.ops.aten.scalar_tensor.default
 """Makes a tensor of one number."""
 _SHORTCUTS: dict[str, Shortcut] = {**SHORTCUTS, **RECURRENT, **UNKNOWN_TO_TORCH}
@@ -784,14 +812,16 @@ class CountingMode(DispatchMode):
                 output = self._on_meta(func, operator, args, kwargs)
         else:
             output = func(*args, **kwargs)
+        cost = None
         is_excluded = self._sites.is_excluded
-        cost = None if self._is_silent or is_excluded else self._counted(operator, args, kwargs, output)
+        if not self._is_silent and not is_excluded:
+            cost = self._counted(operator, args, kwargs, output)
         if operator.allocates or (operator.may_copy and _is_copy(args, output)):
             self._live.saw(output)
         if self.recorder is not None and not self._is_silent:
-            is_free = cost is None and operator.is_covered and not is_excluded
-            written = _targets(operator, args, kwargs)
-            self.recorder.ran(operator.name, (0, 0, 0) if is_free else cost, (args, kwargs), output, written)
+            if cost is None and operator.is_covered and not is_excluded:
+                cost = (0, 0, 0)
+            self.recorder.ran(operator.name, cost, (args, kwargs), output, _targets(operator, args, kwargs))
         return output
 
     def _counted(self, operator: _Operator, args: Args, kwargs: Kwargs, output: object) -> OperatorCost | None:
@@ -817,7 +847,9 @@ class CountingMode(DispatchMode):
         name = f"{func.namespace}::{func.name()}"  # type: ignore[no-untyped-call]
         self.higher_order.add(name)
         written = self._formulas.of_operator(name)
-        cost = HIGHER_ORDER_COSTS.get(name) if written is None else partial(operator_cost, written)
+        cost = HIGHER_ORDER_COSTS.get(name)
+        if written is not None:
+            cost = partial(operator_cost, written)
         ran = False
 
         def counting(argument: Any) -> Any:
@@ -835,13 +867,17 @@ class CountingMode(DispatchMode):
 
         args, kwargs = _mapped(args, counting), _mapped(kwargs, counting)
         with self._silently() if written is not None else nullcontext():
-            output = self._skipped(name, args) if self._on_shapes else None
+            output = None
+            if self._on_shapes:
+                output = self._skipped(name, args)
             if output is None:
                 output = func(*args, **kwargs)
             elif written is None:
                 ran = False
         is_excluded = self._sites.is_excluded
-        figures = None if cost is None or is_excluded else cost(args, kwargs, output)
+        figures = None
+        if cost is not None and not is_excluded:
+            figures = cost(args, kwargs, output)
         if figures is not None:
             self.operator_calls += 1
             self._sites.count(name, figures, args, output)
@@ -856,16 +892,23 @@ class CountingMode(DispatchMode):
     def _skipped(self, name: str, args: Args) -> Any:
         """Return the result of control flow that depends on values, without counting it; None for any other operator."""
         with self._silently():
-            if name == "higher_order::cond" and _is_unknown(args[0]):
-                _, branch, _, operands = args
-                skip = partial(branch, *operands)
-            elif name == "higher_order::while_loop" and _is_unknown(args[0](*args[2], *args[3])):
-                skip = partial(_same, args[2])
+            if name == "higher_order::cond":
+                depends = _is_unknown(args[0])
+            elif name == "higher_order::while_loop":
+                depends = _is_unknown(args[0](*args[2], *args[3]))
             else:
+                return None
+            if not depends:
                 return None
             if not self._skips_branches:
                 raise NotOnShapes(f"what {name} runs depends on values")
-            return skip()
+            if name == "higher_order::cond":
+                _, branch, _, operands = args
+                return branch(*operands)
+            # The results of a loop are like what it began with.
+            return _mapped(
+                tuple(args[2]), lambda item: torch.empty_like(item) if isinstance(item, torch.Tensor) else item
+            )
 
     @contextmanager
     def _silently(self) -> Iterator[None]:
@@ -880,8 +923,7 @@ class CountingMode(DispatchMode):
         written = self._formulas.of_operator(func._schema.name)
         if written is None:
             return known
-        cost = partial(operator_cost, written)
-        return replace(known, cost=cost, is_composite=False, is_covered=True)
+        return replace(known, cost=partial(operator_cost, written), is_composite=False, is_covered=True)
 
     def _on_meta(self, func: OpOverload, operator: _Operator, args: Args, kwargs: Kwargs) -> Any:
         targets = _targets(operator, args, kwargs)
@@ -891,8 +933,9 @@ class CountingMode(DispatchMode):
             args, kwargs = _mapped(args, self._without_values), _mapped(kwargs, self._without_values)
         real, meta = _devices(args, kwargs)
         if targets and (real or self._overwritten):
-            is_for_real = not meta and not self._is_of_model(targets)
-            return func(*args, **kwargs) if is_for_real else self._written(func, targets, args, kwargs)
+            if not meta and not self._is_of_model(targets):
+                return func(*args, **kwargs)
+            return self._written(func, targets, args, kwargs)
         if not real and not meta:
             return self._constant(func, operator, args, kwargs)
         if not real:
@@ -902,14 +945,17 @@ class CountingMode(DispatchMode):
         if not meta and (func.is_view or _elements(args) <= WEIGHT_ELEMENTS):
             return func(*args, **kwargs)
         shapes, keywords = _shapes_of(args), _shapes_of(kwargs)
-        output = None if operator.shortcut is None else operator.shortcut(shapes, keywords)
+        output = None
+        if operator.shortcut is not None:
+            output = operator.shortcut(shapes, keywords)
         if output is None:
             try:
                 output = func(*shapes, **keywords)
             except RuntimeError as error:
                 output = self._from_values(func, args, kwargs, error)
-        is_constant = not meta and _elements((output,)) <= self._most and not self._is_of_model(args)
-        return func(*args, **kwargs) if is_constant else output
+        if not meta and _elements((output,)) <= self._most and not self._is_of_model(args):
+            return func(*args, **kwargs)
+        return output
 
     def _from_values(self, func: OpOverload, args: Args, kwargs: Kwargs, error: RuntimeError) -> Any:
         """The result of an operator whose shape depends on the values of real arguments, such as a mask that selects rows.
@@ -921,7 +967,7 @@ class CountingMode(DispatchMode):
             if func is torch.ops.aten.index.Tensor:
                 return func(_shape_of(args[0]), _shapes_of(_positions(args[1])))
             if func is torch.ops.aten.masked_select.default:
-                return func(torch.empty(1).expand(args[0].shape), args[1]).to(_META, args[0].dtype)
+                return func(torch.empty(1).expand(args[0].shape), args[1]).to(META, args[0].dtype)
             if func._can_decompose():
                 with self, self._silently():
                     return func.decompose(*args, **kwargs)
@@ -940,17 +986,21 @@ class CountingMode(DispatchMode):
             return func(*args, **kwargs)
         if func is _NUMBER and self._most:
             return func(*args, **_mapped(kwargs, self._off_meta))
-        output = func(*args, **{**kwargs, "device": _META})
+        output = func(*args, **{**kwargs, "device": META})
         if not self._most or not isinstance(output, torch.Tensor):
             return output
-        wanted = kwargs.get("device")
-        is_filled_later = wanted is not None and wanted.type == "meta" and output.is_floating_point()
-        most = self._most_filled if is_filled_later else self._most
-        return func(*args, **_mapped(kwargs, self._off_meta)) if output.numel() <= most else output
+        most = self._most
+        if kwargs.get("device") == META and output.is_floating_point():  # it is filled later
+            most = self._most_filled
+        if output.numel() > most:
+            return output
+        return func(*args, **_mapped(kwargs, self._off_meta))
 
     def _off_meta(self, item: object) -> object:
         """Return the device of constants instead of the meta device; any other argument as it is."""
-        return self._host if isinstance(item, torch.device) and item == _META else item
+        if isinstance(item, torch.device) and item == META:
+            return self._host
+        return item
 
     def _written(self, func: OpOverload, targets: list[torch.Tensor], args: Args, kwargs: Kwargs) -> Any:
         """Write into tensors in form only: those of the model keep their values, constants have none any more."""
@@ -964,11 +1014,15 @@ class CountingMode(DispatchMode):
         returns = func._schema.returns
         if not returns or any(given.alias_info is None for given in returns):
             return output
-        return targets[0] if len(returns) == 1 else tuple(targets)
+        if len(returns) == 1:
+            return targets[0]
+        return tuple(targets)
 
     def _without_values(self, item: object) -> object:
         """The shape of a constant that was overwritten; anything else as it is."""
-        return _shape_of(item) if self._is_overwritten(item) else item
+        if self._is_overwritten(item):
+            return _shape_of(item)
+        return item
 
     def _is_overwritten(self, item: object) -> bool:
         if not isinstance(item, torch.Tensor) or item.is_meta or item.layout != torch.strided:
@@ -1009,45 +1063,53 @@ def known_operator(func: OpOverload) -> _Operator:
     """Return the properties of an overload, independent of user formulas."""
     qualified = func._schema.name
     namespace, _, name = qualified.partition("::")
-    names = (qualified, f"{qualified}_", qualified.removesuffix("_"))
-    cost = next((COSTS[known] for known in names if known in COSTS), None)
-    free = does_no_arithmetic(func)
-    is_composite = cost is None and not free and func._can_decompose()
-    if cost is None and not free and not is_composite and _is_pointwise(namespace, name):
+    cost = COSTS.get(qualified) or COSTS.get(f"{qualified}_") or COSTS.get(qualified.removesuffix("_"))
+    is_free = does_no_arithmetic(func)
+    is_composite = cost is None and not is_free and func._can_decompose()
+    if cost is None and not is_free and not is_composite and _is_pointwise(namespace, name):
         cost = ONE_EACH
+    written = []
+    takes_device = False
+    for index, parameter in enumerate(func._schema.arguments):
+        if parameter.alias_info is not None and parameter.alias_info.is_write:
+            written.append((index, parameter.name))
+        if str(parameter.type) in ("Device", "Optional[Device]"):
+            takes_device = True
+    if namespace != "aten":
+        name = qualified
     return _Operator(
-        name=(name if namespace == "aten" else qualified).removesuffix("_") or name,
+        name=name.removesuffix("_") or name,
         cost=cost,
         shortcut=_SHORTCUTS.get(func.name()),  # type: ignore[no-untyped-call]
         is_composite=is_composite,
-        is_covered=cost is not None or free,
+        is_covered=cost is not None or is_free,
         allocates=not func.is_view and not func._schema.is_mutable,
         may_copy=func.is_view and func._can_decompose(),
-        written=tuple(
-            (index, argument.name)
-            for index, argument in enumerate(func._schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ),
-        takes_device=any(str(argument.type) in _DEVICES for argument in func._schema.arguments),
+        written=tuple(written),
+        takes_device=takes_device,
     )
-
-
-_DEVICES = ("Device", "Optional[Device]")
 
 
 def _is_pointwise(namespace: str, name: str) -> bool:
     """True if torch tags an overload of an operator as elementwise, or one of the operator that it is the in-place variant of."""
-    packets = [getattr(getattr(torch.ops, namespace), known, None) for known in (name, name.removesuffix("_"))]
-    overloads = [getattr(found, overload) for found in packets if found is not None for overload in found.overloads()]
-    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
+    for known in (name, name.removesuffix("_")):
+        packet = getattr(getattr(torch.ops, namespace), known, None)
+        if packet is None:
+            continue
+        if any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads()):
+            return True
+    return False
 
 
 def _targets(operator: _Operator, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
     """The tensors that an operator writes to."""
     found: list[torch.Tensor] = []
     for position, name in operator.written:
-        given = args[position] if position < len(args) else kwargs.get(name)
-        found += [part for part in (given if isinstance(given, list | tuple) else (given,)) if part is not None]
+        given = argument(args, position, kwargs.get(name))
+        if isinstance(given, list | tuple):
+            found += given
+        elif given is not None:
+            found.append(given)
     return found
 
 
@@ -1065,8 +1127,10 @@ def _positions(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | No
 def _devices(args: Args, kwargs: Kwargs) -> tuple[bool, bool]:
     """Return whether the arguments contain real tensors, and whether they contain meta tensors."""
     real = meta = False
-    for argument in (*args, *kwargs.values()) if kwargs else args:
-        for item in argument if isinstance(argument, list | tuple) else (argument,):
+    if kwargs:
+        args = (*args, *kwargs.values())
+    for given in args:
+        for item in given if isinstance(given, list | tuple) else (given,):
             if isinstance(item, torch.Tensor):
                 if item.is_meta:
                     meta = True
@@ -1093,12 +1157,12 @@ def _without_nesting(args: Args, kwargs: Kwargs, output: object) -> Iterator[tup
 
 
 def _elements(args: Args) -> int:
-    return sum(
-        item.numel()
-        for argument in args
-        for item in (argument if isinstance(argument, list | tuple) else (argument,))
-        if isinstance(item, torch.Tensor)
-    )
+    total = 0
+    for given in args:
+        for item in given if isinstance(given, list | tuple) else (given,):
+            if isinstance(item, torch.Tensor):
+                total += item.numel()
+    return total
 
 
 def _mapped(tree: object, change: Callable[[Any], object]) -> Any:
@@ -1115,8 +1179,10 @@ def _shapes_of(tree: object) -> Any:
 
 def _shape_of(item: object) -> Any:
     if isinstance(item, torch.Tensor) and not item.is_meta:
-        return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device=_META)
-    return _META if isinstance(item, torch.device) else item
+        return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device=META)
+    if isinstance(item, torch.device):
+        return META
+    return item
 
 
 def _look_up_all() -> None:

@@ -84,15 +84,19 @@ class GenerateStep:
 
         def remember(_module: object, _args: object, kwargs: Mapping[str, Any], outputs: Any) -> None:
             cache = kwargs.get("past_key_values")
-            seen[:] = [getattr(outputs, "past_key_values", None) if cache is None else cache]
+            if cache is None:
+                cache = getattr(outputs, "past_key_values", None)
+            seen[:] = [cache]
 
-        base = self._module.get_base_model() if hasattr(self._module, "get_base_model") else self._module
+        base: Any = self._module
+        if hasattr(base, "get_base_model"):
+            base = base.get_base_model()
         handle = base.register_forward_hook(remember, with_kwargs=True)
         try:
             self._generate()
         finally:
             handle.remove()
-        return bytes_of_cache(seen[0] if seen else None)
+        return bytes_of_cache(seen)
 
 
 class FunctionStep:
@@ -103,7 +107,9 @@ class FunctionStep:
         self.new_tokens = config.new_tokens
         self.prompt_tokens = prompt_tokens(batch.kwargs)
         self._device = model.device
-        inputs: object = dict(batch.kwargs) or (batch.args[0] if len(batch.args) == 1 else batch.args)
+        inputs: object = dict(batch.kwargs) or batch.args
+        if not batch.kwargs and len(batch.args) == 1:
+            inputs = batch.args[0]
         self._generate = partial(config.function, model.native, inputs, config.new_tokens)
         self._arguments = config.arguments
 
@@ -191,7 +197,9 @@ def start_token(module: torch.nn.Module, config: GenerationConfig) -> int | None
 def prompt_tokens(prompt: Mapping[str, Any]) -> int | None:
     """Return the tokens of the prompt of each sequence; None where it is not text."""
     ids = prompt.get("input_ids")
-    return None if ids is None else int(ids.shape[1])
+    if ids is None:
+        return None
+    return int(ids.shape[1])
 
 
 def bytes_of_cache(cache: object) -> int:
@@ -291,7 +299,9 @@ class GreedyLoop:
             given["input_ids"] = torch.cat([ids, ids.new_zeros((len(ids), extra))], dim=1)
             if mask is not None:
                 mask = given["attention_mask"] = _longer(mask, extra)
-        cache = self._cache(prompt_tokens(prompt)) if self.is_static else None
+        cache = None
+        if self.is_static:
+            cache = self._cache(prompt_tokens(prompt))
         outputs = self._forward(given, cache)
         if getattr(outputs, "past_key_values", None) is None:
             raise Unsupported("the model returned no past_key_values: its cache is of another kind")
@@ -305,7 +315,8 @@ class GreedyLoop:
             following = self._forward(given, outputs.past_key_values)
             following.encoder_last_hidden_state = encoded
             return following, mask
-        mask = None if mask is None else _longer(mask, 1)
+        if mask is not None:
+            mask = _longer(mask, 1)
         return self._forward({"input_ids": tokens, "attention_mask": mask}, outputs.past_key_values), mask
 
     def _forward(self, given: Mapping[str, Any], cache: object) -> Any:
@@ -358,8 +369,10 @@ def own_generation(model: TorchModel, batch: Inputs, config: GenerationConfig) -
 def without_full_mask(prompt: Mapping[str, Any]) -> dict[str, Any]:
     """Return a prompt without its mask where that masks nothing, as ``generate`` does."""
     mask = prompt.get("attention_mask")
-    is_full = isinstance(mask, torch.Tensor) and not mask.is_meta and bool((mask == 1).all())
-    return {name: value for name, value in prompt.items() if name != "attention_mask" or not is_full}
+    kept = dict(prompt)
+    if isinstance(mask, torch.Tensor) and not mask.is_meta and bool((mask == 1).all()):
+        del kept["attention_mask"]
+    return kept
 
 
 def _longer(mask: torch.Tensor, tokens: int) -> torch.Tensor:
@@ -401,13 +414,17 @@ def count_generation(
             attempts.append(error)
 
     # The mask may still be an array of the host.
-    masks = {name: torch.as_tensor(v) if name == "attention_mask" else v for name, v in inputs.kwargs.items()}
-    table = count_built(build, replace(inputs, kwargs=without_full_mask(masks), forward=forwards), formulas)
-    generation = attempts[-1] if attempts else None
+    prompt = dict(inputs.kwargs)
+    if "attention_mask" in prompt:
+        prompt["attention_mask"] = torch.as_tensor(prompt["attention_mask"])
+    table = count_built(build, replace(inputs, kwargs=without_full_mask(prompt), forward=forwards), formulas)
+    if not attempts:
+        raise Unsupported(table.uncounted or "the forward was not run")
+    generation = attempts[-1]
     if isinstance(generation, Unsupported):
         raise generation
-    if table.uncounted is not None or generation is None:
-        raise Unsupported(table.uncounted or "the forward was not run")
+    if table.uncounted is not None:
+        raise Unsupported(table.uncounted)
     calls = [row for row in table.inclusive().rows if row.path == ROOT and row.call >= 0]
     prefill, decode = calls[0], calls[-1]
     return generation(

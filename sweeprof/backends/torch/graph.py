@@ -10,6 +10,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -47,7 +48,7 @@ class GraphRecorder:
         self._names: Counter[str] = Counter()
         self._weights: dict[int, str] = {}
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-            self._weights.setdefault(self._key(tensor), name)
+            self._weights.setdefault(_storage(tensor), name)
         for tensor in inputs:
             self._add(GraphNode(self._name("input"), "input", seconds_reason=None), [tensor], is_new=False)
 
@@ -68,7 +69,11 @@ class GraphRecorder:
             output: what it returned.
             written: the tensors that it wrote to in place.
         """
-        macs, flops, ops = (None, None, None) if cost is None else cost
+        macs = flops = ops = None
+        reason: str | None = f"no formula for {name}"
+        if cost is not None:
+            macs, flops, ops = cost
+            reason = None
         written = list(written)
         read_bytes, written_bytes = _bytes_moved(name, tensors_in(arguments), tensors_in(output), written)
         node = GraphNode(
@@ -81,14 +86,17 @@ class GraphRecorder:
             macs=macs,
             flops=flops,
             ops=ops,
-            reason=f"no formula for {name}" if cost is None else None,
+            reason=reason,
         )
         position = len(self._nodes)
         self._add(node, tensors_in(output))
         for tensor in written:
             self._known(tensor).writer = position
         made = self._live.alive()
-        active = [memory.maker for key, memory in self._memory.items() if key in made and memory.maker is not None]
+        active = []
+        for key, memory in self._memory.items():
+            if key in made and memory.maker is not None:
+                active.append(memory.maker)
         self._nodes[position] = replace(self._nodes[position], active=tuple(active), live_bytes=self._live.live)
 
     def returned(self, outputs: object) -> None:
@@ -105,24 +113,23 @@ class GraphRecorder:
             seen[call.path] += 1
         nodes = []
         for node, call in zip(self._nodes, self._calls, strict=True):
-            kind = "" if call.module is None else type(call.module).__name__
             if node.kind != "operator":
                 nodes.append(node)
                 continue
-            placed = replace(node, scope=call.path, call=numbers.get(call, 0), type=kind)
+            kind = ""
+            if call.module is not None:
+                kind = type(call.module).__name__
+            node = replace(node, scope=call.path, call=numbers.get(call, 0), type=kind)  # noqa: PLW2901
+            counted = call.counted
             if call.is_excluded:
-                placed = replace(placed, macs=None, flops=None, ops=None, reason="the module is excluded")
-            elif call.counted is not None:
-                counted = call.counted
-                is_replaced = any(value is not None for value in (counted.macs, counted.flops, counted.ops))
-                placed = replace(
-                    placed,
-                    macs=node.macs if counted.macs is None else None,
-                    flops=node.flops if counted.flops is None else None,
-                    ops=node.ops if counted.ops is None else None,
-                    reason=f"counted by the formula of {kind}" if is_replaced else node.reason,
-                )
-            nodes.append(placed)
+                node = replace(node, macs=None, flops=None, ops=None, reason="the module is excluded")  # noqa: PLW2901
+            elif counted is not None:
+                replaced: dict[str, Any] = {}
+                for figure in ("macs", "flops", "ops"):
+                    if getattr(counted, figure) is not None:
+                        replaced |= {figure: None, "reason": f"counted by the formula of {kind}"}
+                node = replace(node, **replaced)  # noqa: PLW2901
+            nodes.append(node)
         formulas = [
             ModuleCost(call.path, numbers[call], call.counted.macs, call.counted.flops, call.counted.ops)
             for call in self._sites.calls
@@ -133,12 +140,14 @@ class GraphRecorder:
     def _name(self, name: str) -> str:
         count = self._names[name]
         self._names[name] += 1
-        return f"{name}_{count}" if count else name
+        if count:
+            return f"{name}_{count}"
+        return name
 
     def _add(self, node: GraphNode, made: list[torch.Tensor], is_new: bool = True) -> None:
         position = len(self._nodes)
-        outputs = tuple(GraphTensor(tuple(tensor.shape), dtype_name(tensor.dtype)) for tensor in made)
-        self._nodes.append(replace(node, outputs=outputs))
+        outputs = [GraphTensor(tuple(tensor.shape), dtype_name(tensor.dtype)) for tensor in made]
+        self._nodes.append(replace(node, outputs=tuple(outputs)))
         self._calls.append(self._sites.current)
         for tensor in made:
             self._known(tensor, position if is_new else None).views[_place(tensor)] = position
@@ -146,33 +155,29 @@ class GraphRecorder:
     def _described(self, tree: object) -> tuple[GraphTensor, ...]:
         found = []
         for tensor in tensors_in(tree):
-            key = self._key(tensor)
+            key = _storage(tensor)
             memory = self._memory.get(key)
             source = None
             if memory is not None:
                 source = max(memory.views.get(_place(tensor), -1), memory.writer)
                 if source < 0 and memory.views:  # another part of what a node made
                     source = max(memory.views.values())
-            weight = self._weights.get(key)
-            found.append(
-                GraphTensor(tuple(tensor.shape), dtype_name(tensor.dtype), weight, source if source != -1 else None)
-            )
+                if source < 0:
+                    source = None
+            found.append(GraphTensor(tuple(tensor.shape), dtype_name(tensor.dtype), self._weights.get(key), source))
         return tuple(found)
 
     def _known(self, tensor: torch.Tensor, maker: int | None = None) -> _Memory:
         """Return what is known of a tensor's memory; if nothing is, ``maker`` made it."""
-        key = self._key(tensor)
+        key = _storage(tensor)
         memory = self._memory.get(key)
         if memory is None:
-            held = tensor.untyped_storage() if tensor.layout == torch.strided else tensor
+            held: torch.UntypedStorage | torch.Tensor = tensor
+            if tensor.layout == torch.strided:
+                held = tensor.untyped_storage()
             memory = _Memory(weakref.ref(held, lambda _: self._memory.pop(key, None)), maker)
             self._memory[key] = memory
         return memory
-
-    def _key(self, tensor: torch.Tensor) -> int:
-        if tensor.layout == torch.strided:
-            return int(tensor.untyped_storage()._cdata)
-        return -id(tensor)
 
 
 def _bytes_moved(
@@ -185,22 +190,28 @@ def _bytes_moved(
         traffic = Traffic.ROWS
     elif written and plain in OVERWRITES:
         traffic = Traffic.OVERWRITE
-    elif not written and outputs and _are_views(outputs, arguments):
-        traffic = Traffic.VIEW
+    elif not written and outputs:
+        held = set(map(_storage, arguments))
+        if all(tensor.layout == torch.strided and _storage(tensor) in held for tensor in outputs):
+            traffic = Traffic.VIEW
     return bytes_moved(traffic, list(map(_sized, arguments)), list(map(_sized, written or outputs)))
 
 
-def _are_views(outputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> bool:
-    held = {tensor.untyped_storage()._cdata for tensor in arguments if tensor.layout == torch.strided}
-    return all(tensor.layout == torch.strided and tensor.untyped_storage()._cdata in held for tensor in outputs)
+def _storage(tensor: torch.Tensor) -> int:
+    """Return what tells one memory from another; of a tensor without a storage, the negative id."""
+    if tensor.layout == torch.strided:
+        return int(tensor.untyped_storage()._cdata)
+    return -id(tensor)
 
 
 def _sized(tensor: torch.Tensor) -> SizedTensor:
     """Return the shape of the elements that a tensor has in memory: an expanded one has fewer than its shape tells."""
-    if tensor.layout != torch.strided:
-        return SizedTensor(tensor.shape, tensor.itemsize)
-    sizes = [size if stride else 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-    return SizedTensor(sizes if 0 not in tensor.shape else (0,), tensor.itemsize)
+    sizes = list(tensor.shape)
+    if tensor.layout == torch.strided and 0 not in sizes:
+        for axis, stride in enumerate(tensor.stride()):
+            if stride == 0:
+                sizes[axis] = 1
+    return SizedTensor(sizes, tensor.itemsize)
 
 
 def _place(tensor: torch.Tensor) -> Place:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from threading import get_ident
 from types import GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -171,12 +171,14 @@ class ModuleProbes:
                 continue
             self._nodes.add(node)
             # A node that adds to a gradient has no number of its own: it belongs to the node that it serves.
-            number = self._number((user if hasattr(node, "variable") else node)._sequence_nr())
-            self._handles.append(node.register_prehook(self._begun(number)))
+            numbered = user if hasattr(node, "variable") else node
+            self._handles.append(node.register_prehook(self._begun(self._number(numbered._sequence_nr()))))
             waiting += [(after, node) for after, _ in node.next_functions if after is not None]
 
     def _number(self, sequence: int) -> int:
-        return sequence + ANEW if self.is_in_backward else sequence
+        if self.is_in_backward:
+            return sequence + ANEW
+        return sequence
 
     def _begun(self, number: int) -> Callable[[object], None]:
         mark, append = self._mark, self.events.append
@@ -214,7 +216,10 @@ class ModuleProbes:
 
 
 def _seconds(intervals: Sequence[_Interval], between: Between) -> float:
-    return sum((between(interval.begin, interval.end) for interval in intervals), start=0.0)
+    seconds = 0.0
+    for interval in intervals:
+        seconds += between(interval.begin, interval.end)
+    return seconds
 
 
 CALLS = 20
@@ -238,27 +243,24 @@ def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> Cost:
     """
     x = torch.zeros(1, device=device)
     image, kernel = torch.zeros(1, 16, 32, 32, device=device), torch.zeros(16, 16, 3, 3, device=device)
-    with without_collection(), _one_thread():
+    threads = torch.get_num_threads()
+    with ExitStack() as restoring, without_collection():
+        # The work between the calls is small: threads would wait for each other, long where others use the processor too.
+        restoring.callback(torch.set_num_threads, threads)
+        torch.set_num_threads(1)
         calls = _EmptyCalls(x, clock, with_backward)
         whole = seconds_added(calls.plain, calls.probed, PAIRS) / (CALLS + 1)
         among_work = _EmptyCalls(x, clock, with_backward, lambda: torch.conv2d(image, kernel))
         for _ in range(STEPS_AMONG_WORK):
             among_work.probed()
         inside, inside_among_work = statistics.median(calls.windows), statistics.median(among_work.windows)
-        growth = min(max(1.0, inside_among_work / inside), MOST_GROWTH) if inside > 0 else 1.0
-        node = _node(clock, device) if with_backward else 0.0
+        growth = 1.0
+        if inside > 0:
+            growth = min(max(1.0, inside_among_work / inside), MOST_GROWTH)
+        node = 0.0
+        if with_backward:
+            node = _node(clock, device)
     return Cost(inside * growth, max(0.0, whole - inside) * growth, node * growth)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The work between the calls is small: threads would wait for each other, long where others use the processor too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class _EmptyModules(torch.nn.Module):
@@ -489,14 +491,18 @@ class TorchTrainingHooks:
         steps = trained or [*self._steps, *self._read_seen()]
         if not steps:
             raise Unsupported("the model has not been called while it was watched")
-        return LayerTimes(
-            mode="training" if trained else "inference",
+        times = LayerTimes(
+            mode="inference",
             calls=calls_of([read.step for read in steps], bool(trained)),
             warmup=0,
-            forward=PhaseTimes((), tuple(read.forward for read in steps)),
-            backward=PhaseTimes((), tuple(read.backward or 0.0 for read in steps)) if trained else None,
+            forward=PhaseTimes((), tuple([read.forward for read in steps])),
+            backward=None,
             probe_s=dataclasses.asdict(self._cost),
         )
+        if trained:
+            backward = PhaseTimes((), tuple([read.backward or 0.0 for read in trained]))
+            times = replace(times, mode="training", backward=backward)
+        return times
 
     def iteration(self) -> Iteration:
         """Everything since :meth:`start` or the last :meth:`iteration`, as one step of the loop."""
@@ -511,10 +517,10 @@ class TorchTrainingHooks:
         reads = trained or self._new
         made = Iteration(
             iteration_s=between(self._began, end) - own,
-            forward_s=sum(read.forward for read in reads) if reads else None,
-            backward_s=sum(read.backward or 0.0 for read in trained) if trained else None,
-            update_s=sum(between(*marks) for marks in self._updates) if self._updates else None,
-            batch_size=_sum(read.batch_size for read in reads),
+            forward_s=_sum([read.forward for read in reads]),
+            backward_s=_sum([read.backward for read in trained]),
+            update_s=_sum([between(*marks) for marks in self._updates]),
+            batch_size=_sum([read.batch_size for read in reads]),
         )
         self._begin_iteration()
         return made
@@ -583,8 +589,10 @@ class TorchTrainingHooks:
         self._updating.append(self._clock.mark())
 
     def _update_ends(self, *_: object) -> None:
-        begin = self._updating.pop() if self._updating else None
-        if begin is not None and not self._updating:  # an optimizer may step another one, as a subclass does its parent
+        if not self._updating:
+            return
+        begin = self._updating.pop()
+        if not self._updating:  # an optimizer may step another one, as a subclass does its parent
             self._updates.append((begin, self._clock.mark()))
 
     def _finish(self) -> None:
@@ -600,23 +608,33 @@ class TorchTrainingHooks:
         """Read the step that is going on, as far as it has come."""
         seen = self._seen
         backwards = [backward for backward in seen.backwards if backward.end is not None]
+        groups = [seen.calls]
+        if not backwards:  # calls that nobody differentiates have nothing to do with each other
+            groups = [[call] for call in seen.calls]
         reads = []
-        # Calls that nobody differentiates have nothing to do with each other.
-        for calls in [seen.calls] if backwards else [[call] for call in seen.calls]:
+        for calls in groups:
             step, forward_s, backward_s = self._probes.read(calls, backwards)
-            batch_size = _sum(call.batch_size for call in calls)
-            reads.append(
-                _Read(without_probes(step, self._cost), forward_s, backward_s if backwards else None, batch_size)
-            )
+            batch_size = _sum([call.batch_size for call in calls])
+            read = _Read(without_probes(step, self._cost), forward_s, backward_s, batch_size)
+            if not backwards:
+                read = replace(read, backward=None)
+            reads.append(read)
         return reads
 
 
-def _sum(sizes: Iterable[int | None]) -> int | None:
-    """Return the sum; None where there are no sizes, or one is not known."""
-    known = list(sizes)
-    return sum(size or 0 for size in known) if known and None not in known else None
+Number = TypeVar("Number", int, float)
+
+
+def _sum(numbers: Sequence[Number | None]) -> Number | None:
+    """Return the sum; None where there are no numbers, or one is not known."""
+    known = [number for number in numbers if number is not None]
+    if not known or len(known) < len(numbers):
+        return None
+    return sum(known)
 
 
 def _batch_size(arguments: object) -> int | None:
     tensors = tensors_in(arguments)
-    return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else None
+    if tensors and tensors[0].dim():
+        return int(tensors[0].shape[0])
+    return None

@@ -165,9 +165,8 @@ def _followed(roots: Iterable[Any], device: str) -> tuple[list[Change], list[int
     ends: list[int] = []
     made: list[tuple[int, tuple[str, ...]]] = [(-1, ())]
     """Rising sequence numbers of forward operators, with the modules that ran them; several may ask for the next number."""
-    waiting: list[tuple[Any, tuple[str, ...], bool]] = [
-        (root, (), False) for root in sorted(roots, key=lambda event: -event.start_time_ns)
-    ]
+    newest_first = sorted(roots, key=lambda event: -event.start_time_ns)
+    waiting: list[tuple[Any, tuple[str, ...], bool]] = [(root, (), False) for root in newest_first]
     node: tuple[str, ...] = ()
     while waiting:
         event, stack, is_backward = waiting.pop()
@@ -185,7 +184,7 @@ def _followed(roots: Iterable[Any], device: str) -> tuple[list[Change], list[int
         elif name.startswith(MODULE):
             path = name.removeprefix(MODULE)
             if is_backward:  # a segment that runs once more, perhaps for a node of one of its own modules
-                stack = tuple(outer for outer in stack if is_below(path, outer))
+                stack = tuple([outer for outer in stack if is_below(path, outer)])
             stack, is_backward = (*stack, path), False
         elif name == STEP:
             begins.append(begin)
@@ -283,7 +282,7 @@ def _of_model(model: torch.nn.Module, names: dict[torch.Tensor, str]) -> Iterato
     for path, module in model.named_modules():
         for attribute, value in vars(module).items():
             if issubclass(type(value), torch.Tensor):
-                yield value, "other", f"{path}.{attribute}" if path else attribute
+                yield value, "other", f"{path}.{attribute}".removeprefix(".")
 
 
 def _of_optimizer(optimizer: Any, names: dict[torch.Tensor, str]) -> Iterator[HeldTensor]:
@@ -300,7 +299,8 @@ def _of_optimizer(optimizer: Any, names: dict[torch.Tensor, str]) -> Iterator[He
             held += [(f"{names.get(parameter, 'state')}.{key}", value) for key, value in state.items()]
     for name, value in held:
         for index, tensor in enumerate(tensors_in(value)):
-            yield tensor, "optimizer", f"optimizer.{name}" if tensor is value else f"optimizer.{name}[{index}]"
+            place = "" if tensor is value else f"[{index}]"
+            yield tensor, "optimizer", f"optimizer.{name}{place}"
 
 
 @dataclass(slots=True)
@@ -316,9 +316,16 @@ class _Storage:
 
 
 def _rows(found: Iterable[_Storage]) -> tuple[TensorRow, ...]:
-    rows = largest_first(TensorRow(tuple(s.names), s.kind, s.shape, s.dtype, s.device, s.bytes) for s in found)
-    unnamed = [row for row in rows if row.kind == "other" and not row.names]
-    kept = [row for row in rows if row.kind != "other" or row.names] + unnamed[:OTHERS]
+    kept: list[TensorRow] = []
+    unnamed: list[TensorRow] = []
+    for s in found:
+        row = TensorRow(tuple(s.names), s.kind, s.shape, s.dtype, s.device, s.bytes)
+        if s.kind == "other" and not s.names:
+            unnamed.append(row)
+        else:
+            kept.append(row)
+    unnamed = list(largest_first(unnamed))
+    kept += unnamed[:OTHERS]
     small = unnamed[OTHERS:]
     for device in {row.device for row in small}:
         sizes = [row.bytes for row in small if row.device == device]

@@ -110,10 +110,13 @@ def further_modes(
         watch: on the forward.
         error: what it raised; None: it returned.
     """
-    without = modes[0] in (torch.inference_mode, without_autograd)
-    misses_autograd = error is not None and any(part in str(error) for part in ("nference tensor", "require grad"))
-    is_refused = error is not None and modes[0] is without_autograd
-    return modes[1:] if misses_autograd or is_refused or (without and watch.was_switched_on) else ()
+    if watch.was_switched_on and modes[0] in (torch.inference_mode, without_autograd):
+        return modes[1:]
+    if error is None:
+        return ()
+    if modes[0] is without_autograd or "nference tensor" in str(error) or "require grad" in str(error):
+        return modes[1:]
+    return ()
 
 
 @contextmanager
@@ -148,8 +151,12 @@ def inference(module: torch.nn.Module, forward: Callable[[], object]) -> Iterato
                 surrounding.enter_context(modes[0]())
 
         def step() -> object:
-            outputs = first() if run_step is None else run_step()
-            return outputs if type(outputs) is torch.Tensor else finished(outputs)
+            if run_step is None:
+                return first()
+            outputs = run_step()
+            if type(outputs) is torch.Tensor:
+                return outputs
+            return finished(outputs)
 
         yield step
 
@@ -163,8 +170,10 @@ def finished(outputs: Any) -> Any:
     kind = type(outputs)
     if isinstance(outputs, Iterator):
         return [finished(item) for item in outputs]
-    if isinstance(outputs, Future | torch.futures.Future):
-        return finished(outputs.result() if isinstance(outputs, Future) else outputs.wait())
+    if isinstance(outputs, Future):
+        return finished(outputs.result())
+    if isinstance(outputs, torch.futures.Future):
+        return finished(outputs.wait())
     if kind in (list, tuple):
         return kind(finished(item) for item in outputs)
     if kind is dict:
@@ -254,7 +263,9 @@ class TorchVariant:
         """The data type of floating-point parameters and inputs; None leaves them unchanged."""
         if self.precision is None:
             return None
-        return torch.float32 if self.method == "autocast" else PRECISIONS[self.precision]
+        if self.method == "autocast":
+            return torch.float32
+        return PRECISIONS[self.precision]
 
     @property
     def peak_dtype(self) -> torch.dtype | None:
@@ -279,20 +290,26 @@ class TorchVariant:
             module = quantized(module, is_compiled=self.compiler == "inductor")
         if self.method == "autocast" and self.precision is not None:
             _autocast(module, PRECISIONS[self.precision])
-        return compiled(module, self.compiler, self.peak_dtype) if self.compiler is not None else module
+        if self.compiler is None:
+            return module
+        return compiled(module, self.compiler, self.peak_dtype)
 
     def prepared(self, leaf: object) -> Any:
         """An input as this variant wants it, wherever it is."""
         if isinstance(leaf, TensorSpec):
-            is_cast = self.dtype is not None and getattr(torch, leaf.dtype).is_floating_point
-            return replace(leaf, dtype=str(self.dtype).removeprefix("torch.")) if is_cast else leaf
+            if self.dtype is not None and getattr(torch, leaf.dtype).is_floating_point:
+                leaf = replace(leaf, dtype=dtype_name(self.dtype))
+            return leaf
         if isinstance(leaf, np.ndarray):
             leaf = torch.from_numpy(leaf)
         if isinstance(leaf, PackedSequence):
-            return leaf.to(self.dtype) if self.dtype is not None and leaf.data.is_floating_point() else leaf
+            if self.dtype is not None and leaf.data.is_floating_point():
+                leaf = leaf.to(self.dtype)
+            return leaf
         if not isinstance(leaf, torch.Tensor):
-            is_changed = self.dtype is not None or self.channels_last
-            return with_tensors(leaf, self.prepared) if is_changed else leaf
+            if self.dtype is not None or self.channels_last:
+                leaf = with_tensors(leaf, self.prepared)
+            return leaf
         made = leaf.detach()
         if self.dtype is not None and made.is_floating_point():
             made = made.to(self.dtype)
@@ -308,10 +325,11 @@ def _autocast(module: torch.nn.Module, dtype: torch.dtype) -> None:
     """Let the forward of a module compute in ``dtype`` where :class:`torch.autocast` does."""
     if isinstance(module, torch.jit.ScriptModule):
         raise Unsupported("a scripted module has no forward in Python that autocast could surround")
-    device, forward = _device_type(module), module.forward
+    forward = module.forward
+    device = device_of(module) or torch.device("cpu")
 
     def within_autocast(*args: object, **kwargs: object) -> object:
-        with torch.autocast(device, dtype):
+        with torch.autocast(device.type, dtype):
             return forward(*args, **kwargs)
 
     module.__dict__["forward"] = WrappedForward.of(forward, within_autocast)
@@ -337,27 +355,25 @@ def as_shapes(inputs: Inputs, device: torch.device | None, zeros: bool = False) 
         device: where the model is; of None and meta, the CPU.
         zeros: replace integers that the caller has on meta by zeros; else they stay there.
     """
-    real = torch.device("cpu") if device is None or device == _META else device
+    real = device
+    if real is None or real == _META:
+        real = torch.device("cpu")
 
     def place_of(given: torch.Tensor | TensorSpec) -> torch.device:
-        stays = isinstance(given, torch.Tensor) and given.is_meta and not zeros
-        return real if not stays and _may_be_asked_for(given) else _META
+        if isinstance(given, TensorSpec):
+            dtype, elements = getattr(torch, given.dtype), prod(given.shape)
+        elif given.is_quantized or given.layout != torch.strided or (given.is_meta and not zeros):
+            return _META
+        else:
+            dtype, elements = given.dtype, given.numel()
+        if dtype.is_floating_point or dtype.is_complex or elements > CONSTANT_ELEMENTS:
+            return _META
+        return real
 
     return inputs.map(lambda leaf: _placed(leaf, place_of))
 
 
 _META = torch.device("meta")
-
-
-def _may_be_asked_for(given: torch.Tensor | TensorSpec) -> bool:
-    """True for integers and truth values, but for large tensors."""
-    if isinstance(given, TensorSpec):
-        dtype, elements = getattr(torch, given.dtype), prod(given.shape)
-    elif given.is_quantized or given.layout != torch.strided:
-        return False
-    else:
-        dtype, elements = given.dtype, given.numel()
-    return not (dtype.is_floating_point or dtype.is_complex) and elements <= CONSTANT_ELEMENTS
 
 
 def _placed(leaf: object, place_of: Callable[[torch.Tensor | TensorSpec], torch.device]) -> Any:
@@ -366,9 +382,7 @@ def _placed(leaf: object, place_of: Callable[[torch.Tensor | TensorSpec], torch.
     Tensors are copies also where they stay on their device: a forward may write into its inputs, which are the caller's.
     """
     if isinstance(leaf, np.ndarray):
-        made = torch.from_numpy(leaf)
-        place = place_of(made)
-        return torch.empty_like(made, device=place) if place == _META else made.to(place, copy=True)
+        leaf = torch.from_numpy(leaf)
     if isinstance(leaf, TensorSpec):
         return _generated(leaf, place_of(leaf))
     if isinstance(leaf, PackedSequence):  # its batch sizes stay on the host
@@ -404,8 +418,7 @@ def _generated(spec: TensorSpec, device: torch.device) -> torch.Tensor:
         return torch.empty(spec.shape, dtype=dtype, device=device)
     if not (dtype.is_floating_point or dtype.is_complex):
         return torch.zeros(spec.shape, dtype=dtype, device=device)
-    values = torch.randn(spec.shape, generator=torch.Generator().manual_seed(0))
-    return values.to(device, dtype)
+    return torch.randn(spec.shape, generator=torch.Generator().manual_seed(0)).to(device, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,8 +455,9 @@ class TorchModel(LoadedModel):
 
         What it returns may have to be :func:`finished`.
         """
-        called = self.native if batch.forward is None else partial(batch.forward, self.native)
-        return partial(called, *batch.args, **batch.kwargs)
+        if batch.forward is None:
+            return partial(self.native, *batch.args, **batch.kwargs)
+        return partial(batch.forward, self.native, *batch.args, **batch.kwargs)
 
     def state_of(self, batch: Inputs) -> int:
         return hash(state_of((batch.args, batch.kwargs)))
@@ -464,7 +478,9 @@ class TorchModel(LoadedModel):
 
 
 def _on_host(tensor: torch.Tensor) -> AnyArray:
-    array: AnyArray = (tensor.float() if tensor.is_floating_point() else tensor).numpy(force=True)
+    if tensor.is_floating_point():
+        tensor = tensor.float()
+    array: AnyArray = tensor.numpy(force=True)
     return array
 
 
@@ -529,11 +545,12 @@ def copied_to_meta(module: torch.nn.Module) -> torch.nn.Module:
     Raises:
         NotImplementedError: one of them is sparse.
     """
-    masks = {id(mask): mask for mask in masks_of(module)}
-    held = [value for inner in modules_of(module) for value in vars(inner).values()]
-    computed = [value for value in held if isinstance(value, torch.Tensor) and not value.is_leaf]
-    on_meta = {id(tensor): _on_meta(tensor) for tensor in [*tensors_of(module), *computed]}
-    return copy.deepcopy(module, on_meta | masks)
+    held = tensors_of(module)
+    for inner in modules_of(module):
+        held += [value for value in vars(inner).values() if isinstance(value, torch.Tensor) and not value.is_leaf]
+    copies: dict[int, Any] = {id(tensor): _on_meta(tensor) for tensor in held}
+    copies |= {id(mask): mask for mask in masks_of(module)}
+    return copy.deepcopy(module, copies)
 
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
@@ -544,7 +561,9 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise NotImplementedError("how many elements a sparse tensor stores is not known on the meta device")
     shape = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-    return torch.nn.Parameter(shape, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else shape
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(shape, tensor.requires_grad)
+    return shape
 
 
 def materialised(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
@@ -565,30 +584,27 @@ def device_of(module: torch.nn.Module) -> torch.device | None:
     device = offloaded_to(module)
     if device is not None:
         return device
-    tensor = next(chain(module.parameters(), module.buffers()), None)
-    return None if tensor is None else tensor.device
+    for tensor in chain(module.parameters(), module.buffers()):
+        return tensor.device
+    return None
 
 
 def input_dtype(module: torch.nn.Module) -> str:
     """Return the type of an input of which only the shape is known: that of the weights, or ``float32`` if they are not numbers."""
     for tensor in chain(module.parameters(), module.buffers()):
         if tensor.is_floating_point() or tensor.is_complex():
-            return dtype_name(tensor.dtype) if tensor.itemsize > 1 else "float32"
+            if tensor.itemsize > 1:
+                return dtype_name(tensor.dtype)
+            break
     return "float32"
-
-
-def _device_type(module: torch.nn.Module) -> str:
-    device = device_of(module)
-    return "cpu" if device is None else device.type
 
 
 class NoInitialisation(DispatchMode):  # type: ignore[no-untyped-call]
     """Skips what fills a tensor on meta, most of the time of building a model there."""
 
     def __torch_dispatch__(self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
-        filled = args[0] if args and func._schema.name in _FILLS else None
-        if isinstance(filled, torch.Tensor) and filled.is_meta:
-            return filled
+        if args and func._schema.name in _FILLS and isinstance(args[0], torch.Tensor) and args[0].is_meta:
+            return args[0]
         return func(*args, **(kwargs or {}))
 
 
@@ -629,11 +645,13 @@ def module_of(function: Callable[..., Any]) -> torch.nn.Module:
     """Return a module that calls the function, of a class with the function's name; of an exported program its own."""
     if isinstance(function, torch.export.ExportedProgram):
         return module_of_program(function)
-    inner = function.func if isinstance(function, partial) else function
+    inner = function
+    if isinstance(inner, partial):
+        inner = inner.func
     name = getattr(inner, "__name__", type(inner).__name__)
-    kind = type(
-        name if name.isidentifier() else "function", (FunctionModule,), {"__module__": FunctionModule.__module__}
-    )
+    if not name.isidentifier():
+        name = "function"
+    kind = type(name, (FunctionModule,), {"__module__": FunctionModule.__module__})
     return kind(function)  # type: ignore[no-any-return]
 
 
@@ -750,7 +768,12 @@ def compiled(module: torch.nn.Module, compiler: Compiler, dtype: torch.dtype | N
     if compiler in _PACKAGES and find_spec(_PACKAGES[compiler][0]) is None:
         raise Unsupported(f"compile={compiler} needs a package: pip install {_PACKAGES[compiler][1]}")
     if compiler == "inductor":
-        _check_inductor(module)
+        device = next((parameter.device.type for parameter in module.parameters()), "cpu")
+        program = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+        if device == "cpu" and shutil.which(program) is None:
+            raise Unsupported(
+                f"torch.compile builds its kernels with a C++ compiler, and there is no {program}: install it, or set CXX"
+            )
     elif compiler == "openvino":
         _prepare_openvino()
         settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
@@ -760,15 +783,6 @@ def compiled(module: torch.nn.Module, compiler: Compiler, dtype: torch.dtype | N
         options = {"device": "CPU", "aot_autograd": True, "config": settings}
     made: torch.nn.Module = torch.compile(module, backend=compiler, options=options or None)  # type: ignore[assignment]
     return made
-
-
-def _check_inductor(module: torch.nn.Module) -> None:
-    device = next((parameter.device.type for parameter in module.parameters()), "cpu")
-    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    if device == "cpu" and shutil.which(compiler) is None:
-        raise Unsupported(
-            f"torch.compile builds its kernels with a C++ compiler, and there is no {compiler}: install it, or set CXX"
-        )
 
 
 def _prepare_openvino() -> None:

@@ -103,12 +103,14 @@ class _Counting(CallSites):
         yield
 
     def count(self, name: str, cost: OperatorCost, args: Args, output: object) -> None:
-        shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(args) if tensor.dim())
-        self.found[_key(self._phase, self.current.path, name, shapes)].append(cost[1])
+        shapes = [tuple(tensor.shape) for tensor in tensors_in(args) if tensor.dim()]
+        self.found[_key(self._phase, self.current.path, name, tuple(shapes))].append(cost[1])
 
 
 def _key(phase: Phase, path: str, name: str, shapes: Shapes) -> OperatorKey:
-    return phase, path if phase == "forward" else "", name, shapes
+    if phase != "forward":
+        path = ""
+    return phase, path, name, shapes
 
 
 def _counted(module: torch.nn.Module, steps: Steps) -> tuple[dict[OperatorKey, list[int]], str | None]:
@@ -129,7 +131,7 @@ RowKey = tuple[str, str, Phase, Shapes]
 
 def _rows(trace: TorchTrace, counted: Mapping[OperatorKey, list[int]], device: torch.device) -> tuple[OperatorRow, ...]:
     """One per path, operator, phase and input shapes, in the order in which they first ran."""
-    kind, has_times = "cpu" if device.type == "cpu" else "device", device.type in DEVICE_ACTIVITIES
+    memory = "self_cpu_memory_usage" if device.type == "cpu" else "self_device_memory_usage"
     counted = _with_fused(counted, trace)
     found: defaultdict[RowKey, list[FunctionEvent]] = defaultdict(list)
     keys: defaultdict[RowKey, Counter[OperatorKey]] = defaultdict(Counter)
@@ -163,25 +165,32 @@ def _rows(trace: TorchTrace, counted: Mapping[OperatorKey, list[int]], device: t
             return None
         if own_calls == calls[key]:
             return sum(each)
-        is_shared_evenly = len(set(each)) == 1 and own_calls % trace.steps == 0
-        return each[0] * own_calls // trace.steps if is_shared_evenly else None
+        if len(set(each)) == 1 and own_calls % trace.steps == 0:
+            return each[0] * own_calls // trace.steps
+        return None
 
-    return tuple(
-        OperatorRow(
-            path=row[0],
-            operator=row[1],
-            phase=row[2],
-            calls=len(events) / trace.steps,
-            self_s=mean(events, "self_cpu_time_total") / 1e6,
-            total_s=mean(events, "cpu_time_total") / 1e6,
-            device_self_s=mean(events, "self_device_time_total") / 1e6 if has_times else None,
-            device_total_s=mean(events, "device_time_total") / 1e6 if has_times else None,
-            flops=flops(row),
-            allocated_bytes=round(mean(events, f"self_{kind}_memory_usage")),
-            input_shapes=row[3],
+    rows = []
+    for row, events in found.items():
+        device_self_s = device_total_s = None
+        if device.type in DEVICE_ACTIVITIES:
+            device_self_s = mean(events, "self_device_time_total") / 1e6
+            device_total_s = mean(events, "device_time_total") / 1e6
+        rows.append(
+            OperatorRow(
+                path=row[0],
+                operator=row[1],
+                phase=row[2],
+                calls=len(events) / trace.steps,
+                self_s=mean(events, "self_cpu_time_total") / 1e6,
+                total_s=mean(events, "cpu_time_total") / 1e6,
+                device_self_s=device_self_s,
+                device_total_s=device_total_s,
+                flops=flops(row),
+                allocated_bytes=round(mean(events, memory)),
+                input_shapes=row[3],
+            )
         )
-        for row, events in found.items()
-    )
+    return tuple(rows)
 
 
 def _key_of(operator: TracedOperator, shapes: Shapes) -> OperatorKey:
@@ -196,11 +205,10 @@ def _key_of(operator: TracedOperator, shapes: Shapes) -> OperatorKey:
 def _with_fused(counted: Mapping[OperatorKey, list[int]], trace: TorchTrace) -> dict[OperatorKey, list[int]]:
     """Give an operator that stands for a module what the module costs, if every call of the module ran it."""
     figures = dict(counted)
-    found = Counter(
-        (operator.path, operator.event.name)
-        for operator in trace.operators
-        if operator.event.name in FUSED and not _is_within(operator.event, FUSED)
-    )
+    found: Counter[tuple[str, str]] = Counter()
+    for operator in trace.operators:
+        if operator.event.name in FUSED and not _is_within(operator.event, FUSED):
+            found[operator.path, operator.event.name] += 1
     for (path, name), calls in found.items():
         if calls != trace.entered.get(path):
             continue
@@ -223,8 +231,9 @@ def _shapes(event: Any) -> Shapes:
     """Return the shapes of the tensors that have dimensions; older releases of PyTorch leave out those in lists."""
     found: list[tuple[int, ...]] = []
     for shape in getattr(event, "structured_input_shapes", event.input_shapes) or ():
-        each = shape if shape and isinstance(shape[0], list | tuple) else [shape]
-        found += [tuple(one) for one in each if one]
+        if not shape or not isinstance(shape[0], list | tuple):
+            shape = [shape]  # noqa: PLW2901
+        found += [tuple(one) for one in shape if one]
     return tuple(found)
 
 
@@ -269,8 +278,9 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
         Exception: whatever the step raised.
     """
     check_no_profiler()
-    on_device = DEVICE_ACTIVITIES.get(steps.device.type)
-    activities = [ProfilerActivity.CPU, *([] if on_device is None else [on_device])]
+    activities = [ProfilerActivity.CPU]
+    if steps.device.type in DEVICE_ACTIVITIES:
+        activities.append(DEVICE_ACTIVITIES[steps.device.type])
     with annotated(module), profile(activities=activities, record_shapes=True, profile_memory=True) as profiler:
         for _ in range(count):
             with RecordFunction(STEP):
@@ -278,7 +288,11 @@ def traced(module: torch.nn.Module, steps: Steps, count: int) -> TorchTrace:
     events = [e for e in profiler.events() if e.device_type.name == "CPU" and e.name != "[memory]"]
     operators, entered = _attributed(events)
     span = [event.cpu_time_total for event in events if event.name == STEP]
-    return TorchTrace(operators, entered, count, sum(span) / len(span) / 1e6, _chrome(profiler))
+    with TemporaryDirectory() as folder:  # torch writes to a path only
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        chrome = gzip.compress(path.read_bytes(), mtime=0)
+    return TorchTrace(operators, entered, count, sum(span) / len(span) / 1e6, chrome)
 
 
 def check_no_profiler() -> None:
@@ -308,13 +322,14 @@ def _annotating(
     names: list[str], running: list[str], elsewhere: list[str], forward: Callable[..., object]
 ) -> Callable[..., object]:
     thread = get_ident()
-    alone = names[0] if len(names) == 1 else None
 
     def annotated(*args: object, **kwargs: object) -> object:
         if get_ident() != thread and current_autograd_node() is None:  # a backward may have a thread of its own
             elsewhere.append(names[0])
             return forward(*args, **kwargs)
-        path = alone or path_below(names, running[-1])
+        path = names[0]
+        if len(names) > 1:
+            path = path_below(names, running[-1])
         running.append(path)
         try:
             with RecordFunction(MODULE + path):
@@ -339,7 +354,9 @@ def _attributed(events: Sequence[Any]) -> tuple[tuple[TracedOperator, ...], dict
     """By thread."""
     for event in events:
         parent = event.cpu_parent
-        path = OUTSIDE if parent is None else of_event[parent.id]
+        path = OUTSIDE
+        if parent is not None:
+            path = of_event[parent.id]
         if event.name.startswith(MODULE):
             path = event.name.removeprefix(MODULE)
             entered[path] += 1
@@ -358,10 +375,3 @@ def _attributed(events: Sequence[Any]) -> tuple[tuple[TracedOperator, ...], dict
             if phase >= 0 and event.time_range.start <= phases[phase].time_range.end:
                 operators.append(TracedOperator(event, path, phases[phase].name.removeprefix(PHASE)))
     return tuple(operators), entered
-
-
-def _chrome(profiler: profile) -> bytes:
-    with TemporaryDirectory() as folder:  # torch writes to a path only
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        return gzip.compress(path.read_bytes(), mtime=0)

@@ -40,18 +40,22 @@ def unchanged(
         modules: itself and every module below it, where the caller knows them already.
         tensors: their parameters and buffers, likewise.
     """
-    modules = modules_of(module) if modules is None else list(modules)
+    modules = list(modules or modules_of(module))
     known = _REMEMBERED.get(id(module))
     attributes = known if known is not None and known.modules == modules else Attributes(modules)
     tensors = tensors_among(modules) if tensors is None else tensors
+    lazy: list[tuple[Any, type]] = []
     if any_lazy(tensors):
+        if values:
+            lazy += [(inner, type(inner)) for inner in modules if isinstance(inner, LazyModuleMixin)]
+            lazy += [(tensor, type(tensor)) for tensor in tensors if is_lazy(tensor)]
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
-    lazy: list[Any] = [inner for inner in modules if isinstance(inner, LazyModuleMixin)] if values else []
-    lazy += [tensor for tensor in tensors_among(modules) if is_lazy(tensor)] if lazy else []
-    kinds = [(thing, type(thing)) for thing in lazy]
     wanting = list(map(_requires_grad, tensors))
-    holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf] if values else []
-    buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b) and not b.is_meta] if values else []
+    holding = []
+    buffers = []
+    if values:
+        holding = [(tensor, tensor.data, tensor.grad) for tensor in tensors if tensor.is_leaf]
+        buffers = [(b, b.detach().clone()) for b in module.buffers() if not is_lazy(b) and not b.is_meta]
     is_outermost = id(module) not in _REMEMBERED
     if is_outermost:
         _REMEMBERED[id(module)] = attributes
@@ -63,7 +67,7 @@ def unchanged(
         if is_outermost:
             del _REMEMBERED[id(module)]
         attributes.restore()
-        for thing, kind in kinds:
+        for thing, kind in lazy:
             _make_lazy(thing, kind)
         for tensor, data, grad in holding:
             tensor.data, tensor.grad = data, grad
@@ -119,7 +123,9 @@ class WrappedForward(partial[Any]):
         return getattr(self.original, name)
 
     def __eq__(self, other: object) -> bool:
-        return bool(self.original == (other.original if type(other) is WrappedForward else other))
+        if type(other) is WrappedForward:
+            other = other.original
+        return bool(self.original == other)
 
     def __hash__(self) -> int:
         return hash(self.original)
@@ -249,9 +255,11 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 def running_as_python(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
     """Return the modules whose forward Python calls: scripted or compiled modules would skip a probe, or compile it."""
-    compiled = {
-        inner for module in modules if is_compiled(module) for inner in modules_of(getattr(module, "_orig_mod", module))
-    }
+    modules = list(modules)
+    compiled: set[torch.nn.Module] = set()
+    for module in modules:
+        if is_compiled(module):
+            compiled.update(modules_of(getattr(module, "_orig_mod", module)))
     return [m for m in modules if m not in compiled and not isinstance(m, torch.jit.ScriptModule)]
 
 
@@ -262,13 +270,12 @@ def tensors_of(root: torch.nn.Module) -> list[torch.Tensor]:
 
 def tensors_among(modules: Iterable[torch.nn.Module], buffers: bool = True) -> list[torch.Tensor]:
     """Every parameter, and with ``buffers`` every buffer, that the modules hold themselves."""
-    return [
-        tensor
-        for module in modules
-        for held in ((module._parameters, module._buffers) if buffers else (module._parameters,))
-        for tensor in held.values()
-        if tensor is not None
-    ]
+    found: list[torch.Tensor | None] = []
+    for module in modules:
+        found += module._parameters.values()
+        if buffers:
+            found += module._buffers.values()
+    return [tensor for tensor in found if tensor is not None]
 
 
 def any_lazy(tensors: Iterable[torch.Tensor]) -> bool:
@@ -281,8 +288,8 @@ def masks_of(root: torch.nn.Module) -> list[torch.Tensor]:
     found = []
     for module in modules_of(root):
         for name in module._parameters.keys():  # noqa: SIM118  # that of a scripted module is no mapping
-            mask = module._buffers.get(f"{name.removesuffix(ORIGINAL)}{MASK}") if name.endswith(ORIGINAL) else None
-            if mask is not None:
+            mask = module._buffers.get(name.removesuffix(ORIGINAL) + MASK)
+            if name.endswith(ORIGINAL) and mask is not None:
                 found.append(mask)
     return found
 
@@ -341,7 +348,9 @@ def _same(value: Any, content: Any) -> bool:
         return False
     if isinstance(value, dict):
         return all(map(is_, value.values(), content.values())) and value.keys() == content.keys()
-    return all(map(is_, value, content)) if isinstance(value, list) else bool(value == content)
+    if isinstance(value, list):
+        return all(map(is_, value, content))
+    return bool(value == content)
 
 
 # Inputs that are objects of their own, such as a cache of keys and values: copied with the tensors in them, and compared.
@@ -396,8 +405,12 @@ def state_of(tree: object) -> tuple[object, ...]:
     state: list[object] = []
     for part in parts_of(tree):
         if isinstance(part, torch.Tensor):
-            shape = None if part.is_nested else part.shape
-            state.append((id(part), shape, None if part.is_inference() else part._version))
+            shape = version = None
+            if not part.is_nested:
+                shape = part.shape
+            if not part.is_inference():
+                version = part._version
+            state.append((id(part), shape, version))
         elif isinstance(part, int | float | str):
             state.append(part)
         elif hasattr(part, "__len__"):

@@ -108,9 +108,9 @@ def count_training(module: torch.nn.Module, inputs: Inputs, formulas: Formulas =
                 counted = seen_whole("counting", partial(_counted, copied, given, formulas, constants, masks))
                 if has_compiler() != had_compiler:
                     counted = _counted(copied_to_meta(module).train(), given, formulas, constants, masks)
-                if forward is None:
-                    return counted
-                return replace(counted, forward_macs=forward[0], forward_flops=forward[1])
+                if forward is not None:
+                    counted = replace(counted, forward_macs=forward[0], forward_flops=forward[1])
+                return counted
             except Unsupported:
                 raise
             except Exception as error:  # a forward or a backward may raise anything on meta
@@ -179,7 +179,9 @@ def _sum_of(reduced: Callable[[torch.Tensor], torch.Tensor], outputs: object) ->
     if not parts:
         raise Unsupported("no output depends on a parameter that requires a gradient")
     total = sum(parts[1:], start=parts[0])
-    return total.real if total.is_complex() else total
+    if total.is_complex():
+        return total.real
+    return total
 
 
 def _differentiate(loss: torch.Tensor) -> None:
@@ -258,22 +260,22 @@ def training(model: TorchModel, batch: Inputs, targets: object, config: Training
     try:
         with in_mode(modules_of(module), is_training=True), torch.inference_mode(False), torch.enable_grad():
             loss = _loss_function(config.loss, on_device(Inputs((targets,)), model.device).args[0])
-            given = config.optimizer
-            optimizer = _OPTIMIZERS[given](parameters) if isinstance(given, str) else given(parameters)
-            _check_optimizer(optimizer)
+            make = config.optimizer
+            if isinstance(make, str):
+                make = _OPTIMIZERS[make]
+            optimizer = make(parameters)
+            closure = None
+            if optimizer is not None:
+                closure = inspect.signature(optimizer.step).parameters.get("closure")
+            if closure is not None and closure.default is closure.empty:  # as of LBFGS
+                raise Unsupported(
+                    f"training.optimizer={type(optimizer).__name__}: its step needs a closure, by which it runs the forward and "
+                    "the backward itself as often as it likes; measured is an optimizer that updates once after a backward, such "
+                    "as adam"
+                )
             yield TorchTraining(model.forward_of(batch), loss, optimizer, parameters)
     finally:
         _clear_gradients(parameters)
-
-
-def _check_optimizer(optimizer: torch.optim.Optimizer | None) -> None:
-    """Raise :class:`Unsupported` if the optimizer runs forward and backward itself, as LBFGS does."""
-    closure = None if optimizer is None else inspect.signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is closure.empty:
-        raise Unsupported(
-            f"training.optimizer={type(optimizer).__name__}: its step needs a closure, by which it runs the forward and the "
-            "backward itself as often as it likes; measured is an optimizer that updates once after a backward, such as adam"
-        )
 
 
 def _clear_gradients(parameters: list[torch.nn.Parameter]) -> None:
@@ -305,7 +307,9 @@ def _loss_function(
 
 def _cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The cross entropy; classes may be of any integer type, as other frameworks have 32 bits."""
-    return functional.cross_entropy(outputs, targets if targets.is_floating_point() else targets.long())
+    if not targets.is_floating_point():
+        targets = targets.long()
+    return functional.cross_entropy(outputs, targets)
 
 
 def _mse(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -328,9 +332,13 @@ _TARGETED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 def _own(outputs: object) -> torch.Tensor:
     """The loss that a model such as those of Hugging Face returns when it is given labels: by its name, or first of a tuple."""
-    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    found = getattr(outputs, "loss", None)
+    if isinstance(outputs, Mapping):
+        found = outputs.get("loss")
     if found is None and isinstance(outputs, torch.Tensor | tuple):
-        found = next((tensor for tensor in tensors_in(outputs)[:1] if tensor.dim() == 0), None)
+        tensors = tensors_in(outputs)
+        if tensors and tensors[0].dim() == 0:
+            found = tensors[0]
     if not isinstance(found, torch.Tensor):
         raise Unsupported("training.loss=own: the model returned no loss; give it labels among its inputs")
     return found

@@ -14,8 +14,8 @@ from keras import layers
 from torch import nn
 
 from sweeprof.backends.keras.counting import count_layers
-from sweeprof.backends.torch.counting import build_on_meta
 from sweeprof.backends.torch.counting import count_layers as count_torch
+from sweeprof.backends.torch.model import build_on_meta
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layers import LayerTable
 

@@ -63,9 +63,7 @@ UNARY = (
     "exp sqrt rsqrt neg log erf abs sin cos"
 ).split()
 BINARY = "add sub mul div".split()
-VIEWS = (
-    "permute transpose.int swapaxes view unsqueeze squeeze.dim select.int expand flatten.using_ints reshape_as".split()
-)
+VIEWS = "permute transpose.int view unsqueeze squeeze.dim select.int expand flatten.using_ints".split()
 
 
 def unary(draw: Draw, name: str) -> Call:
@@ -305,14 +303,12 @@ def view(draw: Draw, name: str) -> Call:
     arguments: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
         "permute": st.tuples(st.permutations(range(given.dim()))),
         "transpose": st.tuples(axis, axis),
-        "swapaxes": st.tuples(axis, axis),
         "view": st.sampled_from([([-1, given.shape[-1]],), ([1, *given.shape],)]),
         "unsqueeze": st.tuples(st.integers(-given.dim() - 1, given.dim())),
         "squeeze": st.tuples(axis),
         "select": st.tuples(axis, st.just(0)),
         "expand": st.sampled_from([([2, *given.shape],), ([-1] * given.dim(),)]),
         "flatten": st.tuples(st.integers(0, given.dim() - 1)),
-        "reshape_as": st.tuples(tensors([*reversed(given.shape)], torch.float32)),
     }
     if name == "view":  # other layouts may have no view of that shape
         given = given.contiguous()
@@ -460,14 +456,12 @@ ORDINARY: dict[str, tuple[Any, ...]] = {
     "aten::reshape": (ones(2, 6, 4), [-1, 3, 8]),
     "aten::permute": (ones(2, 6, 4), [2, 0, 1]),
     "aten::transpose.int": (ones(2, 6, 4), 1, 2),
-    "aten::swapaxes": (ones(2, 6, 4), 0, 2),
     "aten::view": (ones(2, 6, 4), [12, -1]),
     "aten::unsqueeze": (ones(2, 6, 4), 1),
     "aten::squeeze.dim": (ones(2, 1, 4), 1),
     "aten::select.int": (ones(2, 6, 4), 1, 3),
     "aten::expand": (ones(2, 1, 4), [2, 6, -1]),
     "aten::flatten.using_ints": (ones(2, 6, 4), 1),
-    "aten::reshape_as": (ones(2, 6, 4), ones(3, 4, 4)),
 }
 
 
