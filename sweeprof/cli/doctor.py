@@ -80,16 +80,16 @@ def examine(quick: bool, output: Path, device: str | None = None) -> Iterator[Fi
         yield from host.device(device)
     yield from host.limits()
     yield from software.disk(output)
+
+    def say_waiting(holders: Sequence[Holder]) -> None:
+        print(f"waiting for {holders[0]}", file=sys.stderr)
+
     lock = HostLock(this_process("doctor", "doctor"))
-    with lock.taken(True, (), _say_waiting):
+    with lock.taken(True, (), say_waiting):
         yield from host.interference()
         yield from host.clock()
         processes, seconds = (QUICK_PROCESSES, QUICK_SECONDS) if quick else (PROCESSES, SECONDS)
         yield from host.noise(processes, seconds, host.protocols())
-
-
-def _say_waiting(holders: Sequence[Holder]) -> None:
-    print(f"waiting for {holders[0]}", file=sys.stderr)
 
 
 def show(found: Sequence[Finding], out: Console) -> None:

@@ -89,7 +89,8 @@ def _gradients(device: str) -> str:
         module = _module(MODELS[-1]).to(place)
         module(_batch().to(place)).square().mean().backward()
         gradients.append([parameter.grad for parameter in module.parameters() if parameter.grad is not None])
-    apart = max(map(_apart, *gradients))
+    here, expected = gradients
+    apart = max(map(_apart, here, expected))
     if apart > OUTPUTS_APART:
         raise Failed(f"gradients differ from the CPU's by {apart:.2g} of the largest")
     return f"at most {apart:.1g} of the largest gradient from the CPU's"

@@ -131,18 +131,14 @@ def dataset_problems(node: Json) -> list[Problem]:
         if isinstance(cause, UserError) and cause.problems:
             return list(cause.problems)
         if isinstance(cause, DatasetError):
-            key, value = _given_data(node)
+            # The key by which the user chose the data.
+            key, value = "dataset", node["_target_"]
+            if node.get("path") is not None:
+                key, value = "dataset.path", node["path"]
+            elif isinstance(node.get("source"), Mapping):
+                key, value = "dataset.source._target_", node["source"].get("_target_")
             return [Problem(key, value, f"has data that a model cannot be measured on: {str(cause).rstrip('.')}.")]
     return []
-
-
-def _given_data(node: Json) -> tuple[str, object]:
-    """Return the key by which the user chose the data, and its value."""
-    if node.get("path") is not None:
-        return "dataset.path", node["path"]
-    if isinstance(node.get("source"), Mapping):
-        return "dataset.source._target_", node["source"].get("_target_")
-    return "dataset", node["_target_"]
 
 
 def device_problem(backend: Json, device: str) -> Problem | None:

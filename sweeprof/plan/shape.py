@@ -198,7 +198,12 @@ def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[Shape, lis
             )
         )
     shape = Shape(tuple(grids) or (whole,), variants)
-    return shape, [*reader.problems, *_conflicts(shape), *_unknown_variants(shape)]
+    problems = [*reader.problems, *_conflicts(shape)]
+    for axis, values in shape.values().items():
+        if axis in variants:
+            unknown = [value for value in values if value not in variants[axis]]
+            problems += [choice_problem(axis, value, f"name in variants.{axis}", variants[axis]) for value in unknown]
+    return shape, problems
 
 
 class _Reader:
@@ -290,15 +295,6 @@ def _conflicts(shape: Shape) -> Iterator[Problem]:
     for key, who in owners.items():
         if len(who) > 1:
             yield Problem("variants", key, f"is set twice: {' and '.join(who)}.")
-
-
-def _unknown_variants(shape: Shape) -> Iterator[Problem]:
-    for axis, values in shape.values().items():
-        if axis in shape.variants:
-            names = shape.variants[axis]
-            for value in values:
-                if value not in names:
-                    yield choice_problem(axis, value, f"name in variants.{axis}", names)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
