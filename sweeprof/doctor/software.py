@@ -48,7 +48,7 @@ EXTRAS = {
 }
 
 
-class Answer(TypedDict, total=False):
+class BackendProbe(TypedDict, total=False):
     """The result of the test of a backend."""
 
     devices: list[str]
@@ -88,7 +88,7 @@ def missing(name: str, config: Mapping[str, object]) -> Finding | None:
     return None
 
 
-def probed(config: Mapping[str, object]) -> Answer:
+def probed(config: Mapping[str, object]) -> BackendProbe:
     """Test a backend in a process of its own; returns ``devices`` and ``seconds`` to import, or ``trouble``."""
     command = [*module_command("sweeprof.doctor.software"), json.dumps(dict(config))]
     variables = child_environment(environment({"backend": config}))
@@ -99,7 +99,7 @@ def probed(config: Mapping[str, object]) -> Answer:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1]
         return {"trouble": f"cannot be used: {last}"}
-    answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
+    answer: BackendProbe = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
 
 
@@ -116,7 +116,7 @@ def _framework(config: Mapping[str, object]) -> str:
     return f"{config['framework']} {_version(_extra(config).packages[0]) or 'of an unknown version'}"
 
 
-def _row(name: str, config: Mapping[str, object], answer: Answer | None) -> Finding:
+def _row(name: str, config: Mapping[str, object], answer: BackendProbe | None) -> Finding:
     version = _framework(config)
     if answer is None:
         return known("Backends", name, f"{version} (not imported: --quick)")

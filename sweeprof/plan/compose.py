@@ -93,8 +93,8 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 
-Direction = Literal["maximize", "minimize"]
-DIRECTIONS: tuple[Direction, ...] = ("maximize", "minimize")
+GoalDirection = Literal["maximize", "minimize"]
+DIRECTIONS: tuple[GoalDirection, ...] = ("maximize", "minimize")
 BETTER = {"maximize": "higher", "minimize": "lower"}
 SHARE = 1 / 6
 """The share of the combinations that is measured, if the config does not say how many …"""
@@ -109,9 +109,9 @@ def has_goal(search: Json) -> bool:
     return any(search.get(direction) is not None for direction in DIRECTIONS)
 
 
-def _goals(search: Json) -> list[tuple[Direction, str]]:
+def _goals(search: Json) -> list[tuple[GoalDirection, str]]:
     """Return the direction and the metric of each goal."""
-    goals: list[tuple[Direction, str]] = []
+    goals: list[tuple[GoalDirection, str]] = []
     for direction in DIRECTIONS:
         named = search.get(direction) or []
         if isinstance(named, str):

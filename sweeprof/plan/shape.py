@@ -302,7 +302,7 @@ def _conflicts(shape: Shape) -> Iterator[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ExcludeRule:
     """One entry of ``exclude``: values of axes, or a condition."""
 
     text: str
@@ -328,7 +328,7 @@ def read_rules(
     axes: Mapping[str, Sequence[object]],
     others: Collection[str],
     narrowed: Collection[str],
-) -> tuple[list[Rule], list[Problem]]:
+) -> tuple[list[ExcludeRule], list[Problem]]:
     """Return the rules of ``exclude``, and their problems; a rule that cannot match anything is a mistake.
 
     Args:
@@ -336,7 +336,7 @@ def read_rules(
         others: keys that are not axes and that a rule may read, such as those that variants set.
         narrowed: axes that may have lost, on the command line, the values that a sweep file excludes.
     """
-    rules: list[Rule] = []
+    rules: list[ExcludeRule] = []
     problems: list[Problem] = []
     for entry in entries:
         if isinstance(entry, str):
@@ -345,13 +345,13 @@ def read_rules(
             except ValueError as error:
                 problems.append(Problem("exclude", entry, f"{error}."))
             else:
-                rules.append(Rule(entry, condition.names, condition))
+                rules.append(ExcludeRule(entry, condition.names, condition))
         elif isinstance(entry, Mapping) and entry:
             found = list(_value_problems(entry, axes, others, narrowed))
             problems += found
             if not found:
                 text = ", ".join(f"{key}={value}" for key, value in entry.items())
-                rules.append(Rule(text, frozenset(map(str, entry)), entry))
+                rules.append(ExcludeRule(text, frozenset(map(str, entry)), entry))
         else:
             example = "'batch_size * model.torch.width > 4096'"
             message = f"is neither {{axis: value or [values]}} nor a condition such as {example}."

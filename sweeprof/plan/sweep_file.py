@@ -48,7 +48,7 @@ from sweeprof.config.validation import (
 from sweeprof.errors import Problem, Unsupported, choice_problem
 from sweeprof.plan.generated_inputs import NAME, is_pattern, matching_names
 from sweeprof.plan.plan import Axes, Combination, Point, identity
-from sweeprof.plan.shape import Rule, Shape, read_rules, read_shape
+from sweeprof.plan.shape import ExcludeRule, Shape, read_rules, read_shape
 from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
@@ -545,7 +545,7 @@ class Points:
                     found.append(made)
         return found, excluded
 
-    def _combination(self, point: Point, rules: Sequence[Rule]) -> Combination | Excluded | None:
+    def _combination(self, point: Point, rules: Sequence[ExcludeRule]) -> Combination | Excluded | None:
         """Return the combination of a point, or why it is excluded; None for a mistake, which is added to the problems."""
         settings = self.shape.settings(point)
         if any(key in self.groups and value not in self.groups.options(key) for key, value in settings.items()):
