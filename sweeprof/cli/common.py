@@ -57,12 +57,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # A misspelt option may also make argparse miss another argument.
-        _, is_unrecognized, words = message.partition("unrecognized arguments: ")
-        options = [word.partition("=")[0] for word in (words.split() if is_unrecognized else self.given)]
+        _, _, unrecognized = message.partition("unrecognized arguments: ")
         known = self._option_string_actions
-        unknown = [option for option in options if re.match("-+[A-Za-z]", option) and option not in known]
-        if unknown:
-            raise UserError([choice_problem(self.prog, option, "option", known) for option in unknown])
+        problems = []
+        for word in unrecognized.split() or self.given:
+            option = word.partition("=")[0]
+            if re.match("-+[A-Za-z]", option) and option not in known:
+                problems.append(choice_problem(self.prog, option, "option", known))
+        if problems:
+            raise UserError(problems)
         raise UserError(f"{message}; see {self.prog} --help")
 
 
@@ -110,7 +113,8 @@ def print_error(error: SweeprofError | OSError | str) -> ExitCode:
     return ExitCode.ERROR
 
 
-# The argument DIR of the subcommands: the folder of a sweep, `last`, or `NAME/last`.
+# ----------------------------------------------------------------------------------------------------------------------
+# Arguments of several subcommands; DIR is the folder of a sweep, `last`, or `NAME/last`
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

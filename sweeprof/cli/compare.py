@@ -12,7 +12,7 @@ from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.paths import expanded_address
 from sweeprof.report.changes import KINDS, Changes, changes_headline, changes_of, junit, markdown, print_changes
 from sweeprof.report.columns import independent_metrics, shown_metrics
-from sweeprof.results.comparison import Comparison, Row, set_against
+from sweeprof.results.comparison import Comparison, set_against
 from sweeprof.results.constraints import metric_names
 from sweeprof.results.files import write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo
@@ -64,7 +64,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
     uri = expanded_address(options.uri) if options.uri else os.environ.get("MLFLOW_TRACKING_URI")
     place = Place(options.output.absolute(), uri)
-    kinds = _kinds(options.fail_on)
+    kinds = [kind.strip() for kind in options.fail_on.split(",")] if options.fail_on is not None else []
+    problems = [choice_problem("--fail-on", kind, "kind of change", KINDS) for kind in kinds if kind not in KINDS]
+    if problems:
+        raise UserError(problems)
     if options.new is None:
         if not options.tag:
             raise UserError("NEW is missing: the sweep to compare; see sweeprof compare --help")
@@ -78,9 +81,19 @@ def run(options: argparse.Namespace) -> ExitCode:
         message = f"is the same sweep as BASE ({options.base}), in which nothing can have changed: name two sweeps."
         raise UserError([Problem("NEW", options.new, message)])
     assert compared.against is not None
-    absent = () if options.metric else _shown(compared.against.absent_metrics, base)
-    compared = dataclasses.replace(compared, against=dataclasses.replace(compared.against, absent_metrics=absent))
-    counted = dataclasses.replace(compared, metrics=tuple(metrics), rows=_only(compared, metrics))
+    absent: list[MetricInfo] = []
+    if not options.metric:
+        shown = {info.name for info in shown_metrics(base)}
+        absent = [info for info in compared.against.absent_metrics if info.name in shown]
+    against = dataclasses.replace(compared.against, absent_metrics=tuple(absent))
+    compared = dataclasses.replace(compared, against=against)
+    # The rows with the cells of these metrics, so that only their tests are counted.
+    names = {info.name for info in metrics}
+    rows = []
+    for row in compared.rows:
+        cells = {name: cell for name, cell in row.cells.items() if name in names}
+        rows.append(dataclasses.replace(row, cells=cells))
+    counted = dataclasses.replace(compared, metrics=tuple(metrics), rows=tuple(rows))
     changes = changes_of(counted, metrics)
     _write(options, compared, changes, junit(changes, counted, kinds or ["worse"]))
     if changes.of(kinds):
@@ -90,31 +103,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.tag:
         _tag(options.tag, options.new, "NEW", place)
     return ExitCode.OK
-
-
-def _only(compared: Comparison, metrics: Sequence[MetricInfo]) -> tuple[Row, ...]:
-    """The rows with the cells of these metrics, so that only their tests are counted."""
-    names = {info.name for info in metrics}
-    return tuple(
-        dataclasses.replace(row, cells={name: cell for name, cell in row.cells.items() if name in names})
-        for row in compared.rows
-    )
-
-
-def _shown(metrics: Sequence[MetricInfo], comparison: Comparison) -> tuple[MetricInfo, ...]:
-    """Return those of the metrics that the tables of a sweep show."""
-    shown = {info.name for info in shown_metrics(comparison)}
-    return tuple(info for info in metrics if info.name in shown)
-
-
-def _kinds(fail_on: str | None) -> list[str]:
-    if fail_on is None:
-        return []
-    kinds = [kind.strip() for kind in fail_on.split(",")]
-    problems = [choice_problem("--fail-on", kind, "kind of change", KINDS) for kind in kinds if kind not in KINDS]
-    if problems:
-        raise UserError(problems)
-    return kinds
 
 
 def _metrics(given: Sequence[str], new: Comparison, base: Comparison) -> list[MetricInfo]:
@@ -137,11 +125,15 @@ def _with_thresholds(new: Comparison, given: Sequence[str]) -> Comparison:
     problems: list[Problem] = []
     for text in given:
         name, _, share = text.rpartition("=")
-        value = _share(share)
-        if value is None:
-            problems.append(
-                Problem("--threshold", text, "is not a fraction between 0 and 1, such as 0.03, 3% or latency=3%.")
-            )
+        try:
+            value = float(share.removesuffix("%"))
+        except ValueError:
+            value = 0
+        if share.endswith("%"):
+            value /= 100
+        if not 0 < value < 1:
+            message = "is not a fraction between 0 and 1, such as 0.03, 3% or latency=3%."
+            problems.append(Problem("--threshold", text, message))
         elif not name:
             whole = value
         elif name not in names:
@@ -150,16 +142,9 @@ def _with_thresholds(new: Comparison, given: Sequence[str]) -> Comparison:
             single[names[name]] = value
     if problems:
         raise UserError(problems)
-    kept = {} if whole is not None else new.thresholds
-    return dataclasses.replace(new, threshold=new.threshold if whole is None else whole, thresholds={**kept, **single})
-
-
-def _share(text: str) -> float | None:
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return None
-    return value if 0 < value < 1 else None
+    if whole is None:
+        return dataclasses.replace(new, thresholds={**new.thresholds, **single})
+    return dataclasses.replace(new, threshold=whole, thresholds=single)
 
 
 def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, report: str) -> None:
@@ -185,4 +170,5 @@ def _tag(name: str, reference: str, key: str, place: Place) -> None:
         raise UserError([Problem(key, reference, "is not the folder of a sweep; only a folder can be tagged.")])
     sweep_id = sweep_folder(str(folder), place.output).read_plan().sweep_id
     trouble = set_tag(name, folder, sweep_id, place)
-    print(f"tag:{name} is {folder}" + (f"; not in MLflow: {trouble}" if trouble else ""))
+    note = f"; not in MLflow: {trouble}" if trouble else ""
+    print(f"tag:{name} is {folder}{note}")

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from sweeprof.cli.common import PIPED_WIDTH, add_output
 from sweeprof.doctor import host, software
-from sweeprof.doctor import host as devices
 from sweeprof.doctor.host import Finding
 from sweeprof.errors import ExitCode, Problem, UserError, nearest
 from sweeprof.run.locks import Holder, HostLock, this_process
@@ -49,24 +48,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
-    found = list(examine(options.quick, options.output, _device(options.settings)))
-    if options.json:
-        print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1))
-    else:
-        show(found, console(PIPED_WIDTH))
-    return ExitCode.INCOMPLETE if options.strict and any(finding.distorts for finding in found) else ExitCode.OK
-
-
-def _device(arguments: Sequence[str]) -> str | None:
     device = None
-    for argument in arguments:
+    for argument in options.settings:
         key, _, value = argument.partition("=")
         if key != "device" or not value:
             close = nearest(key, ["device"])
             message = "is not an argument: device=NAME, such as device=cuda."
             raise UserError([Problem("doctor", argument, message, f"{close}={value}" if close and value else None)])
         device = value
-    return device
+    found = list(examine(options.quick, options.output, device))
+    if options.json:
+        print(json.dumps([dataclasses.asdict(finding) for finding in found], indent=1))
+    else:
+        show(found, console(PIPED_WIDTH))
+    if options.strict and any(finding.distorts for finding in found):
+        return ExitCode.INCOMPLETE
+    return ExitCode.OK
 
 
 def examine(quick: bool, output: Path, device: str | None = None) -> Iterator[Finding]:
@@ -80,19 +77,19 @@ def examine(quick: bool, output: Path, device: str | None = None) -> Iterator[Fi
     yield from host.processor()
     yield from host.gpus()
     if device is not None:
-        yield from devices.device(device)
+        yield from host.device(device)
     yield from host.limits()
     yield from software.disk(output)
+
+    def say_waiting(holders: Sequence[Holder]) -> None:
+        print(f"waiting for {holders[0]}", file=sys.stderr)
+
     lock = HostLock(this_process("doctor", "doctor"))
-    with lock.taken(True, (), _say_waiting):
+    with lock.taken(True, (), say_waiting):
         yield from host.interference()
         yield from host.clock()
         processes, seconds = (QUICK_PROCESSES, QUICK_SECONDS) if quick else (PROCESSES, SECONDS)
         yield from host.noise(processes, seconds, host.protocols())
-
-
-def _say_waiting(holders: Sequence[Holder]) -> None:
-    print(f"waiting for {holders[0]}", file=sys.stderr)
 
 
 def show(found: Sequence[Finding], out: Console) -> None:
@@ -103,12 +100,13 @@ def show(found: Sequence[Finding], out: Console) -> None:
     table.add_column(overflow="fold")
     for section, rows in itertools.groupby(found, key=lambda finding: finding.section):
         for i, row in enumerate(rows):
-            value = Text(row.value or "", style="yellow" if row.distorts else "")
-            table.add_row("" if i else section, row.name, value if row.value else Text(f"– {row.reason}", style="dim"))
+            value = Text(f"– {row.reason}", style="dim")
+            if row.value:
+                value = Text(row.value, style="yellow" if row.distorts else "")
+            table.add_row("" if i else section, row.name, value)
     out.print(table)
-    advised = sorted((row for row in found if row.advice), key=lambda row: not row.distorts)
     for distorts, title in ((True, "Before you measure small differences"), (False, "Good to know")):
-        chosen = [row for row in advised if row.distorts == distorts]
+        chosen = [row for row in found if row.advice and row.distorts == distorts]
         if not chosen:
             continue
         out.print(Text(f"\n{title}", style="bold"))

@@ -54,12 +54,13 @@ def prune_sweeps(output: Path, name: str, newest: int, dry_run: bool = False) ->
     for left in sorted((output / name).glob(f"{GOING}*")):  # of an earlier run that was interrupted
         yield _delete(left, dry_run)
     for number, folder in enumerate(list(sweeps(output, name)), 1):
-        kept: str | None
-        if number <= newest:
-            kept = f"one of the newest {newest}" if newest > 1 else "the newest"
-        else:  # tags are read again each time, as deleting may take long
+        kept: str | None = "the newest" if newest == 1 else f"one of the newest {newest}"
+        if number > newest:  # tags are read again each time, as deleting may take long
             kept = _reason_to_keep(folder, tagged(place))
-        yield Pruned(folder.path, kept) if kept else _remove(folder.path, dry_run)
+        if kept:
+            yield Pruned(folder.path, kept)
+        else:
+            yield _remove(folder.path, dry_run)
 
 
 def _reason_to_keep(folder: Folder, tags: Mapping[str, Sequence[str]]) -> str | None:
@@ -74,7 +75,9 @@ def _reason_to_keep(folder: Folder, tags: Mapping[str, Sequence[str]]) -> str | 
         return ", ".join(names)
     if may_be_at_work(folder):
         return "jobs of it may still run"
-    return f"not sent to its tracker: {sending_command(folder)}" if is_unsent(folder) else None
+    if is_unsent(folder):
+        return f"not sent to its tracker: {sending_command(folder)}"
+    return None
 
 
 def _remove(path: Path, dry_run: bool) -> Pruned:
@@ -99,7 +102,8 @@ def _delete(path: Path, dry_run: bool) -> Pruned:
         size = 0
         for file in path.rglob("*"):
             with suppress(FileNotFoundError):  # another run removes it, too
-                size += 0 if file.is_dir() and not file.is_symlink() else file.lstat().st_size
+                if file.is_symlink() or not file.is_dir():
+                    size += file.lstat().st_size
         while not dry_run and path.exists():
             with suppress(FileNotFoundError):
                 shutil.rmtree(path)
@@ -134,25 +138,25 @@ def run(options: argparse.Namespace) -> ExitCode:
     if newest < 1:
         message = "must be an integer ≥ 1: the newest sweep is what `last` means."
         raise UserError([Problem("--keep", options.keep, message)])
-    _check_name(options.name, options.output)
+    names = {folder.path.parent.name for folder in sweeps(options.output)}
+    if not names:
+        raise UserError([Problem("--output", str(options.output), "has no sweeps.")])
+    if options.name not in names:
+        raise UserError([choice_problem("NAME", options.name, "name of sweeps", names)])
     results = []
     # Printed one by one: it may take long, and what was removed before an interruption is known.
     for result in prune_sweeps(options.output, options.name, newest, options.dry_run):
         _print(result, options.dry_run)
         results.append(result)
-    gone = [result for result in results if result.kept is None and result.error is None]
-    removed, freed = ("would be removed", "to be freed") if options.dry_run else ("removed", "freed")
+    freed = rounded(sum(result.freed for result in results), "B")
     kept = sum(result.kept is not None for result in results)
-    print(f"{len(gone)} {removed}, {rounded(sum(result.freed for result in gone), 'B')} {freed}; {kept} kept")
-    return ExitCode.INCOMPLETE if any(result.error for result in results) else ExitCode.OK
-
-
-def _check_name(name: str, output: Path) -> None:
-    names = {folder.path.parent.name for folder in sweeps(output)}
-    if not names:
-        raise UserError([Problem("--output", str(output), "has no sweeps.")])
-    if name not in names:
-        raise UserError([choice_problem("NAME", name, "name of sweeps", names)])
+    failed = sum(result.error is not None for result in results)
+    gone = len(results) - kept - failed
+    if options.dry_run:
+        print(f"{gone} would be removed, {freed} to be freed; {kept} kept")
+    else:
+        print(f"{gone} removed, {freed} freed; {kept} kept")
+    return ExitCode.INCOMPLETE if failed else ExitCode.OK
 
 
 def _print(result: Pruned, dry_run: bool) -> None:
@@ -161,6 +165,7 @@ def _print(result: Pruned, dry_run: bool) -> None:
     elif result.kept:
         print(f"kept     {result.path}  {result.kept}")
     else:
+        done = "would go" if dry_run else "removed "
         begun = "  begun by an earlier run" if result.path.name.startswith(GOING) else ""
-        print(f"{'would go' if dry_run else 'removed '} {result.path}  {rounded(result.freed, 'B')}{begun}")
+        print(f"{done} {result.path}  {rounded(result.freed, 'B')}{begun}")
     sys.stdout.flush()

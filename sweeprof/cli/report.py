@@ -50,7 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
-    formats = _formats(options.format)
+    names = [name.strip() for name in options.format.split(",") if name.strip()]
+    known = [*FORMATS, "all"]
+    problems = [choice_problem("--format", name, "format", known) for name in names if name not in known]
+    if problems:
+        raise UserError(problems)
+    formats = set(FORMATS) if "all" in names else {cast(Format, name) for name in names}
+    if "parquet" in formats and not has_parquet():
+        raise UserError(NEEDS)
     folder = sweep_folder(options.folder, options.output)
     with report_lock(folder.path):
         running = has_driver(folder.path)
@@ -65,20 +72,3 @@ def run(options: argparse.Namespace) -> ExitCode:
     if note is not None:
         out.print(Text.assemble((f"{'Not made':<11}", "bold"), note), soft_wrap=True)
     return ExitCode.OK
-
-
-def _formats(given: str) -> set[Format]:
-    """Return the formats that are named, with commas between them.
-
-    Raises:
-        UserError: one is unknown, or what it needs is not installed.
-    """
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    known = [*FORMATS, "all"]
-    problems = [choice_problem("--format", name, "format", known) for name in names if name not in known]
-    if problems:
-        raise UserError(problems)
-    formats = set(FORMATS) if "all" in names else {cast(Format, name) for name in names}
-    if "parquet" in formats and not has_parquet():
-        raise UserError(NEEDS)
-    return formats

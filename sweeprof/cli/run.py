@@ -1,6 +1,6 @@
 """The command `sweeprof`: overrides describe a sweep, which Hydra composes; a first word that names a subcommand runs that.
 
-Every run is a sweep: one without axes is a sweep of one combination.
+Every run is a sweep: one without axes is a sweep of one combination. The first part is the completion of commands in a shell.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 COMPLETION_FLAGS = ("--shell-completion", "-sc")
 SHELLS = ("bash", "zsh", "fish")
 COMPLETION_COMMANDS = ("install", "uninstall", "query")
-USAGE = "takes install=SHELL or uninstall=SHELL."
 
 INSTALL = """\
 _sweeprof_complete()
@@ -74,20 +73,21 @@ def complete(arguments: Sequence[str], run_hydra: Callable[[list[str]], None]) -
     """
     words = [word for word in arguments if word not in COMPLETION_FLAGS]
     command, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
+    flag = COMPLETION_FLAGS[1]
     if not command:
-        raise UserError([Problem(COMPLETION_FLAGS[1], " ".join(words), USAGE)])
+        raise UserError([Problem(flag, " ".join(words), "takes install=SHELL or uninstall=SHELL.")])
     if command not in COMPLETION_COMMANDS:
-        raise UserError(
-            [choice_problem(COMPLETION_FLAGS[1], command, "command of shell completion", COMPLETION_COMMANDS)]
-        )
+        raise UserError([choice_problem(flag, command, "command of shell completion", COMPLETION_COMMANDS)])
     if shell not in SHELLS:
-        raise UserError([choice_problem(COMPLETION_FLAGS[1], shell, "shell with completion", SHELLS)])
+        raise UserError([choice_problem(flag, shell, "shell with completion", SHELLS)])
     if command == "query":
         _query(shell, run_hydra)
     elif shell == "fish":
-        run_hydra([COMPLETION_FLAGS[1], words[0]])
+        run_hydra([flag, words[0]])
+    elif command == "install":
+        print(INSTALL, end="")
     else:
-        print(INSTALL if command == "install" else UNINSTALL, end="")
+        print(UNINSTALL, end="")
 
 
 def _query(shell: str, run_hydra: Callable[[list[str]], None]) -> None:
@@ -95,8 +95,9 @@ def _query(shell: str, run_hydra: Callable[[list[str]], None]) -> None:
 
     # Hydra removes the first word, the program; of `python -m sweeprof` it would leave two.
     line = re.sub(r"^.*?(?:^|[\s/])sweeprof\s", "sweeprof ", os.environ.get("COMP_LINE", "")) or "sweeprof "
-    typed = line.split()[1:]
-    before, word = (typed, "") if line.endswith(" ") else (typed[:-1], typed[-1])
+    before, word = line.split()[1:], ""
+    if not line.endswith(" "):
+        word = before.pop()
     if before and before[0] in common.COMMANDS:
         options = common.command_parser(before[0])._option_string_actions
         print("\n".join(option for option in options if option.startswith(word or "--")))
@@ -112,22 +113,10 @@ def _query(shell: str, run_hydra: Callable[[list[str]], None]) -> None:
         print()
 
 
-# The command `sweeprof`: overrides describe a sweep, which Hydra composes; a first word that names a subcommand runs that.
+# ----------------------------------------------------------------------------------------------------------------------
+# The command
 
-
-HYDRA_MODES = {
-    "--run",
-    "-r",
-    "--multirun",
-    "-m",
-    "--cfg",
-    "-c",
-    "--info",
-    "-i",
-    "--hydra-help",
-    "--shell-completion",
-    "-sc",
-}
+HYDRA_MODES = {"--run", "-r", "--multirun", "-m", "--cfg", "-c", "--info", "-i", "--hydra-help", *COMPLETION_FLAGS}
 """Flags that select Hydra's mode; without one of them the mode is multirun."""
 
 VALUED_FLAGS = {"--config-dir", "-cd", "--config-name", "-cn", "--cfg", "-c", "--info", "-i", "--package", "-p"}
@@ -186,17 +175,14 @@ def run_command(arguments: Sequence[str]) -> int:
             return run_subcommand(arguments[0], arguments[1:])
         return _run_sweep(arguments)
     except (SweeprofError, OSError) as error:
-        if not is_subcommand and not _is_users_mistake(error):
+        is_expected = isinstance(error, UserError)
+        if isinstance(error, OSError):
+            is_expected = error.errno in DISK_ERRORS and error.filename is not None
+        if not is_subcommand and not is_expected:
             raise  # the traceback shows where sweeprof failed
         return print_error(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-
-
-def _is_users_mistake(error: SweeprofError | OSError) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in DISK_ERRORS and error.filename is not None
-    return isinstance(error, UserError)
 
 
 def _run_sweep(arguments: Sequence[str]) -> ExitCode:
@@ -241,42 +227,48 @@ def hydra_arguments(arguments: Sequence[str]) -> list[str]:
     for before, argument in zip(["", *arguments], arguments, strict=False):
         if argument.startswith("-"):
             flag, equals, value = argument.partition("=")
-            flags.append(f"{flag}={expanded(value, flag)}" if equals and flag in CONFIG_DIR else argument)
+            if equals and flag in CONFIG_DIR:
+                flags.append(f"{flag}={expanded(value, flag)}")
+            else:
+                flags.append(argument)
         elif before in CONFIG_DIR:
             flags.append(expanded(argument, before))
         elif before in VALUED_FLAGS and "=" not in argument:
             flags.append(argument)
         else:
             overrides.append(argument)
-    known = _known_keys(flags)
+    # The keys at the top of the config, and the config groups.
+    known = {*TOP_LEVEL, "defaults"}
+    folders = [conf_folder()]
+    for before, word in zip(["", *flags], flags, strict=False):
+        flag, _, value = word.partition("=")
+        if before in CONFIG_DIR or flag in CONFIG_DIR:
+            folders.append(Path(value or word))
+    for folder in folders:
+        if folder.is_dir():
+            known.update(child.name for child in folder.iterdir())
     return [*flags, *(_for_hydra(argument, known) for argument in overrides)]
-
-
-def _known_keys(flags: Sequence[str]) -> set[str]:
-    """The keys at the top of the config, and the config groups."""
-    pairs = zip(["", *flags], flags, strict=False)
-    given = [
-        word.partition("=")[2] or word for before, word in pairs if {*CONFIG_DIR} & {before, word.partition("=")[0]}
-    ]
-    folders = [
-        child.name for folder in (conf_folder(), *map(Path, given)) if folder.is_dir() for child in folder.iterdir()
-    ]
-    return {*folders, *TOP_LEVEL, "defaults"}
 
 
 def _for_hydra(argument: str, known: Collection[str]) -> str:
     key, _, value = argument.partition("=")
-    value = _HASH.sub(_quoted_if_endless, with_quotes(_listed(key, value)))
-    if key == "compare.baseline":
-        value = _quoted_baseline(value)
+    try:
+        numbers = doubled(value)  # of doubling(1,8), which Hydra does not know
+    except ValueError as error:
+        raise UserError([Problem(key, value, str(error))]) from None
+    if numbers is not None:
+        value = ",".join(map(str, numbers))
+    value = _HASH.sub(_quoted_if_endless, with_quotes(value))
+    if key == "compare.baseline" and value[:1] not in ("{", "'", '"', "") and value != "null":
+        value = f"'{value}'"  # a path or ``last~1``
     if value.startswith(("[", "{")):
         value = _CALL.sub(r"'\g<0>'", value)  # within a list, Hydra would make an object of its own of it
     if is_merged(key) or re.match(r"hydra\.launcher\.ray\.(init|remote)\.\w+$", key):
         return f"++{key}={value}"
-    if re.fullmatch(r"[A-Za-z_]\w*", key) and key not in known and not _is_sweep(value):
-        return (
-            f"++axes.{key}={value}"  # an axis that a sweep file defines, or a misspelt key, which the sweeper reports
-        )
+    is_sweep = "," in value or "(" in value
+    if re.fullmatch(r"[A-Za-z_]\w*", key) and key not in known and not is_sweep:
+        # An axis that a sweep file defines, or a misspelt key, which the sweeper reports.
+        return f"++axes.{key}={value}"
     if key == "name" and re.fullmatch(r"[\w.\-]+", value) and value != "null":
         value = f"'{value}'"  # 20240101 and 1e5 are names, too
     # A sweep file sets keys of the whole config. Hydra would read that from its first line, which is the command that runs it.
@@ -284,27 +276,9 @@ def _for_hydra(argument: str, known: Collection[str]) -> str:
     return f"{key}={value}" if "=" in argument else key
 
 
-def _listed(key: str, value: str) -> str:
-    """Return the values of ``doubling(1,8)``, which Hydra does not know, as a list; any other value as it is."""
-    try:
-        numbers = doubled(value)
-    except ValueError as error:
-        raise UserError([Problem(key, value, str(error))]) from None
-    return value if numbers is None else ",".join(map(str, numbers))
-
-
-def _is_sweep(value: str) -> bool:
-    return "," in value or "(" in value
-
-
 def _quoted_if_endless(found: re.Match[str]) -> str:
     """Return a hash such as 9e51464034, which would be read as an infinite number, as text."""
     return f"'{found[0]}'" if float(found[0]) == float("inf") else found[0]
-
-
-def _quoted_baseline(value: str) -> str:
-    """A baseline that is a path or ``last~1`` in the quotes that Hydra needs for it."""
-    return value if value[:1] in ("{", "'", '"', "") or value == "null" else f"'{value}'"
 
 
 def _run_plain_hydra(arguments: list[str]) -> None:
@@ -359,9 +333,10 @@ def _unreadable_configs(error: ValueError) -> list[Problem]:
     else:
         return []
 
-    folders = [folder for folder in (config_dir(sys.argv[1:]), conf_folder()) if folder]
-    files = [file for folder in folders for file in sorted(folder.rglob("*.yaml"))]
-    return [problem for file in files if (problem := problem_of(file))]
+    problems: list[Problem | None] = []
+    for folder in filter(None, (config_dir(sys.argv[1:]), conf_folder())):
+        problems += map(problem_of, sorted(folder.rglob("*.yaml")))
+    return [problem for problem in problems if problem]
 
 
 def _raised_by_hydra(error: BaseException) -> bool:
@@ -390,9 +365,8 @@ def task(config: DictConfig) -> None:
 def help_text() -> str:
     """Return the text of ``sweeprof --help``."""
     conf = conf_folder()
-    groups = (*GROUPS, "sweep")
     lines = []
-    for group in groups:
+    for group in (*GROUPS, "sweep"):
         choices = sorted(path.stem for path in (conf / group).glob("*.yaml"))
         lines.append(f"  {group:<9} {' '.join(choices)}")
     commands = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())

@@ -96,7 +96,14 @@ def _send_all(output: Path, asked: Json, trust: bool) -> ExitCode:
     found = [folder for folder in unsent(output) if not _is_at_work(folder)]
     if not found:
         print(f"there is no unsent sweep below {output}")
-    completed = [folder for folder in found if asked and _is_completed(folder, str(asked["uri"]))]
+    completed = []
+    if asked:
+        for folder in found:
+            # The sweep's own address, with or without the password that is not stored.
+            with suppress(Damaged, OSError):
+                stored = read_tracking(folder)["config"].get("uri")
+                if stored is not None and same_address(stored, str(asked["uri"])):
+                    completed.append(folder)
     if asked and found and not completed:
         message = "is not the address of an unsent sweep; to send to another address, name one DIR."
         raise UserError([Problem("uri", asked["uri"], message)])
@@ -108,15 +115,6 @@ def _send_all(output: Path, asked: Json, trust: bool) -> ExitCode:
             sent = print_error(error)
         code = max(code, sent)
     return code
-
-
-def _is_completed(folder: Folder, uri: str) -> bool:
-    """True if ``uri`` is the sweep's own address, with or without the password that is not stored."""
-    try:
-        stored = read_tracking(folder)["config"].get("uri")
-    except (Damaged, OSError):
-        return False
-    return stored is not None and same_address(stored, uri)
 
 
 def _tracker(folder: Folder, asked: Json, trust: bool) -> StoredTracker:
@@ -168,7 +166,9 @@ def _send(folder: Folder, asked: Json, trust: bool) -> ExitCode:
             print(f"{folder.path} was not sent: {tracker.trouble}", file=sys.stderr)
             return ExitCode.INCOMPLETE
     if links:
-        elsewhere = (asked["uri"] or f"sqlite:///{folder.output / 'mlflow.db'}") if asked else None
+        elsewhere = None
+        if asked:
+            elsewhere = asked["uri"] or f"sqlite:///{folder.output / 'mlflow.db'}"
         name, value = shown_at(folder, links, elsewhere)
         print(f"{name:<11}{value}")
     return ExitCode.OK

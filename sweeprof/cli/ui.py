@@ -114,23 +114,19 @@ def _store(folder: Folder) -> tuple[str, bool]:
     if stored["config"].get("_target_") != MLFLOW:
         raise UserError([Problem("DIR", str(folder.path), f"was not sent to MLflow; {_how_to_send(folder)}")])
     address = redacted_address(stored["config"].get("uri") or "", "")
-    if not _is_server(address):
-        tracker = stored_tracker(folder, VARIABLE)
-        return _absolute(tracker.config["uri"], folder), not tracker.confined
-    named = os.environ.get(VARIABLE)
-    if named and same_address(named, address):  # with the password, which is not stored
-        return named.rstrip("/"), True
-    return address, check_address(folder, "DIR", address, [named], f"set {VARIABLE} to it")
-
-
-def _absolute(uri: str | None, folder: Folder) -> str:
-    """Return the address with an absolute path; the default is the database below the folder of all sweeps."""
+    if _is_server(address):
+        named = os.environ.get(VARIABLE)
+        if named and same_address(named, address):  # with the password, which is not stored
+            return named.rstrip("/"), True
+        return address, check_address(folder, "DIR", address, [named], f"set {VARIABLE} to it")
+    tracker = stored_tracker(folder, VARIABLE)
+    uri = tracker.config["uri"]
     if uri is None:
-        return f"{SQLITE}{folder.output / 'mlflow.db'}"
-    if not uri.startswith(SQLITE):
-        return uri
-    path, mark, query = uri.removeprefix(SQLITE).partition("?")
-    return f"{SQLITE}{Path(path).absolute()}{mark}{query}"
+        uri = f"{SQLITE}{folder.output / 'mlflow.db'}"
+    elif uri.startswith(SQLITE):
+        path, mark, query = uri.removeprefix(SQLITE).partition("?")
+        uri = f"{SQLITE}{Path(path).absolute()}{mark}{query}"
+    return uri, not tracker.confined
 
 
 def _is_server(uri: str) -> bool:
@@ -144,11 +140,22 @@ def _how_to_send(folder: Folder) -> str:
 def _show(folder: Folder, store: str, named: bool, port: int, browse: bool) -> ExitCode:
     plan = folder.read_plan()
     if _is_server(store):
+        try:
+            pages = pages_of(store, plan.name, plan.sweep_id, named)
+        except ServerUnreachable as error:
+            if named or not logins():
+                raise
+            reason = "your login was not sent, as only the sweep's folder names this server"
+            raise ServerUnreachable(f"{error} ({reason}; to send it, set {VARIABLE}={store})") from None
         # A page that only the sweep's folder names is not opened unasked.
-        return _print_pages(folder, _pages(store, plan, login=named), browse and named)
-    database = Path(store.removeprefix(SQLITE).partition("?")[0]) if store.startswith(SQLITE) else None
-    if database and not database.is_file():
-        raise UserError([Problem("DIR", store, f"does not exist; {_how_to_send(folder)}")])
+        return _print_pages(folder, pages, browse and named)
+    place = folder.output
+    if store.startswith(SQLITE):
+        database = Path(store.removeprefix(SQLITE).partition("?")[0])
+        if not database.is_file():
+            raise UserError([Problem("DIR", store, f"does not exist; {_how_to_send(folder)}")])
+        if named:
+            place = database.parent
     running = _token_of(port)  # of a server that this user started, and not any program that listens there
     if running is not None:
         with suppress(ServerUnreachable):
@@ -157,7 +164,7 @@ def _show(folder: Folder, store: str, named: bool, port: int, browse: bool) -> E
                 return _print_pages(folder, pages, browse)
     _check_store(store)
     port, token = _free_port(port), secrets.token_hex(32)
-    artifacts = (database.parent if database and named else folder.output) / "mlflow-artifacts"
+    artifacts = place / "mlflow-artifacts"
     with (
         tempfile.TemporaryFile("w+", errors="replace") as log,
         _announced(port, token),
@@ -217,19 +224,6 @@ def _token_of(port: int) -> str | None:
     return None
 
 
-def _pages(store: str, plan: Plan, login: bool) -> dict[str, str]:
-    """Return the pages on a server; the error of one that did not get the login says how to send it."""
-    try:
-        return pages_of(store, plan.name, plan.sweep_id, login)
-    except ServerUnreachable as error:
-        if login or not logins():
-            raise
-        hint = (
-            f"your login was not sent, as only the sweep's folder names this server; to send it, set {VARIABLE}={store}"
-        )
-        raise ServerUnreachable(f"{error} ({hint})") from None
-
-
 def _print_pages(folder: Folder, pages: Mapping[str, str], browse: bool) -> ExitCode:
     """Print the pages; open the first if there is a graphical session: a browser in the terminal would take its place."""
     if not pages:
@@ -239,27 +233,26 @@ def _print_pages(folder: Folder, pages: Mapping[str, str], browse: bool) -> Exit
         print(f"{name:<11}{page}")
     sys.stdout.flush()
     if browse and (sys.platform == "darwin" or any(os.environ.get(name) for name in SESSION)):
-        _open_page(next(iter(pages.values())))
-    return ExitCode.OK
-
-
-def _open_page(page: str) -> None:
-    """Open a page in the user's browser; one with a token through a file, as all users can read the arguments of a command."""
-    if "?token=" not in page:
+        page = next(iter(pages.values()))
+        if "?token=" in page:  # opened through a file, as all users can read the arguments of a command
+            place = _token_file(urlsplit(page).port or 0)
+            descriptor, name = tempfile.mkstemp(
+                ".html", f"{place.name}-", place.parent
+            )  # which only this user can read
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(f'<!DOCTYPE html><meta http-equiv="refresh" content="0;url={html.escape(page)}">\n')
+            page = Path(name).as_uri()
         webbrowser.open(page)
-        return
-    place = _token_file(urlsplit(page).port or 0)
-    descriptor, name = tempfile.mkstemp(".html", f"{place.name}-", place.parent)  # which only this user can read
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(f'<!DOCTYPE html><meta http-equiv="refresh" content="0;url={html.escape(page)}">\n')
-    webbrowser.open(Path(name).as_uri())
+    return ExitCode.OK
 
 
 def _check_store(store: str) -> None:
     """Raise a :class:`UserError` if MLflow cannot use the database; MLflow itself would try for 100 seconds."""
     shown = redacted_address(store, "")
     scheme, _, rest = store.partition("://")
-    needed = {"mlflow": "mlflow", **({"psycopg": "postgresql"} if scheme in POSTGRESQL else {})}
+    needed = {"mlflow": "mlflow"}
+    if scheme in POSTGRESQL:
+        needed["psycopg"] = "postgresql"
     for package, extra in needed.items():
         if find_spec(package) is None:
             message = f"needs {package}, which is not installed: pip install 'sweeprof[{extra}]'."

@@ -16,20 +16,27 @@ LONGEST_JOB_S = 366 * 24 * 60 * 60
 MOST_GPUS = 100_000
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d)")
-_MINUTES = {"min": 1, "h": 60, "d": 24 * 60}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
-_SECONDS = {"s": 1, **{unit: 60 * minutes for unit, minutes in _MINUTES.items()}}
+_SECONDS = {"s": 1, "min": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 
 
 def parse_size(value: object) -> int | None:
     """Return the bytes in ``value``, an integer or a text such as ``2GiB``; None if it is neither, not above 0 or too large."""
     size: float = 0
-    if isinstance(value, int) and not isinstance(value, bool):
+    if is_integer(value):
         size = value
     elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
         size = float(match[1]) * _BYTES[match[2] or "B"]
     return int(size) if 1 <= size <= LARGEST_BYTES else None
+
+
+def parse_seconds(value: object) -> float | None:
+    """Return the seconds in a text such as ``90s``, ``10min`` or ``2h``; None for any other value, and beyond a year."""
+    if isinstance(value, str) and (match := _TIME.fullmatch(value)):
+        seconds = float(match[1]) * _SECONDS[match[2]]
+        if 0 < seconds <= LONGEST_JOB_S:
+            return seconds
+    return None
 
 
 def parse_minutes(value: object) -> int | None:
@@ -37,27 +44,28 @@ def parse_minutes(value: object) -> int | None:
 
     Slurm's ``2:00:00`` and plain numbers are rejected: YAML reads ``2:00:00`` as a number of seconds.
     """
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    minutes = float(match[1]) * _MINUTES[match[2]] if match else 0
-    return int(minutes) if 1 <= minutes <= LONGEST_JOB_S / 60 else None
-
-
-def parse_seconds(value: object) -> float | None:
-    """Return the seconds in a text such as ``90s``, ``10min`` or ``2h``; None for any other value, and beyond a year."""
-    match = _TIME.fullmatch(value) if isinstance(value, str) else None
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0
-    return seconds if 0 < seconds <= LONGEST_JOB_S else None
+    seconds = parse_seconds(value)
+    if seconds is None or seconds < 60 or str(value).endswith("s"):
+        return None
+    return int(seconds / 60 + 1e-9)  # 4.35h are 261 minutes
 
 
 def is_gpus(value: object) -> bool:
     """True if ``value`` is a number of GPUs, or a type and a number as ``a100:1``."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if is_integer(value):
         return 0 <= value <= MOST_GPUS
-    match = re.fullmatch(r"[\w.\-]+:(\d{1,9})", value) if isinstance(value, str) else None
-    return match is not None and int(match[1]) <= MOST_GPUS
+    if isinstance(value, str) and (match := re.fullmatch(r"[\w.\-]+:(\d{1,9})", value)):
+        return int(match[1]) <= MOST_GPUS
+    return False
 
 
-# Constraints on the values of config keys, each with its error message.
+def is_integer(value: object) -> TypeGuard[int]:
+    """True for a whole number; ``bool`` is a subclass of ``int``."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Kinds of constraints
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +82,15 @@ class Constraint:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float) or is_integer(value)
 
 
 def optional(constraint: Constraint) -> Constraint:
     """Accept null, too."""
+    conjunction = "" if constraint.choices else "or "
     return Constraint(
         lambda value: value is None or constraint.accepts(value),
-        f"{constraint.message.removesuffix('.')}, {'' if constraint.choices else 'or '}null.",
+        f"{constraint.message.removesuffix('.')}, {conjunction}null.",
         constraint.choices,
     )
 
@@ -89,7 +98,7 @@ def optional(constraint: Constraint) -> Constraint:
 def integer(noun: str, most: int, least: int = 1) -> Constraint:
     """Accept integers from ``least`` to ``most``, beyond which memory or time would not suffice for any machine."""
     return Constraint(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
+        lambda value: is_integer(value) and least <= value <= most,
         f"is not a {noun}: a whole number from {least} to {most:,}.",
     )
 
@@ -151,6 +160,9 @@ def mapping(message: str, accepts: Callable[[Mapping[object, object]], bool] | N
     )
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# The constraints of single keys
+
 LARGEST_SIZE = 10_000_000
 """Of a batch, and of a side of an input."""
 KEPT_NAMES = ("mlflow-artifacts", "mlflow.db", "mlruns")
@@ -177,6 +189,10 @@ def _is_folder(value: object) -> bool:
     return path.is_absolute() and (path.is_dir() or not path.exists())
 
 
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
 def boolean_or(noun: str, choices: Sequence[str]) -> Constraint:
     """Accept true, false and some names."""
     names = tuple(choices)
@@ -193,9 +209,7 @@ NAME_OR_NULL = optional(matching("(?s).", "is not a name."))
 LIST_OF_METRICS = texts("a list of metrics such as [latency/forward, quality/accuracy]")
 GOALS = Constraint(
     lambda value: (
-        value is None
-        or (isinstance(value, str) and value != "")
-        or (isinstance(value, list) and value != [] and all(isinstance(one, str) and one for one in value))
+        value is None or (value not in ("", []) and all(isinstance(one, str) and one for one in _listed(value)))
     ),
     "is not a metric such as throughput, a list of metrics, or null.",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
@@ -22,17 +21,18 @@ SWEEP_GROUP = "sweep@_global_"
 def spelled(value: object) -> str:
     """Return ``value`` in Hydra's override grammar."""
     if isinstance(value, list):
-        return f"[{','.join(spelled(v) for v in value)}]"
+        return f"[{','.join(map(spelled, value))}]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_spelled_key(key)}:{spelled(v)}" for key, v in value.items()) + "}"
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return quoted(value) if isinstance(value, str) and not _reads_as_itself(value) else str(value)
-
-
-def _spelled_key(key: object) -> str:
-    """Return the key of a mapping; the grammar has no quotes for it, and no text at all for the string ``'1'``."""
-    return key if isinstance(key, str) else spelled(key)
+        # The grammar has no quotes for a key of a mapping, and no text at all for the string ``'1'``.
+        items = [f"{key if isinstance(key, str) else spelled(key)}:{spelled(inner)}" for key, inner in value.items()]
+        return f"{{{','.join(items)}}}"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not _reads_as_itself(value):
+        return quoted(value)
+    return str(value)
 
 
 def is_spellable(value: object) -> bool:
@@ -40,9 +40,8 @@ def is_spellable(value: object) -> bool:
     if isinstance(value, list):
         return all(map(is_spellable, value))
     if isinstance(value, dict):
-        return all(not isinstance(key, str) or _reads_as_itself(key) for key in value) and is_spellable(
-            list(value.values())
-        )
+        names = [key for key in value if isinstance(key, str)]
+        return all(map(_reads_as_itself, names)) and all(map(is_spellable, value.values()))
     return True
 
 
@@ -72,11 +71,14 @@ def with_quotes(value: str) -> str:
 
     def replacement(found: re.Match[str]) -> str:
         words = found[0]
-        key = _MAPPING_KEY.match(words) if value.startswith(("{", "[")) else None
-        begin = key[0] if key else ""
+        if words[0] in "'\"":
+            return words
+        key = _MAPPING_KEY.match(words)
+        begin = key[0] if key and value.startswith(("{", "[")) else ""
         text = words.removeprefix(begin).strip()
-        is_allowed = text.isascii() and not re.search(r"(?<!\w)~", text)
-        return words if words[0] in "'\"" or is_allowed else begin + quoted(text)
+        if text.isascii() and not re.search(r"(?<!\w)~", text):
+            return words
+        return begin + quoted(text)
 
     return _QUOTED_OR_WORDS.sub(replacement, value)
 
@@ -137,8 +139,8 @@ def is_among(value: object, others: Iterable[object]) -> bool:
     return any(frozen(other) == stand_in for other in others)
 
 
-# The samplers of Optuna that a search can use, by their names.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The samplers of Optuna that a search can use, by their names
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     # A search has few trials: only a few of them are chosen at random.
@@ -147,10 +149,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "TPESampler": {"n_startup_trials": 6, "multivariate": True},
 }
 """Options that are not Optuna's defaults, by sampler."""
-UNSUITABLE = ("BruteForceSampler",)
-"""Samplers that work only within Optuna's own loop."""
 PACKAGES = {"CmaEsSampler": "cmaes", "GPSampler": "torch"}
 """Packages that samplers need beside Optuna."""
+SAMPLERS = ("CmaEsSampler", "GPSampler", "NSGAIISampler", "NSGAIIISampler", "QMCSampler", "RandomSampler", "TPESampler")
+"""Samplers that can be made from a seed alone, and work outside of Optuna's own loop."""
 
 
 def is_installed() -> bool:
@@ -163,29 +165,16 @@ def default_sampler() -> str:
     return "GPSampler" if find_spec("torch") is not None else "TPESampler"
 
 
-def samplers() -> dict[str, type[BaseSampler]]:
-    """Return the samplers that can be made from a seed alone and whose packages are installed, by name."""
-    import optuna.samplers
-
-    found = {}
-    for name in optuna.samplers.__all__:
-        kind = getattr(optuna.samplers, name)
-        if not (inspect.isclass(kind) and issubclass(kind, optuna.samplers.BaseSampler)):
-            continue
-        parameters = inspect.signature(kind.__init__).parameters
-        needed = [
-            one for one in parameters.values() if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
-        ]
-        package = PACKAGES.get(name)
-        if name in UNSUITABLE:
-            continue
-        if "seed" in parameters and len(needed) == 1 and (package is None or find_spec(package) is not None):
-            found[name] = kind
-    return found
+def samplers() -> list[str]:
+    """Return the names of the samplers whose packages are installed."""
+    return [name for name in SAMPLERS if find_spec(PACKAGES.get(name, "optuna")) is not None]
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
     """Return a new sampler."""
+    import optuna.samplers
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of options that Optuna calls experimental
-        return samplers()[name](seed=seed, **OPTIONS.get(name, {}))  # type: ignore[call-arg]
+        sampler: BaseSampler = getattr(optuna.samplers, name)(seed=seed, **OPTIONS.get(name, {}))
+    return sampler

@@ -1,11 +1,14 @@
-"""Overrides, taken apart into axes and single values: those of the command line, and values in Hydra's grammar in sweep files."""
+"""Overrides, taken apart into axes and single values, and the config groups and files that they choose from.
+
+:class:`Arguments` are the overrides of the command line, :class:`Expander` reads values in Hydra's grammar in sweep files.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -57,7 +60,12 @@ class Arguments:
         fixed: dict[str, Override] = {}
         ordered: list[tuple[str, Override]] = []
         problems: list[Problem] = []
-        for override in parser.parse_overrides([*_param_lines(params), *arguments]):
+        # A YAML list in ``hydra.sweeper.params`` sweeps over its elements, as one would expect.
+        lines = []
+        for name, value in (params or {}).items():
+            text = ",".join(map(spelled, value)) if OmegaConf.is_list(value) else str(value)
+            lines.append(f"{name!s}={text}")
+        for override in parser.parse_overrides([*lines, *arguments]):
             spelt = override.get_key_element().lstrip("+~")
             key = spelt.removeprefix("axes.")
             ordered.append((key, override))
@@ -94,23 +102,30 @@ class Expander:
         Raises:
             ValueError: they cannot be listed.
         """
-        values = [value for one in (given if isinstance(given, list) else [given]) for value in self._several(key, one)]
-        if any(isinstance(value, float) and value in (float("inf"), float("-inf")) for value in values):
+        values: list[object] = []
+        for one in given if isinstance(given, list) else [given]:
+            values += self._several(key, one)
+        if float("inf") in values or float("-inf") in values:
             raise ValueError("has an infinite number; quote a string that looks like a number, such as '9e51464034'.")
         return values
 
     def _several(self, key: str, value: object) -> list[object]:
-        if isinstance(value, str) and _HALF.fullmatch(value):
+        if not isinstance(value, str):
+            return [value]
+        if _HALF.fullmatch(value):
             raise ValueError(f"has only a part of '{value}…)'; quote a call within a list.")
-        if isinstance(value, str) and (numbers := doubled(value)) is not None:
+        numbers = doubled(value)
+        if numbers is not None:
             return list(numbers)
-        if not isinstance(value, str) or not _CALL.fullmatch(value.strip()):
+        if not _CALL.fullmatch(value.strip()):
             return [value]
         try:
             (override,) = self._parser.parse_overrides([f"{key}={value.strip()}"])
         except HydraException as error:
             raise ValueError(f"cannot be read: {' '.join(str(error).split())}") from None
-        return _swept(self._parser, key, override) if override.is_sweep_override() else [override.value()]
+        if override.is_sweep_override():
+            return _swept(self._parser, key, override)
+        return [override.value()]
 
 
 def _swept(parser: OverridesParser, key: str, override: Override) -> list[object]:
@@ -119,14 +134,18 @@ def _swept(parser: OverridesParser, key: str, override: Override) -> list[object
         raise ValueError("has no discrete values; write range(start,stop,step), doubling(first,last) or choice(a,b).")
     numbers = override.value()
     if isinstance(numbers, RangeSweep):
-        count = _length(numbers)
+        ends = (numbers.start, numbers.stop, numbers.step)
+        if not numbers.step or not all(end is not None and math.isfinite(end) for end in ends):
+            raise ValueError("has no end.")
+        start, stop, step = map(Fraction, ends)  # type: ignore[arg-type]
+        count = max(0, math.ceil((stop - start) / step))
         if count > MAX_VALUES:
             raise ValueError(f"has {count:,} values, but an axis can have at most {MAX_VALUES:,}.")
         if not count:
             raise ValueError("has no values: range(start,stop) ends before stop, such as range(1,9).")
         return list(override.sweep_iterator())
     try:
-        texts = list(itertools.islice(_texts(override), MAX_VALUES + 1))
+        texts = list(itertools.islice(override.sweep_string_iterator(), MAX_VALUES + 1))
     except HydraException as error:
         raise ValueError(f"cannot be listed: {' '.join(str(error).split())}") from None
     if len(texts) > MAX_VALUES:
@@ -138,33 +157,8 @@ def _swept(parser: OverridesParser, key: str, override: Override) -> list[object
     return [parser.parse_override(f"{key}={text}").value() for text in texts]
 
 
-def _length(numbers: RangeSweep) -> int:
-    """Return the number of values of a range, without listing them."""
-    assert numbers.start is not None
-    assert numbers.stop is not None
-    if not numbers.step or not all(map(math.isfinite, (numbers.start, numbers.stop, numbers.step))):
-        raise ValueError("has no end.")
-    steps = (Fraction(numbers.stop) - Fraction(numbers.start)) / Fraction(numbers.step)
-    return max(0, math.ceil(steps))
-
-
-def _texts(override: Override) -> Iterable[str]:
-    return override.sweep_string_iterator()
-
-
-def _param_lines(params: DictConfig | None) -> list[str]:
-    """``hydra.sweeper.params`` as overrides; a YAML list sweeps over its elements, as one would expect."""
-    lines = []
-    for name, value in (params or {}).items():
-        key = str(name)
-        listed = OmegaConf.is_list(value) or isinstance(value, list)
-        text = ",".join(spelled(v) for v in value) if listed else str(value)
-        lines.append(f"{key}={text}")
-    return lines
-
-
-# The config groups that Hydra finds, including the user's, and Hydra's errors when it composes them.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The config groups that Hydra finds, including the user's, and Hydra's errors when it composes them
 
 VERSION_BASE: dict[str, str] = {} if hydra.__version__ >= "1.4" else {"version_base": "1.3"}
 """Hydra 1.3 requires an argument for the defaults, and Hydra 1.4 does not have it."""
@@ -210,9 +204,10 @@ class Groups:
 
 def plain_message(error: Exception) -> str:
     """Return the message of Hydra or OmegaConf, without Hydra's advice for its own developers."""
-    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else None
-    parts = [str(error), *([str(cause)] if cause else [])]
-    return " ".join(line.strip() for part in parts for line in part.splitlines() if line.strip())
+    text = str(error)
+    if isinstance(error.__cause__, OmegaConfBaseException):
+        text += f"\n{error.__cause__}"
+    return " ".join(text.split())
 
 
 def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:
@@ -231,15 +226,21 @@ def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:
 
 def packaged_targets() -> frozenset[str]:
     """The targets that sweeprof's own configs name; the suite tests them, so a run need not."""
-    files = conf_folder().rglob("*.yaml")
-    return frozenset(t for file in files for t in re.findall(r"_target_: (\S+)", file.read_text(encoding="utf-8")))
+    found: set[str] = set()
+    for file in conf_folder().rglob("*.yaml"):
+        found.update(re.findall(r"_target_: (\S+)", file.read_text(encoding="utf-8")))
+    return frozenset(found)
 
 
 @cache
 def default_choices() -> dict[str, str]:
     """The choices from config groups in the defaults list of ``conf/config.yaml``."""
     entries = yaml.safe_load((conf_folder() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
-    return {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
+    choices: dict[str, str] = {}
+    for entry in entries:
+        if isinstance(entry, dict):
+            choices |= entry
+    return choices
 
 
 def source_folders(config: DictConfig) -> list[Path]:
@@ -251,5 +252,8 @@ def source_folders(config: DictConfig) -> list[Path]:
 
 def config_file(folders: Sequence[Path], group: str, name: str) -> Path | None:
     """The file of a member of a config group; None if there is none."""
-    paths = [folder / group / f"{name.removesuffix('.yaml')}.yaml" for folder in folders]
-    return next((path for path in paths if path.is_file()), None)
+    for folder in folders:
+        path = folder / group / f"{name.removesuffix('.yaml')}.yaml"
+        if path.is_file():
+            return path
+    return None

@@ -41,11 +41,13 @@ def help_lines(width: int = 110) -> Iterator[str]:
         if name == _INTERNAL:
             continue
         if name in PARTS:
-            names = " ".join(keys_below(name)) or KEYS[name].help.rstrip(".")
-            text = f"{names} …" if KEYS[name].has_target and keys_below(name) else names
-            start = f"{name}."
+            start, text = f"{name}.", " ".join(keys_below(name))
+            if not text:
+                text = KEYS[name].help.rstrip(".")
+            elif KEYS[name].has_target:
+                text += " …"
         else:
-            text, start = KEYS[name].help.partition(". ")[0].partition("; ")[0].rstrip("."), name
+            start, text = name, KEYS[name].help.partition(". ")[0].partition("; ")[0].rstrip(".")
         yield from textwrap.wrap(text, width, initial_indent=f"  {start:<11} ", subsequent_indent=" " * 14)
 
 
@@ -87,10 +89,12 @@ def _values(message: str) -> str:
 
 def _spelled(value: object) -> str:
     """Return a default as YAML has it."""
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list):
-        return "[" + ", ".join(map(_spelled, value)) + "]"
+        return f"[{', '.join(map(_spelled, value))}]"
     return str(value)
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, get_args
 
 from sweeprof.backends import Compiler, Precision, PrecisionMethod
@@ -678,10 +679,11 @@ def default_config() -> dict[str, object]:
     """Return the keys that belong to no config group, with their defaults, as ``conf/config.yaml`` includes them."""
     found: dict[str, object] = {}
     for name in TOP_LEVEL:
-        if name in PARTS and name not in GROUPS:
+        if name in GROUPS:
+            continue
+        found[name] = KEYS[name].default
+        if name in PARTS:
             found[name] = {below: key.default for below, key in keys_below(name).items()}
-        elif name not in GROUPS:
-            found[name] = KEYS[name].default
     return found
 
 
@@ -727,14 +729,19 @@ def unstorable_values(key: str, value: object) -> Iterator[Problem]:
     elif isinstance(value, str) and "\0" in value:
         message = "contains a NUL character, which no file name or command can have."
     if message is not None:
-        constraint = KEYS[key].constraint if key in KEYS else None
-        shown = redacted_address(value) if isinstance(value, str) else value
-        yield Problem(key, shown, constraint.message if constraint else message)
+        if key in KEYS and (constraint := KEYS[key].constraint):
+            message = constraint.message
+        yield Problem(key, _shown(value), message)
 
 
-_CONSTRAINED: dict[str, list[Key]] = {
-    name: [key for key in KEYS.values() if key.name.partition(".")[0] == name and key.constraint] for name in TOP_LEVEL
-}
+def _shown(value: object) -> object:
+    return redacted_address(value) if isinstance(value, str) else value
+
+
+@cache
+def _constrained(top: str) -> list[Key]:
+    """Return the keys with a constraint, of a key at the top of the config and those below it."""
+    return [key for key in KEYS.values() if key.constraint and key.name.partition(".")[0] == top]
 
 
 def constraint_problems(config: Mapping[str, object]) -> list[Problem]:
@@ -742,18 +749,18 @@ def constraint_problems(config: Mapping[str, object]) -> list[Problem]:
     problems: list[Problem] = []
     for name in config:
         problems += unstorable_values(name, config[name])
-        for key in _CONSTRAINED.get(name, ()):
-            assert key.constraint is not None
+        for key in _constrained(name):
+            constraint = key.constraint
             is_given, value = value_at(config, key.name)
-            if is_given and not key.constraint.accepts(value):
-                close = nearest(str(value), key.constraint.choices) if key.constraint.choices else None
-                shown = redacted_address(value) if isinstance(value, str) else value
-                advice = target_advice(key.name, value) if key.constraint.takes_target else None
-                message = key.constraint.message
-                if advice is not None:
-                    message, _, known = message.partition(". Known: ")
-                    message, close = f"{message}; {advice} Known: {known}", None
-                problem = Problem(key.name, shown, message, close)
-                if problem not in problems:
-                    problems.append(problem)
+            if constraint is None or not is_given or constraint.accepts(value):
+                continue
+            message = constraint.message
+            close = nearest(str(value), constraint.choices) if constraint.choices else None
+            advice = target_advice(key.name, value) if constraint.takes_target else None
+            if advice is not None:
+                message, _, known = message.partition(". Known: ")
+                message, close = f"{message}; {advice} Known: {known}", None
+            problem = Problem(key.name, _shown(value), message, close)
+            if problem not in problems:
+                problems.append(problem)
     return problems

@@ -1,4 +1,7 @@
-"""Signatures of functions and classes, read from their source files: planning imports neither frameworks nor user code."""
+"""Signatures of functions and classes, read from their source files: planning imports neither frameworks nor user code.
+
+The parts: what arguments a target accepts; signatures of functions and classes; the values that an annotation allows; source files.
+"""
 
 from __future__ import annotations
 
@@ -87,8 +90,16 @@ def constant_of(target: str, name: str) -> object:
                 return _literal(value)
             case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
                 return _literal(value)
-    bases = (constant_of(f"{home}.{base.id}", name) for base in definition.bases if isinstance(base, ast.Name))
-    return next((found for found in bases if found is not None), None)
+    for base in definition.bases:
+        if isinstance(base, ast.Name):
+            inherited = constant_of(f"{home}.{base.id}", name)
+            if inherited is not None:
+                return inherited
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Signatures
 
 
 @cache
@@ -102,7 +113,9 @@ def _signature(module: str, name: str) -> Signature | None:
     definition, home = _definition(module, name)
     if isinstance(definition, ast.FunctionDef) and not definition.decorator_list:
         return _of_function(definition, home, skip=0)
-    return _of_class(definition, home) if isinstance(definition, ast.ClassDef) else None
+    if isinstance(definition, ast.ClassDef):
+        return _of_class(definition, home)
+    return None
 
 
 def _of_class(definition: ast.ClassDef, home: str) -> Signature | None:
@@ -112,15 +125,17 @@ def _of_class(definition: ast.ClassDef, home: str) -> Signature | None:
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             return None if node.decorator_list else _of_function(node, home, skip=1)
-    inherited: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     is_open = False
     for base in reversed(definition.bases):
         found = _signature(home, base.id) if isinstance(base, ast.Name) else None
         if found is None:
             return None
-        inherited |= found.arguments
+        arguments |= found.arguments
         is_open |= found.is_open
-    return Signature({**inherited, **(_fields(definition, home) if "dataclass" in decorators else {})}, is_open)
+    if "dataclass" in decorators:
+        arguments |= _fields(definition, home)
+    return Signature(arguments, is_open)
 
 
 def _of_function(definition: ast.FunctionDef, home: str, skip: int) -> Signature:
@@ -135,7 +150,7 @@ def _of_function(definition: ast.FunctionDef, home: str, skip: int) -> Signature
         return Signature(arguments)
     match given.kwarg.annotation:
         case ast.Subscript(value=ast.Name(id="Unpack"), slice=ast.Name(id=name)):
-            return Signature({**arguments, **_options(name, home)})
+            return Signature(arguments | _options(name, home))
     return Signature(arguments, is_open=True)
 
 
@@ -144,9 +159,11 @@ def _options(name: str, home: str) -> dict[str, Argument]:
     definition, where = _definition(home, name)
     if not isinstance(definition, ast.ClassDef):
         return {}
-    bases = [base.id for base in definition.bases if isinstance(base, ast.Name) and base.id != "TypedDict"]
-    inherited = {key: argument for base in bases for key, argument in _options(base, where).items()}
-    return inherited | _fields(definition, where)
+    found: dict[str, Argument] = {}
+    for base in definition.bases:
+        if isinstance(base, ast.Name) and base.id != "TypedDict":
+            found |= _options(base.id, where)
+    return found | _fields(definition, where)
 
 
 def _fields(definition: ast.ClassDef, home: str) -> dict[str, Argument]:
@@ -170,18 +187,21 @@ def _literal(node: ast.expr | None) -> object:
         return None
 
 
-# Annotations.
+# ----------------------------------------------------------------------------------------------------------------------
+# Annotations
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool)  # one may be too large for a float
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 _SIMPLE = {
-    "int": ValueKind("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "float": ValueKind("a number", _is_number),
+    "int": ValueKind("a whole number", _is_integer),
+    "float": ValueKind(
+        # A whole number may be too large for a float.
+        "a number",
+        lambda value: (isinstance(value, float) and math.isfinite(value)) or _is_integer(value),
+    ),
     "bool": ValueKind("true or false", lambda value: isinstance(value, bool)),
     "str": ValueKind("a text", lambda value: isinstance(value, str)),
 }
@@ -200,41 +220,37 @@ def _kind(annotation: ast.expr | None, home: str) -> ValueKind | None:  # noqa: 
             return _SIMPLE[name]
         case ast.Name(id=name):
             definition, where = _definition(home, name)
-            return _kind(definition, where) if isinstance(definition, ast.expr) else None
+            if isinstance(definition, ast.expr):
+                return _kind(definition, where)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return _either(_kind(left, home), _kind(right, home))
         case ast.Subscript(value=ast.Name(id="Literal"), slice=inner):
-            return _one_of(inner)
+            values = _literal(inner)
+            choices = values if isinstance(values, tuple) else (values,)
+            return ValueKind(f"one of {', '.join(map(str, choices))}", lambda value: value in choices, choices)
         case ast.Subscript(value=ast.Name(id=name), slice=inner) if name in _LISTS:
-            return _list_of(_kind(inner, home))
+            item = _kind(inner, home)
+            if item is not None:
+                accepts = item.accepts
+                return ValueKind(
+                    f"a list of {_PLURALS.get(item.text, item.text)}",
+                    lambda value: isinstance(value, list) and all(map(accepts, value)),
+                )
     return None
 
 
 def _either(one: ValueKind | None, other: ValueKind | None) -> ValueKind | None:
     if one is None or other is None:
         return None
-    accepts = (one.accepts, other.accepts)
     return ValueKind(
-        f"{one.text} or {other.text}", lambda value: any(each(value) for each in accepts), one.choices + other.choices
+        f"{one.text} or {other.text}",
+        lambda value: one.accepts(value) or other.accepts(value),
+        one.choices + other.choices,
     )
 
 
-def _one_of(inner: ast.expr) -> ValueKind:
-    values = _literal(inner)
-    choices = values if isinstance(values, tuple) else (values,)
-    return ValueKind(f"one of {', '.join(map(str, choices))}", lambda value: value in choices, choices)
-
-
-def _list_of(item: ValueKind | None) -> ValueKind | None:
-    if item is None:
-        return None
-    return ValueKind(
-        f"a list of {_PLURALS.get(item.text, item.text)}",
-        lambda value: isinstance(value, list) and all(map(item.accepts, value)),
-    )
-
-
-# Source files.
+# ----------------------------------------------------------------------------------------------------------------------
+# Source files
 
 
 def _definition(module: str, name: str, depth: int = 0) -> tuple[ast.AST | None, str]:
@@ -242,7 +258,13 @@ def _definition(module: str, name: str, depth: int = 0) -> tuple[ast.AST | None,
     tree = _tree(module)
     if tree is None or depth > 5:
         return None, module
-    for node in _statements(tree):
+    statements: list[ast.stmt] = []
+    for node in tree.body:
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            statements += node.body
+        else:
+            statements.append(node)
+    for node in statements:
         match node:
             case ast.FunctionDef() | ast.ClassDef() if node.name == name:
                 return node, module
@@ -255,20 +277,12 @@ def _definition(module: str, name: str, depth: int = 0) -> tuple[ast.AST | None,
     return None, module
 
 
-def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """The statements of a module, with those that only type checkers see."""
-    for node in tree.body:
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            yield from node.body
-        else:
-            yield node
-
-
 @cache
 def _tree(module: str) -> ast.Module | None:
     path, name = source_file(module), module.rpartition(".")[2]
-    is_whole = path is not None and name in (path.stem, path.parent.name)  # not a class of the module before it
+    if path is None or name not in (path.stem, path.parent.name):  # a class of the module before it
+        return None
     try:
-        return ast.parse(path.read_bytes()) if path is not None and is_whole else None
+        return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None

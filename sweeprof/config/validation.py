@@ -1,8 +1,11 @@
-"""Validation of a composed config: every problem at once, each with key, value and allowed values."""
+"""Validation of a composed config: every problem at once, each with key, value and allowed values.
+
+Here is what the constraint of a single key in :mod:`.schema` cannot check; the last part checks the settings of backends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -40,19 +43,7 @@ RESERVED_OPTIONS = (
 
 
 def config_problems(config: Json) -> list[Problem]:
-    """Return every problem of one resolved config."""
-    problems = constraint_problems(config)
-    for name, part in config.items():
-        problems += _further_problems(name, part)
-    return problems
-
-
-def part_problems(name: str, part: Any) -> list[Problem]:
-    """Return every problem of the part ``name`` of a resolved config; parts do not depend on each other."""
-    return [*constraint_problems({name: part}), *_further_problems(name, part)]
-
-
-def _further_problems(name: str, part: Any) -> Iterable[Problem]:
+    """Return every problem of one resolved config; its parts do not depend on each other."""
     further: dict[str, Callable[[Any], Iterable[Problem]]] = {
         "protocol": _protocol_problems,
         "training": _training_problems,
@@ -66,24 +57,30 @@ def _further_problems(name: str, part: Any) -> Iterable[Problem]:
         "cluster": _cluster_problems,
         "search": _search_problems,
     }
-    return further[name](part) if name in further else ()
+    problems = constraint_problems(config)
+    for name, part in config.items():
+        if name in further:
+            problems += further[name](part)
+    return problems
+
+
+def part_problems(name: str, part: Any) -> list[Problem]:
+    """Return every problem of the part ``name`` of a resolved config."""
+    return config_problems({name: part})
 
 
 def _protocol_problems(protocol: Any) -> Iterator[Problem]:
-    if (
-        not isinstance(protocol, Mapping)
-        or protocol.get("decide") is None
-        or constraint_problems({"protocol": protocol})
-    ):
+    if not isinstance(protocol, Mapping) or protocol.get("decide") is None:
+        return
+    if constraint_problems({"protocol": protocol}):
         return
     rounds = protocol.get("rounds")
     if type(rounds) is int and not MIN_ROUNDS <= rounds <= MOST_SEQUENTIAL_ROUNDS:
-        allowed = (
-            f"with protocol.decide it must be from {MIN_ROUNDS} to {MOST_SEQUENTIAL_ROUNDS}; protocol=decide has 20."
-        )
-        yield Problem("protocol.rounds", rounds, f"is not a number of rounds that can decide: {allowed}")
+        allowed = f"it must be from {MIN_ROUNDS} to {MOST_SEQUENTIAL_ROUNDS}; protocol=decide has 20."
+        message = f"is not a number of rounds that can decide: with protocol.decide {allowed}"
+        yield Problem("protocol.rounds", rounds, message)
     if protocol.get("threshold") is None:
-        message = "leaves protocol.decide nothing to decide; write a difference, such as protocol.threshold=0.05."
+        message = "cannot be null with protocol.decide; write a difference, such as protocol.threshold=0.05."
         yield Problem("protocol.threshold", "null", message)
 
 
@@ -115,11 +112,9 @@ def _metric_problems(metrics: Json) -> list[Problem]:
         selected = select(metrics["select"])
     except UserError as error:
         return list(error.problems)
-    if not selected:
-        return [
-            Problem("metrics.select", metrics["select"], "names passes alone: add a metric, such as latency/forward.")
-        ]
-    return []
+    if selected:
+        return []
+    return [Problem("metrics.select", metrics["select"], "names passes alone: add a metric, such as latency/forward.")]
 
 
 def _dataset_problems(dataset: Any) -> Iterator[Problem]:
@@ -155,12 +150,16 @@ def _backend_problems(backend: Any) -> Iterator[Problem]:
         yield Problem("backend._target_", None, "is missing: it must name a class or function.")
         return
     extra = FRAMEWORK_EXTRAS.get(str(backend.get("framework")))
-    missing = None if extra is None else missing_package(extra.packages)
-    if extra is not None and missing is not None:
+    if extra is None:
+        return
+    missing = missing_package(extra.packages)
+    if missing is not None:
         others = FRAMEWORK_EXTRAS.values()
         installed = [f"backend={other.name}" for other in others if missing_package(other.packages) is None]
-        what = "" if missing == extra.packages[0] else f"needs the package {missing}, which"
-        yield _missing_extra("backend", extra.name, installed, what)
+        what = "" if missing == extra.packages[0] else f"needs the package {missing}, which "
+        instead = f", or use what is installed: {', '.join(installed)}" if installed else ""
+        message = f"{what}{_not_installed(extra.name).removesuffix('.')}{instead}."
+        yield Problem("backend", extra.name, message)
 
 
 def builder_problem(builder: str, backend: str) -> Problem | None:
@@ -173,11 +172,10 @@ def builder_problem(builder: str, backend: str) -> Problem | None:
     if builder == backend or builder not in FRAMEWORK_EXTRAS:
         return None
     extra = FRAMEWORK_EXTRAS[builder]
-    if missing_package(("keras",) if builder == "tensorflow" else extra.packages[:1]) is None:
+    package = "keras" if builder == "tensorflow" else extra.packages[0]
+    if missing_package([package]) is None:
         return None
-    message = (
-        f"is needed to build the model for {backend}, and is not installed here: pip install 'sweeprof[{extra.name}]'."
-    )
+    message = f"is needed to build the model for {backend}, and {_not_installed(extra.name)}"
     return Problem(f"model.{builder}", extra.name, message)
 
 
@@ -187,14 +185,13 @@ def _model_problems(model: Json) -> Iterator[Problem]:
         yield Problem("model.path", None, "is missing: it must name a file.")
         return
     for framework, node in model.items():
-        if framework not in FRAMEWORK_EXTRAS and isinstance(node, Mapping) and "_target_" not in node:
-            continue  # a setting of the model's source
-        if isinstance(node, Mapping) and not isinstance(node.get("_target_"), str):
-            yield Problem(
-                f"model.{framework}._target_", node.get("_target_"), "is not the dotted name of a class or function."
-            )
-        elif isinstance(node, Mapping):
+        if not isinstance(node, Mapping):
+            continue
+        if isinstance(node.get("_target_"), str):
             yield from _argument_problems(f"model.{framework}", node)
+        elif framework in FRAMEWORK_EXTRAS or "_target_" in node:  # others are settings of the model's source
+            message = "is not the dotted name of a class or function."
+            yield Problem(f"model.{framework}._target_", node.get("_target_"), message)
 
 
 def lacks_default_tracker(tracking: object, given: Iterable[str]) -> bool:
@@ -217,7 +214,7 @@ def _lacks_mlflow(tracking: Mapping[str, object]) -> bool:
 
 def _tracking_problems(tracking: Json) -> Iterator[Problem]:
     if _lacks_mlflow(tracking):
-        yield _missing_extra("tracking", "mlflow")
+        yield Problem("tracking", "mlflow", _not_installed("mlflow"))
 
 
 def _cluster_problems(cluster: Json) -> Iterator[Problem]:
@@ -248,16 +245,15 @@ def _search_problems(search: Any) -> Iterator[Problem]:
             message = "needs a goal: search.maximize or search.minimize, such as search.maximize=throughput."
             yield Problem(f"search.{named[0]}", search[named[0]], message)
     elif not override_syntax.is_installed():
-        yield _missing_extra("search", "search")
+        yield Problem("search", "search", _not_installed("search"))
     elif isinstance(sampler, str) and sampler not in override_syntax.samplers():
         known = override_syntax.samplers()
-        close = nearest(sampler, list(known)) or nearest(f"{sampler}Sampler", list(known))
+        close = nearest(sampler, known) or nearest(f"{sampler}Sampler", known)
         yield replace(choice_problem("search.sampler", sampler, "sampler for a search", known), nearest=close)
 
 
-def _missing_extra(key: str, extra: str, alternatives: Sequence[str] = (), what: str = "") -> Problem:
-    instead = f", or use what is installed: {', '.join(alternatives)}" if alternatives else ""
-    return Problem(key, extra, f"{what} is not installed here: pip install 'sweeprof[{extra}]'{instead}.".lstrip())
+def _not_installed(extra: str) -> str:
+    return f"is not installed here: pip install 'sweeprof[{extra}]'."
 
 
 def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Iterator[Problem]:
@@ -275,11 +271,13 @@ def baseline_problems(baseline: object, axes: Mapping[str, list[object]]) -> Ite
 def loading_problems(configs: Iterable[Json]) -> Iterator[Problem]:
     """Return the problem of metrics that need a model in combinations of mode=loading."""
     for config in configs:
-        entries = config["metrics"]["select"] if config["mode"] == "loading" else []
-        other = next((str(entry) for entry in entries if not str(entry).startswith("loading/")), None)
-        if other is not None:
-            yield Problem("mode", "loading", f"measures the data loader alone, without {other}: add metrics=loading.")
-            return
+        if config["mode"] != "loading":
+            continue
+        for entry in config["metrics"]["select"]:
+            if not str(entry).startswith("loading/"):
+                message = f"measures the data loader alone, without {entry}: add metrics=loading."
+                yield Problem("mode", "loading", message)
+                return
 
 
 def mode_problems(axes: Mapping[str, list[object]], modes: Collection[str]) -> Iterator[Problem]:
@@ -303,8 +301,8 @@ def open_problems(name: str, node: object) -> Iterator[Problem]:
             yield from open_problems(f"{name}.{place}", inner)
 
 
-# The settings of a backend in sweeps over several: which of them support which values.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The settings of a backend in sweeps over several: which of them support which values
 
 _DEFAULTS = {"precision": "fp32"}
 """The meaning of a setting's default, if its constructor's default is None: the model as it is."""
@@ -340,52 +338,71 @@ def fitted(node: Json, name: str, targets: Callable[[], Collection[str]]) -> Fit
         if key in refused or (signature.is_open and setting not in signature.arguments):
             continue
         if setting in signature.arguments:
-            found = list(kind_problems(key, value, signature.arguments[setting].kind))
-            if found and any(value in _choices(other, setting) for other in TARGETS):
-                only = ", ".join(map(str, _choices(target, setting)))
-                reasons.append(f"{name} does not support {setting}={value} (only {only})")
-            elif found and _choices(target, setting):
-                known = {choice for one in (target, *targets()) for choice in _choices(one, setting)}
-                problems.append(choice_problem(key, value, setting, map(str, known)))
-            else:
-                problems += found
-            continue
-        owners = [one for other in targets() if (one := _arguments(other).get(setting)) is not None]
-        if not owners:
-            problems.append(unknown_setting(key, value, [target, *targets()]))
-        elif setting in _NO_DEFAULT:
-            reasons.append(f"{name} has no setting '{setting}'")
-        elif any(value == _default(setting, owner) for owner in owners):
-            dropped.add(setting)
+            found = _refused(key, value, signature.arguments[setting], target, name, targets)
         else:
-            only = spelled(_default(setting, owners[0]))
-            reasons.append(f"{name} does not support {setting}={spelled(value)} (only the default, {only})")
-    if not problems:
-        reasons += _precision_reasons(target, name, node)
-    kept = {key: value for key, value in node.items() if key not in dropped}
-    return Fitted(_without_idle_method(kept), frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
-
-
-def _precision_reasons(target: str, name: str, node: Json) -> list[str]:
-    """Return why the backend does not run in the precision of its node, if its class declares which it supports."""
+            found = _foreign(key, value, target, name, targets)
+            if found is None:
+                dropped.add(setting)
+        if isinstance(found, str):
+            reasons.append(found)
+        elif found is not None:
+            problems.append(found)
     methods, gaps = constant_of(target, "precision_methods"), constant_of(target, "precision_gaps")
-    if not isinstance(methods, Mapping):
-        return []
-    known_gaps = gaps if isinstance(gaps, Mapping) else {}
-    reason = unsupported_reason(name, methods, known_gaps, node.get("precision"), node.get("precision_method"))
-    return [] if reason is None else [reason]
+    if not problems and isinstance(methods, Mapping):  # the class declares which precisions it supports
+        known_gaps = gaps if isinstance(gaps, Mapping) else {}
+        reason = unsupported_reason(name, methods, known_gaps, node.get("precision"), node.get("precision_method"))
+        if reason is not None:
+            reasons.append(reason)
+    kept = {key: value for key, value in node.items() if key not in dropped}
+    if kept.get("precision") == "fp32" and "precision_method" in kept:
+        kept["precision_method"] = None  # which has no effect: combinations that differ in it alone are one
+    return Fitted(kept, frozenset(dropped), "; ".join(reasons) or None, tuple(problems))
 
 
-def _without_idle_method(node: Json) -> Json:
-    """Return the node without a method that has no effect: combinations that differ in it alone are one."""
-    return (
-        {**node, "precision_method": None} if node.get("precision") == "fp32" and "precision_method" in node else node
-    )
+def _refused(
+    key: str, value: object, argument: Argument, target: str, name: str, targets: Callable[[], Collection[str]]
+) -> Problem | str | None:
+    """Return the problem of a value that the backend does not accept, or the reason if another backend does."""
+    problem = next(kind_problems(key, value, argument.kind), None)
+    if problem is None:
+        return None
+    setting = key.removeprefix("backend.")
+    choices = _choices(target, setting)
+    if any(value in _choices(other, setting) for other in TARGETS):
+        return f"{name} does not support {setting}={value} (only {', '.join(map(str, choices))})"
+    if not choices:
+        return problem
+    known = set(choices)
+    for other in targets():
+        known.update(_choices(other, setting))
+    return choice_problem(key, value, setting, map(str, known))
+
+
+def _foreign(
+    key: str, value: object, target: str, name: str, targets: Callable[[], Collection[str]]
+) -> Problem | str | None:
+    """Return the problem of a setting that the backend lacks, or the reason if others have it; None if it has their default."""
+    setting = key.removeprefix("backend.")
+    defaults = []
+    for other in targets():
+        if setting in _arguments(other):
+            default = _arguments(other)[setting].default
+            defaults.append(_DEFAULTS.get(setting) if default is None else default)
+    if not defaults:
+        return unknown_setting(key, value, [target, *targets()])
+    if setting in _NO_DEFAULT:
+        return f"{name} has no setting '{setting}'"
+    if value in defaults:
+        return None
+    return f"{name} does not support {setting}={spelled(value)} (only the default, {spelled(defaults[0])})"
 
 
 def unknown_setting(key: str, value: object, targets: Collection[str]) -> Problem:
     """The problem of a key that is a setting of none of the backends with these targets."""
-    return key_problem(key, value, {f"backend.{name}" for target in targets for name in _arguments(target)})
+    known: set[str] = set()
+    for target in targets:
+        known.update(f"backend.{name}" for name in _arguments(target))
+    return key_problem(key, value, known)
 
 
 def is_setting(key: str, targets: Collection[str]) -> bool:
@@ -399,10 +416,6 @@ def is_setting(key: str, targets: Collection[str]) -> bool:
 def _choices(target: str, setting: str) -> tuple[object, ...]:
     argument = _arguments(target).get(setting)
     return argument.kind.choices if argument and argument.kind else ()
-
-
-def _default(setting: str, argument: Argument) -> object:
-    return _DEFAULTS.get(setting) if argument.default is None else argument.default
 
 
 def _arguments(target: str) -> Mapping[str, Argument]:

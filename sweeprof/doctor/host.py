@@ -1,4 +1,4 @@
-"""The processors, the memory, their limits and what else runs."""
+"""Checks of this machine: its processors and limits, what else runs, its clock and noise, and an accelerator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sweeprof.results.statistics import CONFIDENCE, spread
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """An advice: what to change, and how."""
+    """What to change, and how."""
 
     text: str
     command: str
@@ -112,7 +112,9 @@ def usable_threads(root: Path = environment.ROOT) -> int:
     """Return how many threads can run at once without sharing a core: by cores, affinity and quota."""
     cores = min(psutil.cpu_count(logical=False) or 1, len(os.sched_getaffinity(0)))
     quota = environment.cpu_quota(root)
-    return max(1, min(cores, int(quota) if quota else cores))
+    if quota:
+        cores = min(cores, int(quota))
+    return max(1, cores)
 
 
 def limits(root: Path = environment.ROOT) -> Iterator[Finding]:
@@ -125,11 +127,15 @@ def limits(root: Path = environment.ROOT) -> Iterator[Finding]:
         cpu = dataclasses.replace(cpu, advice=Advice(text, "docker run --cpuset-cpus=0-1 …"), distorts=True)
     yield cpu
     yield known(section, "periods throttled so far", environment.throttled_periods(root))
-    memory = environment.memory_limit(root)
-    yield known(section, "memory limit of the container", _gib(memory) if memory else None, "no limit")
-    yield known(section, "memory", _gib(psutil.virtual_memory().total))
-    yield known(section, "memory available", _gib(psutil.virtual_memory().available))
-    yield known(section, "disk free here", _gib(shutil.disk_usage(Path.cwd()).free))
+    memory = psutil.virtual_memory()
+    sizes = {
+        "memory limit of the container": environment.memory_limit(root),
+        "memory": memory.total,
+        "memory available": memory.available,
+        "disk free here": shutil.disk_usage(Path.cwd()).free,
+    }
+    for name, size in sizes.items():
+        yield known(section, name, f"{size / 2**30:.1f} GiB" if size is not None else None, "no limit")
 
 
 def gpus(root: Path = environment.ROOT) -> Iterator[Finding]:
@@ -158,12 +164,8 @@ def interference(seconds: float = LOOK_S) -> Iterator[Finding]:
         yield known(section, f"process {process['pid']}", f"{process['name']} {process['busy']:.2f}")
 
 
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB"
-
-
-# The clock, and how far apart the same work comes out: within a process, and from one process to the next.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The clock, and how much the time of the same work varies: within a process, and from one process to the next
 
 SIZE = 192
 """Of the square matrices that are multiplied: about a millisecond's work on one thread."""
@@ -196,15 +198,17 @@ def clock(root: Path = environment.ROOT) -> Iterator[Finding]:
     readings = [time.perf_counter() for _ in range(20_000)]
     steps = [b - a for a, b in itertools.pairwise(readings) if b > a]
     resolution, cost = min(steps), (readings[-1] - readings[0]) / len(readings)
-    coarse = resolution > COARSE_S
-    advice = Advice("take longer samples", f"protocol.sample_s={resolution * 1e4:.2g}") if coarse else None
-    yield Finding("Clock", "resolution", f"{resolution * 1e9:.0f} ns", advice=advice, distorts=coarse)
+    fine = known("Clock", "resolution", f"{resolution * 1e9:.0f} ns")
+    if resolution > COARSE_S:
+        advice = Advice("take longer samples", f"protocol.sample_s={resolution * 1e4:.2g}")
+        fine = dataclasses.replace(fine, advice=advice, distorts=True)
+    yield fine
     yield known("Clock", "cost of a reading", f"{cost * 1e9:.0f} ns")
-    source = environment.clock_source(root)
-    slow = source is not None and source not in GOOD_CLOCKS
-    command = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
-    advice = Advice("every reading is a call into the kernel", command) if slow else None
-    yield Finding("Clock", "source", source, None if source else "the system does not report it", advice)
+    source = known("Clock", "source", environment.clock_source(root))
+    if source.value is not None and source.value not in GOOD_CLOCKS:
+        command = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
+        source = dataclasses.replace(source, advice=Advice("every reading is a call into the kernel", command))
+    yield source
 
 
 def measured(processes: int, seconds: float) -> Noise:
@@ -230,12 +234,12 @@ def meaning(seen: Noise, protocols: Mapping[str, Protocol]) -> Iterator[Finding]
     """Yield the differences that each protocol can resolve with the measured noise."""
     count = len(seen.medians)
     yield known("Noise", "within a process", f"{seen.within:.1%} (interquartile range over median)")
-    loud = seen.between > NOISY
-    advice = (
-        Advice("see Load and Processor; or interleave the samples", "protocol.interleave=samples") if loud else None
-    )
     text = f"{seen.between:.1%} (standard deviation of {count} processes' medians)"
-    yield Finding("Noise", "between processes", text, advice=advice, distorts=loud)
+    between = known("Noise", "between processes", text)
+    if seen.between > NOISY:
+        advice = Advice("see Load and Processor; or interleave the samples", "protocol.interleave=samples")
+        between = dataclasses.replace(between, advice=advice, distorts=True)
+    yield between
     for name, protocol in protocols.items():
         rounds, threshold = protocol.rounds, protocol.threshold
         if rounds < 2:
@@ -259,10 +263,12 @@ def settled(rounds: int, between: float) -> float:
 
 def protocols() -> dict[str, Protocol]:
     """Return the protocols of the package, the shortest first."""
-    files = (conf_folder() / "protocol").glob("*.yaml")
-    settings = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
-    whole = {name: Protocol(**values) for name, values in settings.items() if "rounds" in values}
-    return dict(sorted(whole.items(), key=lambda item: (item[1].rounds, item[0])))
+    found: dict[str, Protocol] = {}
+    for file in (conf_folder() / "protocol").glob("*.yaml"):
+        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if "rounds" in settings:
+            found[file.stem] = Protocol(**settings)
+    return dict(sorted(found.items(), key=lambda item: (item[1].rounds, item[0])))
 
 
 def kernel_times(question: Mapping[str, Any]) -> dict[str, float]:
@@ -279,8 +285,8 @@ def kernel_times(question: Mapping[str, Any]) -> dict[str, float]:
     return {"median": statistics.median(samples), "spread": spread(samples)}
 
 
-# Whether an accelerator of this host measures as the CPU does: the checks of :mod:`.conformance`, in a process of their own.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The checks of an accelerator in :mod:`.conformance`, in a process of their own
 
 KINDS = ("cpu", "cuda", "hpu", "mps", "mtia", "xpu")
 """Kinds of devices of PyTorch; a package may bring others."""

@@ -1,7 +1,8 @@
-"""Backends, each tested in a process of its own, versions, and the disk."""
+"""Checks of what is installed: backends, each tested in a process of its own, versions, and the disk of the results."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import statistics
@@ -46,7 +47,7 @@ EXTRAS = {
 }
 
 
-class Answer(TypedDict, total=False):
+class BackendProbe(TypedDict, total=False):
     """The result of the test of a backend."""
 
     devices: list[str]
@@ -65,9 +66,9 @@ def backends(quick: bool) -> Iterator[Finding]:
     configs = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
     configs = {name: config for name, config in configs.items() if "_target_" in config}
     absent = {name: missing(name, config) for name, config in configs.items()}
-    able = {} if quick else {c["_target_"]: c for name, c in configs.items() if absent[name] is None}
+    able = [config for name, config in configs.items() if absent[name] is None and not quick]
     with ThreadPoolExecutor(max(1, len(able))) as pool:
-        answers = dict(zip(able, pool.map(probed, able.values()), strict=True))
+        answers = dict(zip([config["_target_"] for config in able], pool.map(probed, able), strict=True))
     for name, config in configs.items():
         yield absent[name] or _row(name, config, answers.get(config["_target_"]))
 
@@ -86,11 +87,11 @@ def missing(name: str, config: Mapping[str, object]) -> Finding | None:
     return None
 
 
-def probed(config: Mapping[str, object]) -> Answer:
+def probed(config: Mapping[str, object]) -> BackendProbe:
     """Test a backend in a process of its own; returns ``devices`` and ``seconds`` to import, or ``trouble``."""
     variables = child_environment(environment({"backend": config}))
     try:
-        return cast("Answer", call("sweeprof.doctor.software:offered", config, variables, PROBE_S))
+        return cast("BackendProbe", call("sweeprof.doctor.software:offered", config, variables, PROBE_S))
     except NoAnswer:
         return {"trouble": f"did not answer within {PROBE_S:g} s"}
     except WorkerError as error:
@@ -110,7 +111,7 @@ def _framework(config: Mapping[str, object]) -> str:
     return f"{config['framework']} {_version(_extra(config).packages[0]) or 'of an unknown version'}"
 
 
-def _row(name: str, config: Mapping[str, object], answer: Answer | None) -> Finding:
+def _row(name: str, config: Mapping[str, object], answer: BackendProbe | None) -> Finding:
     version = _framework(config)
     if answer is None:
         return known("Backends", name, f"{version} (not imported: --quick)")
@@ -125,10 +126,11 @@ def versions() -> Iterator[Finding]:
     """Yield the versions of sweeprof's dependencies."""
     yield known("Versions", "python", sys.version.split()[0])
     for package in PACKAGES:
-        version = _version(package)
-        extra = EXTRAS.get(package)
-        advice = Advice(f"install {package}", f"pip install 'sweeprof[{extra}]'") if extra and not version else None
-        yield Finding("Versions", package, version, None if version else "not installed", advice)
+        found = known("Versions", package, _version(package), "not installed")
+        if found.value is None and package in EXTRAS:
+            advice = Advice(f"install {package}", f"pip install 'sweeprof[{EXTRAS[package]}]'")
+            found = dataclasses.replace(found, advice=advice)
+        yield found
 
 
 def _version(package: str) -> str | None:
@@ -144,29 +146,25 @@ def disk(folder: Path) -> Iterator[Finding]:
     """Yield how long it takes to write a record to disk."""
     place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
     name = f"writing a record in {place}"
+    times = []
     try:
-        seconds = _sync_s(place)
+        with tempfile.TemporaryFile(dir=place) as file:
+            for _ in range(SYNCS):
+                begin = time.perf_counter()
+                file.write(bytes(4096))
+                file.flush()
+                os.fsync(file.fileno())
+                times.append(time.perf_counter() - begin)
     except OSError as error:
         advice = Advice("choose another folder", "output=PATH")
         yield Finding("Storage", name, None, f"cannot be written: {error.strerror}", advice)
         return
+    seconds = statistics.median(times)
     slow = Advice("write to a disk of this host", "output=PATH") if seconds > SLOW_DISK_S else None
     yield Finding("Storage", name, f"{seconds * 1e3:.2f} ms", advice=slow)
 
 
-def _sync_s(folder: Path) -> float:
-    times = []
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for _ in range(SYNCS):
-            begin = time.perf_counter()
-            file.write(bytes(4096))
-            file.flush()
-            os.fsync(file.fileno())
-            times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
-def offered(config: Mapping[str, object]) -> Answer:
+def offered(config: Mapping[str, object]) -> BackendProbe:
     """Make the backend in this process; return its devices and how long its imports took."""
     began = time.monotonic()
     devices = instantiate(config).devices()

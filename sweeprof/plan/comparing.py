@@ -1,4 +1,4 @@
-"""How the measurements of a plan are compared: thresholds, constraints, the Pareto front, another sweep as baseline."""
+"""How the measurements of a plan are compared: thresholds, constraints, the Pareto front, the baseline or another sweep."""
 
 from __future__ import annotations
 
@@ -58,13 +58,11 @@ def thresholds_of(plan: Plan, metrics: Sequence[MetricInfo]) -> dict[str, float]
 
 def protocol_of(combinations: Sequence[Combination]) -> Json:
     """Return the different numbers of rounds, ways of interleaving and rules for stopping of the combinations."""
-    protocols = [c.config["protocol"] for c in combinations]
-    found: Axes = {"rounds": [], "interleave": [], "decide": []}
-    for protocol in protocols:
-        for key, values in found.items():
-            if protocol.get(key) not in values:
-                values.append(protocol.get(key))
-    return {key: [value for value in values if value is not None] for key, values in found.items()}
+    found: Axes = {}
+    for key in ("rounds", "interleave", "decide"):
+        values = [c.config["protocol"].get(key) for c in combinations]
+        found[key] = [value for value in dict.fromkeys(values) if value is not None]
+    return found
 
 
 def round_problems(combinations: Sequence[Combination]) -> Iterator[Problem]:
@@ -86,16 +84,23 @@ def deciding_metric(metrics: Sequence[Selected], mode: object) -> Selected | Non
 
     None if the sweep measures nothing in rounds of which one direction is better.
     """
-    in_rounds = [entry for entry in metrics if entry.metric.info.better and _is_in_rounds(entry)]
-    steps = ("latency/iteration",) if mode == "training" else ("latency/forward", "generation/latency")
-    named = {entry.metric.info.name: entry for entry in in_rounds}
-    return next((named[name] for name in steps if name in named), next(iter(in_rounds), None))
+    in_rounds = {
+        entry.metric.info.name: entry for entry in metrics if entry.metric.info.better and _is_in_rounds(entry)
+    }
+    steps = ["latency/iteration"] if mode == "training" else ["latency/forward", "generation/latency"]
+    for name in [*steps, *in_rounds]:
+        if name in in_rounds:
+            return in_rounds[name]
+    return None
 
 
 def metric_in_rounds(metrics: Sequence[Selected], name: str) -> Selected | None:
     """Return the metric with a name, also in a unit of the workload; None if it is not measured in rounds."""
-    named = [entry for entry in metrics if any(info.name == name for info in in_units([entry.metric.info], UNITS))]
-    return next(filter(_is_in_rounds, named), None)
+    for entry in metrics:
+        names = [info.name for info in in_units([entry.metric.info], UNITS)]
+        if name in names and _is_in_rounds(entry):
+            return entry
+    return None
 
 
 def _is_in_rounds(entry: Selected) -> bool:
@@ -107,7 +112,7 @@ def compares_outputs(combinations: Sequence[Combination], tolerance: float | Non
     if tolerance is None or not _times(metrics):
         return False
     frameworks = {c.config["backend"].get("framework") for c in combinations if c.unsupported is None}
-    return len(frameworks) > 1 and all(metric.info.name != OUTPUT_DIFFERENCE for metric in metrics)
+    return len(frameworks) > 1 and OUTPUT_DIFFERENCE not in [metric.info.name for metric in metrics]
 
 
 def metrics_of_precisions(combinations: Sequence[Combination], metrics: Sequence[Metric]) -> list[str]:
@@ -124,8 +129,8 @@ def _times(metrics: Sequence[Metric]) -> bool:
     return any(metric.passes & exclusive_passes() for metric in metrics)
 
 
-# The baseline of a config, and the problems of ``compare.*``, before anything is measured.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The baseline of a config, and the problems of ``compare.*``, before anything is measured
 
 KEY = "compare.baseline"
 DEFAULT_BASELINE = {
@@ -163,13 +168,15 @@ def chosen_baseline(
     """The baseline that a config gives, as axis values or as a text; beside another sweep the sweep keeps its default one."""
     if not isinstance(given, str):
         problems = list(baseline_problems(given, axes))
-        return Chosen(given if isinstance(given, dict) and not problems else {}, None, problems)
+        if problems or not isinstance(given, dict):
+            return Chosen({}, None, problems)
+        return Chosen(given)
     if _ID.fullmatch(given):
-        found = next((c for c in combinations if c.id == given), None)
-        if found is None:
-            problem = choice_problem(KEY, given, "id of a combination of this sweep", [c.id for c in combinations])
-            return Chosen({}, None, [problem])
-        return Chosen(dict(found.axes))
+        for combination in combinations:
+            if combination.id == given:
+                return Chosen(dict(combination.axes))
+        ids = [c.id for c in combinations]
+        return Chosen({}, None, [choice_problem(KEY, given, "id of a combination of this sweep", ids)])
     try:
         file = str(find_sweep(given, name))
     except UserError as error:
@@ -185,13 +192,18 @@ def compare_problems(compare: Json, metrics: Sequence[MetricInfo], axes: Sequenc
     :mod:`sweeprof.config.validation` reports values that are not even a mapping or a list.
     """
     names = metric_names(metrics)
-    thresholds, front, constraints = (compare.get(key) or () for key in ("thresholds", "pareto", "constraints"))
-    for name in thresholds if isinstance(thresholds, Mapping) else ():
-        if name not in names:
-            yield choice_problem("compare.thresholds", name, "metric of this sweep", names)
+    thresholds = compare.get("thresholds")
+    if isinstance(thresholds, Mapping):
+        for name in thresholds:
+            if name not in names:
+                yield choice_problem("compare.thresholds", name, "metric of this sweep", names)
+    front = compare.get("pareto")
     if isinstance(front, list) and front != KEYS["compare.pareto"].default:
         yield from _front_problems(front, metrics, names)
-    for constraint in constraints if isinstance(constraints, list) else ():
+    constraints = compare.get("constraints")
+    if not isinstance(constraints, list):
+        return
+    for constraint in constraints:
         try:
             parts = conditions([str(constraint)], [*names, *axes])
         except ValueError as error:

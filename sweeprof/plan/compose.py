@@ -1,8 +1,11 @@
-"""From the composed config and the command line to a plan: one resolved config per combination, every problem at once."""
+"""From the composed config and the command line to a plan: one resolved config per combination, every problem at once.
+
+First stand the functions of a search, last the display of the planning's progress.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
 import re
 import secrets
@@ -90,8 +93,8 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 
-Direction = Literal["maximize", "minimize"]
-DIRECTIONS: tuple[Direction, ...] = ("maximize", "minimize")
+GoalDirection = Literal["maximize", "minimize"]
+DIRECTIONS: tuple[GoalDirection, ...] = ("maximize", "minimize")
 BETTER = {"maximize": "higher", "minimize": "lower"}
 SHARE = 1 / 6
 """The share of the combinations that is measured, if the config does not say how many …"""
@@ -101,49 +104,46 @@ REPLACEABLE = ("trials", "sampler", "seed")
 """The keys below ``search`` that a resumed sweep may change without repeating its whole command."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A goal as the config names it."""
-
-    direction: Direction
-    name: str
-
-
 def has_goal(search: Json) -> bool:
     """True if a sweep is a search."""
     return any(search.get(direction) is not None for direction in DIRECTIONS)
 
 
-def _given(search: Json) -> Iterator[_Given]:
+def _goals(search: Json) -> list[tuple[GoalDirection, str]]:
+    """Return the direction and the metric of each goal."""
+    goals: list[tuple[GoalDirection, str]] = []
     for direction in DIRECTIONS:
-        named = search.get(direction)
-        for name in [named] if isinstance(named, str) else named or ():
-            yield _Given(direction, name)
+        named = search.get(direction) or []
+        if isinstance(named, str):
+            named = [named]
+        goals += [(direction, name) for name in named]
+    return goals
 
 
 def goal_problems(search: Json, metrics: Sequence[MetricInfo], axes: Sequence[str]) -> Iterator[Problem]:
     """Return the problems of the goals and conditions, given the metrics and axes of the sweep."""
     if not has_goal(search):
         return
-    names, infos = metric_names(metrics), {info.name: info for info in metrics}
+    names = metric_names(metrics)
+    infos = {info.name: info for info in metrics}
     seen: set[str] = set()
-    goals = list(_given(search))
-    for goal in goals:
-        key = f"search.{goal.direction}"
-        if goal.name not in names:
-            yield choice_problem(key, goal.name, "metric of this sweep", names)
+    goals = _goals(search)
+    for direction, name in goals:
+        key = f"search.{direction}"
+        if name not in names:
+            yield choice_problem(key, name, "metric of this sweep", names)
             continue
-        info = infos[names[goal.name]]
-        if info.better not in (None, BETTER[goal.direction]):
-            other = next(one for one in DIRECTIONS if one != goal.direction)
-            yield Problem(key, goal.name, f"is better the {info.better} it is: write search.{other}={goal.name}.")
-        elif info.better is None and len(goals) > 1:
-            yield Problem(key, goal.name, "has no better direction, so it cannot be one of several goals.")
+        info = infos[names[name]]
+        if info.better is None and len(goals) > 1:
+            yield Problem(key, name, "has no better direction, so it cannot be one of several goals.")
+        elif info.better not in (None, BETTER[direction]):
+            other = "minimize" if direction == "maximize" else "maximize"
+            yield Problem(key, name, f"is better the {info.better} it is: write search.{other}={name}.")
         if info.name in seen:
-            yield Problem(key, goal.name, "is named twice.")
+            yield Problem(key, name, "is named twice.")
         seen.add(info.name)
     for problem in compare_problems({"constraints": search.get("subject_to")}, metrics, axes):
-        yield dataclasses.replace(problem, key="search.subject_to")
+        yield replace(problem, key="search.subject_to")
 
 
 def placement_problems(shards: object) -> Iterator[Problem]:
@@ -159,7 +159,7 @@ def search_plan(search: Json, metrics: Sequence[MetricInfo], combinations: Seque
     names = metric_names(metrics)
     able = sum(combination.unsupported is None for combination in combinations)
     trials = search["trials"] or max(LEAST_TRIALS, math.ceil(SHARE * able))
-    goals = tuple(SearchGoal(names[goal.name], goal.direction) for goal in _given(search))
+    goals = tuple(SearchGoal(names[name], direction) for direction, name in _goals(search))
     return SearchPlan(goals, min(trials, able), search["sampler"] or default_sampler(), search["seed"])
 
 
@@ -168,8 +168,9 @@ def with_conditions(compare: ComparisonSettings, search: SearchPlan | None, give
     if search is None:
         return compare
     constraints = list(dict.fromkeys([*(compare.constraints or ()), *given["subject_to"]]))
-    front = [goal.metric for goal in search.goals] if len(search.goals) > 1 else compare.pareto
-    return dataclasses.replace(compare, constraints=constraints, pareto=front)
+    if len(search.goals) > 1:
+        compare = replace(compare, pareto=[goal.metric for goal in search.goals])
+    return replace(compare, constraints=constraints)
 
 
 def change_problems(search: SearchPlan | None, given: Mapping[str, object]) -> Iterator[Problem]:
@@ -194,13 +195,13 @@ def changed_search(plan: Plan, given: Mapping[str, object]) -> SearchPlan:
     """Return the search of a stored plan with some of the keys :data:`REPLACEABLE`, without those that are null."""
     assert plan.search is not None
     known: Json = {name: value for name, value in given.items() if value is not None}
-    found = dataclasses.replace(plan.search, **known)
+    found = replace(plan.search, **known)
     able = sum(c.unsupported is None for c in plan.combinations)
-    return dataclasses.replace(found, trials=min(found.trials, able))
+    return replace(found, trials=min(found.trials, able))
 
 
-# From the composed config and the command line to a plan: one resolved config per combination, every problem at once.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The plan
 
 SHOWN_GRIDS = 3
 """Grids of a sweep that is too large whose sizes are shown."""
@@ -208,7 +209,7 @@ SHOWN_GRIDS = 3
 
 @dataclass
 class Composer:
-    """Composes a config per point, with a part for every sweep file that has its own shape."""
+    """Makes the plan of a sweep."""
 
     loader: ConfigLoader
     config: DictConfig
@@ -244,33 +245,27 @@ class Composer:
 
     def located(self, problems: Sequence[Problem]) -> list[Problem]:
         """Return the problems, each with the line of the file that has it."""
-        return located(problems, self._config_files(), self._given())
+        given = {key for key in (*self.arguments.fixed, *self.arguments.axes) if key not in self._groups}
+        return located(problems, self._config_files(), given)
 
     def _config_files(self) -> list[ConfigFile]:
         """The sweep files, and the members that are chosen of config groups."""
         folders = source_folders(self.config)
         chosen = {(str(group), str(name)) for group, name in self.config.hydra.runtime.choices.items()}
-        chosen |= {(key, str(v)) for key, values in self.arguments.axes.items() if key in self._groups for v in values}
-        return [
-            *map(ConfigFile, self.points.sweep_files.values()),
-            *(
-                ConfigFile(path, f"{group}.")
-                for group, name in sorted(chosen)
-                if re.fullmatch(r"\w+", group) and (path := config_file(folders, group, name))
-            ),
-        ]
-
-    def _given(self) -> set[str]:
-        """The keys that the command line gives values; not the groups, whose members are files."""
-        return {key for key in (*self.arguments.fixed, *self.arguments.axes) if key not in self._groups}
+        for key, values in self.arguments.axes.items():
+            if key in self._groups:
+                chosen.update((key, str(value)) for value in values)
+        files = [ConfigFile(path) for path in self.points.sweep_files.values()]
+        for group, name in sorted(chosen):
+            if re.fullmatch(r"\w+", group) and (path := config_file(folders, group, name)):
+                files.append(ConfigFile(path, f"{group}."))
+        return files
 
     def _planned(self, display: PlanningDisplay) -> Plan:
         if SWEEP_GROUP in self.arguments.axes:
             named = ",".join(str(v) for v in self.arguments.axes[SWEEP_GROUP])
-            message = (
-                f"is several sweeps; run each on its own, or write +sweep=[{named}] if only one lists combinations."
-            )
-            raise UserError([Problem("sweep", named, message)])
+            advice = f"run each on its own, or write +sweep=[{named}] if only one lists combinations."
+            raise UserError([Problem("sweep", named, f"is several sweeps; {advice}")])
         if problems := [*self._list_problems(), *self._part_problems(), *self._file_problems()]:
             raise UserError([*problems, *self._key_problems()])
         points = self.points
@@ -281,13 +276,8 @@ class Composer:
         display.total = sum(count for count, _ in sizes)
         shape_problems = [*points.shape_problems(), *self._empty_problems()]
         backend_problems = list(points.backend_problems())
-        problems = [
-            *self._key_problems(),
-            *shape_problems,
-            *self._axis_problems(),
-            *backend_problems,
-            *self._wide_problems(),
-        ]
+        problems = [*self._key_problems(), *shape_problems, *self._axis_problems()]
+        problems += [*backend_problems, *self._wide_problems()]
         if shape_problems or backend_problems or any(map(self._is_unknown, points.keys)):
             for key in IDENTITY:
                 with suppress(OmegaConfBaseException):  # only combinations have a value for it
@@ -300,9 +290,8 @@ class Composer:
             found, problems = with_generated_inputs(found)
         if found:
             self.axes = {axis: distinct(c.axes[axis] for c in found) for axis in points.axes}
-        baseline = chosen_baseline(
-            self._baseline(), self._default_baseline(), found, self.axes, self.find_sweep, self.name()
-        )
+        default = self._default_baseline()
+        baseline = chosen_baseline(self._baseline(), default, found, self.axes, self.find_sweep, self.name())
         problems += [*baseline.problems, *self._comparing_problems(found)]
         if not problems:
             problems += round_problems(found)
@@ -322,32 +311,37 @@ class Composer:
             return
         largest = sorted(sizes, key=lambda size: size[0], reverse=True)
         parts = [f"{count:,} = {text}" for count, text in largest[:SHOWN_GRIDS]]
-        parts += [f"{len(sizes) - SHOWN_GRIDS} smaller grids"] if len(sizes) > SHOWN_GRIDS else []
-        whole = f"{total:,}: " if len(sizes) > 1 else ""
+        if len(sizes) > SHOWN_GRIDS:
+            parts.append(f"{len(sizes) - SHOWN_GRIDS} smaller grids")
+        shown = "; ".join(parts)
+        if len(sizes) > 1:
+            shown = f"{total:,}: {shown}"
         message = (
             f"is more than the {MOST_COMBINATIONS:,} combinations that a sweep can have before `exclude` "
-            f"({whole}{'; '.join(parts)}): give the axes fewer values."
+            f"({shown}): give the axes fewer values."
         )
         yield Problem("combinations", total, message)
 
     def _comparing_problems(self, found: Sequence[Combination]) -> list[Problem]:
-        entries = distinct(entry for c in found for entry in c.config["metrics"]["select"])
+        problems: list[Problem] = []
         with suppress(UserError):  # which is a problem of the metrics
-            metrics = self._metric_infos(found, entries)
-            problems = list(compare_problems(self._plain("compare"), metrics, list(self.axes)))
+            metrics = self._metric_infos(found, _selected(found))
+            problems += compare_problems(self._plain("compare"), metrics, list(self.axes))
             # Goals and conditions that are none of a metric are reported with the other keys.
             wrong = {problem.key.partition(".")[2] for problem in part_problems("search", self._search)}
             known = {key: None if key in wrong else value for key, value in self._search.items()}
             problems += goal_problems(known, metrics, list(self.axes))
-            return problems
-        return []
+        return problems
 
     def _metric_infos(self, found: Sequence[Combination], entries: Sequence[str | Json]) -> list[MetricInfo]:
         """Return the metrics that constraints and goals may name."""
-        inputs = [c.config["dataset"].get("inputs") for c in found]
-        units = [one["unit"] for one in inputs if isinstance(one, dict) and "unit" in one]
-        metrics = in_units([one.metric.info for one in select(entries)], [*UNITS, *units])
-        for entry in entries_of(name for c in found for name in c.config.get("quality") or {}):
+        units = list(UNITS)
+        for c in found:
+            inputs = c.config["dataset"].get("inputs")
+            if isinstance(inputs, dict) and "unit" in inputs:
+                units.append(inputs["unit"])
+        metrics = in_units([one.metric.info for one in select(entries)], units)
+        for entry in _quality_entries(found):
             # Which direction is better is known when it is made.
             metrics.append(replace(score_metric(entry["name"]).info, better="higher"))
         return metrics
@@ -356,28 +350,38 @@ class Composer:
     def _search(self) -> Json:
         """Return the keys below ``search``; without a goal if only the combination of the command line is measured."""
         search: Json = self._plain("search")
-        is_single = self.config.single_combination is True
-        return {**search, "maximize": None, "minimize": None} if is_single else search
+        if self.config.single_combination is True:
+            return {**search, "maximize": None, "minimize": None}
+        return search
 
     def _assembled(
         self, combinations: tuple[Combination, ...], excluded: tuple[Excluded, ...], baseline: Chosen
     ) -> Plan:
-        measured = distinct(entry for c in combinations for entry in c.config["metrics"]["select"])
+        measured = _selected(combinations)
         entries = [*measured, *metrics_of_precisions(combinations, [s.metric for s in select(measured)])]
         if compares_outputs(combinations, self._plain("compare.tolerance"), [s.metric for s in select(entries)]):
             entries.append(OUTPUT_DIFFERENCE)
-        entries += entries_of(name for c in combinations for name in c.config.get("quality") or {})
+        entries += _quality_entries(combinations)
         passes = tuple(passes_of(entries))
         search = search_plan(self._search, self._metric_infos(combinations, measured), combinations)
         shards, cluster = self.sharded(combinations, baseline.axes, passes, search is not None)
+        compare = ComparisonSettings(
+            thresholds=self._plain("compare.thresholds"),
+            tolerance=self.config.compare.tolerance,
+            pareto=self._plain("compare.pareto"),
+            constraints=self._plain("compare.constraints"),
+            against=baseline.against,
+        )
+        # The overrides as they were given, with their interpolations.
+        task: list[str] = OmegaConf.to_container(self.config.hydra.overrides.task)  # type: ignore[assignment]
+        words = [redacted_address(word) for word in [*self._program(), *map(as_typed, task)]]
+        thresholds = [c.config["protocol"]["threshold"] or 0 for c in combinations]
         now = datetime.now(UTC)
         return Plan(
             sweep_id=f"s{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}",
             name=self.name(),
             created=now.isoformat(timespec="seconds"),
-            command=shlex.join(
-                redacted_address(word) for word in [*self._program(), *map(as_typed, self._task_overrides())]
-            ),
+            command=shlex.join(words),
             axes={axis: distinct(c.axes[axis] for c in combinations) for axis in self.axes},
             baseline=baseline.axes,
             combinations=combinations,
@@ -387,20 +391,10 @@ class Composer:
             cluster=cluster,
             fail_fast=bool(self.config.fail_fast),
             budget=self.config.budget,
-            compare=with_conditions(
-                ComparisonSettings(
-                    thresholds=self._plain("compare.thresholds"),
-                    tolerance=self.config.compare.tolerance,
-                    pareto=self._plain("compare.pareto"),
-                    constraints=self._plain("compare.constraints"),
-                    against=baseline.against,
-                ),
-                search,
-                self._search,
-            ),
+            compare=with_conditions(compare, search, self._search),
             search=search,
             metrics=entries,
-            threshold=max((t for c in combinations if (t := c.config["protocol"]["threshold"])), default=None),
+            threshold=max(thresholds, default=0) or None,
             limits=LimitSettings(**self._plain("limits")),
             isolation=self.config.isolation,
         )
@@ -408,8 +402,10 @@ class Composer:
     @cached_property
     def points(self) -> Points:
         """What the sweep files and the command line define."""
-        added = {key for key, override in self.arguments.fixed.items() if override.is_add()}
-        choices = {key: v for key, v in self.config.hydra.runtime.choices.items() if key not in added}
+        choices = dict(self.config.hydra.runtime.choices)
+        for key, override in self.arguments.fixed.items():
+            if override.is_add():
+                choices.pop(key, None)
         return Points(Groups(self.loader, choices), self.config, self.arguments, self._program())
 
     @cached_property
@@ -418,10 +414,6 @@ class Composer:
 
     def _plain(self, key: str) -> Any:
         return plain_node(self.config, key)
-
-    def _task_overrides(self) -> list[str]:
-        lines: list[str] = OmegaConf.to_container(self.config.hydra.overrides.task)  # type: ignore[assignment]
-        return lines  # as they were given, with their interpolations
 
     def _baseline(self) -> object:
         # Hydra merges a mapping into the default one; a given baseline must replace it.
@@ -438,7 +430,7 @@ class Composer:
         return {} if any(key in self.points.narrowed for key in gone) else chosen
 
     def _default_baseline(self) -> dict[str, object]:
-        """The default's axes that the sweep has with the default's value; those that it varies, where it varies any.
+        """The sweep's axes with default baseline values; only the varying ones, if any.
 
         Of several backends without the default's, the first is the baseline.
         """
@@ -484,11 +476,14 @@ class Composer:
         """Keys that a sweep file adds and nothing reads."""
         known = {*TOP_LEVEL, "hydra", *self._groups.names()}
         for key in self.config:
-            if key not in known and key != "hydra":
+            if key not in known:
                 yield key_problem(str(key), as_written(self.config, str(key)), known - {"hydra", "job"})
         for part in CLOSED_PARTS:
-            names, given = keys_below(part), as_written(self.config, part)
-            for name, value in given.items() if isinstance(given, Mapping) else ():
+            given = as_written(self.config, part)
+            if not isinstance(given, Mapping):
+                continue
+            names = keys_below(part)
+            for name, value in given.items():
                 if name not in names:
                     yield key_problem(f"{part}.{name}", value, {f"{part}.{one}" for one in names})
 
@@ -496,8 +491,8 @@ class Composer:
         """Return the problems of sweep files with an empty shape, such as `axes: {}`."""
         if self.config.single_combination is True or self.points.names_axes:
             return []
-        paths = self.points.sweep_files.values()
-        found = [problem for path in paths if (problem := empty_shape(path, (*SHAPE_KEYS, "hydra")))]
+        empty = [empty_shape(path, (*SHAPE_KEYS, "hydra")) for path in self.points.sweep_files.values()]
+        found = [problem for problem in empty if problem]
         given = self.arguments.fixed.get("axes")
         if given is not None and not self._plain("axes"):
             found.append(Problem("axes", given.value(), "is empty; it must be {axis: [values]}."))
@@ -516,8 +511,10 @@ class Composer:
         """Return the problems of choices that are lists: Hydra would merge the files, so that the last one counts."""
         for group in GROUPS:
             override = self.arguments.fixed.get(group)
-            choice = None if override is None else override.value()
-            if override is None or not isinstance(choice, list) or len(choice) == 1:
+            if override is None:
+                continue
+            choice = override.value()
+            if not isinstance(choice, list) or len(choice) == 1:
                 continue
             if group == "metrics":
                 message = f"is a list of metric sets; choose one. {_ONE_METRIC_SET}"
@@ -537,12 +534,10 @@ class Composer:
             if key not in GROUPS:
                 yield Problem(key, value, "is not {key: value}.")
                 continue
-            axis = f"axes: {{{key}: [{value}]}} or " if key in IDENTITY else ""
-            yield Problem(
-                key,
-                value,
-                f"is a choice from a config group; in a file: {axis}defaults: [{{override /{key}: {value}}}].",
-            )
+            advice = f"in a file: defaults: [{{override /{key}: {value}}}]."
+            if key in IDENTITY:
+                advice = f"in a file: axes: {{{key}: [{value}]}} or defaults: [{{override /{key}: {value}}}]."
+            yield Problem(key, value, f"is a choice from a config group; {advice}")
 
     def _wide_problems(self) -> Iterator[Problem]:
         """Return the problems of keys that apply to the whole sweep."""
@@ -573,41 +568,51 @@ class Composer:
             return False
         return OmegaConf.select(self.config, key, default=_ABSENT) is _ABSENT
 
-    def _is_measured_twice(self, metric_sets: Sequence[object]) -> bool:
-        """True if two metric sets are measured in the same mode."""
-        folders = source_folders(self.config)
-        files = [file for name in metric_sets if (file := config_file(folders, "metrics", str(name))) is not None]
-        modes = [yaml.safe_load(file.read_text(encoding="utf-8")).get("mode") for file in files]
-        return len(set(modes)) < len(modes)
-
     def _axis_problems(self) -> Iterator[Problem]:
         for key, values in self.points.keys.items():
-            if key.startswith("hydra/") or (
-                key.partition(".")[0] not in IDENTITY and key.partition(".")[0] in self.config
-            ):
+            top = key.partition(".")[0]
+            if key.startswith("hydra/") or (top not in IDENTITY and top in self.config):
                 message = "cannot be an axis, because it does not change what is measured; set it once, beside `axes`."
                 constraint = KEYS[key].constraint if key in KEYS else None
                 if constraint is not None and constraint.accepts(values):
                     message = f"cannot be an axis; write one list: {key}={spelled(values)}."
                 yield Problem(key if key in self.arguments.axes else f"axes.{key}", values, message)
-            if key == "metrics" and self._is_measured_twice(values):
-                message = f"cannot be an axis: every combination has the metrics of all sets. {_ONE_METRIC_SET}"
-                yield Problem("metrics", ",".join(map(str, values)), message)
+            if key == "metrics":
+                folders = source_folders(self.config)
+                files = [config_file(folders, "metrics", str(name)) for name in values]
+                modes = [yaml.safe_load(file.read_text(encoding="utf-8")).get("mode") for file in files if file]
+                if len(set(modes)) < len(modes):  # two sets are measured in the same mode
+                    message = f"cannot be an axis: every combination has the metrics of all sets. {_ONE_METRIC_SET}"
+                    yield Problem("metrics", ",".join(map(str, values)), message)
             if key in self._groups:
                 known = self._groups.options(key)
-                yield from (choice_problem(key, v, NOUNS.get(key, key), known) for v in values if v not in known)
+                for value in values:
+                    if value not in known:
+                        yield choice_problem(key, value, NOUNS.get(key, key), known)
             elif self._is_unknown(key):
                 known_keys = [k for k in leaf_keys(self.config) if k.partition(".")[0] not in SHAPE_KEYS]
                 yield key_problem(key, ",".join(map(str, values)), [*known_keys, *self.points.shape.variants])
 
     def _program(self) -> list[str]:
-        sources = self.config.hydra.runtime.config_sources
-        folders = [str(source.path) for source in sources if source.provider == "command-line"]
-        return ["python", "-m", "sweeprof", *(word for folder in folders for word in ("--config-dir", folder))]
+        program = ["python", "-m", "sweeprof"]
+        for source in self.config.hydra.runtime.config_sources:
+            if source.provider == "command-line":
+                program += ["--config-dir", str(source.path)]
+        return program
 
 
 _ONE_METRIC_SET = "metrics=full has all metrics, and metrics.select=[latency/forward,compute/macs] those that it names."
 _ABSENT = object()
+
+
+def _selected(combinations: Sequence[Combination]) -> list[str | Json]:
+    """Return the entries of all metric sets."""
+    return distinct(itertools.chain.from_iterable(c.config["metrics"]["select"] for c in combinations))
+
+
+def _quality_entries(combinations: Sequence[Combination]) -> list[Json]:
+    """Return the entries of the metrics of quality that the user has added."""
+    return entries_of(itertools.chain.from_iterable(c.config.get("quality") or {} for c in combinations))
 
 
 def _lists_combinations(path: Path) -> bool:
@@ -617,8 +622,8 @@ def _lists_combinations(path: Path) -> bool:
     return any(OmegaConf.is_interpolation(config, key) or OmegaConf.select(config, key) for key in keys)
 
 
-# The progress display of planning: the number of composed combinations; live on a terminal, else in plain lines.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The progress of planning: the number of composed combinations; live on a terminal, else in plain lines
 
 WAKE_S = 1.0
 LINE_S = 3.0
@@ -671,5 +676,7 @@ class PlanningDisplay:
     def _line(self) -> str:
         if self._done < self.total:
             return f"planning: {self._done:,} of {self.total:,} combinations"
+        if not self.total:
+            return "planning"
         noun = "combination" if self.total == 1 else "combinations"
-        return f"planning: checking {self.total:,} {noun}" if self.total else "planning"
+        return f"planning: checking {self.total:,} {noun}"

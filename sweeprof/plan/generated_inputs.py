@@ -1,6 +1,6 @@
 """Descriptions of models' inputs for the datasets that need them, filled in when a sweep is planned; and lists of models.
 
-Both import the packages of the model's source, in a process of their own.
+Both need imports of the model's source, which a child process makes: this module run as a program.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 import fnmatch
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from sweeprof.errors import Problem, Unsupported, UserError, WorkerError, described, nearest, original
@@ -39,31 +39,19 @@ def with_generated_inputs(combinations: Sequence[Combination]) -> tuple[list[Com
     needed: set[str] = set()
     problems = []
     for combination in combinations:
-        key = _open_key(combination)
-        if key is None:
-            continue
-        node = _question(combination)
-        if node is None and key == DESCRIBED:
-            continue
-        if node is None:
-            problems.append(
-                Problem(
-                    "dataset",
-                    "auto",
-                    f"needs a model whose source describes its inputs, and {combination.axes.get('model')} has none: name "
-                    f"a dataset, such as dataset=synthetic.",
-                )
-            )
-        else:
+        key, node = _open_key(combination), _question(combination)
+        if key is not None and node is not None:
             nodes[_key(node)] = node
             if key == GENERATED or combination.config.get("inputs"):
                 needed.add(_key(node))
-    problems += [problem for combination in combinations for problem in _size_problems(combination)]
-    problems += [
-        Problem(PROMPT_LENGTH, c.config["generation"]["prompt_length"], "has an effect with dataset=auto only.")
-        for c in combinations
-        if _prompt_length(c) is not None and c.config["dataset"].get("_target_") != AUTO
-    ]
+        elif key == GENERATED:
+            message = (
+                f"needs a model whose source describes its inputs, and {combination.axes.get('model')} has none: name "
+                f"a dataset, such as dataset=synthetic."
+            )
+            problems.append(Problem("dataset", "auto", message))
+    for combination in combinations:
+        problems += _size_problems(combination)
     if problems or not nodes:
         return list(combinations), list({str(problem): problem for problem in problems}.values())
     answer = asked({"inputs": list(nodes.values()), "needed": [key in needed for key in nodes]})
@@ -74,40 +62,35 @@ def with_generated_inputs(combinations: Sequence[Combination]) -> tuple[list[Com
     return [_filled(combination, descriptions) for combination in combinations], []
 
 
-def _size_problems(combination: Combination) -> list[Problem]:
-    """Return the problem of sizes of inputs that nothing reads."""
-    sizes, dataset = combination.config.get("inputs"), combination.config["dataset"]
-    if not sizes or dataset.get("_target_") == AUTO:
-        return []
-    if DESCRIBED not in dataset:
-        return [
-            Problem(
-                "inputs", dict(sizes), "has an effect only with a dataset that fits the model, such as dataset=auto."
-            )
-        ]
-    if combination.config["model"].get("inputs") is None:
-        reason = (
+def _size_problems(combination: Combination) -> Iterator[Problem]:
+    """Return the problems of sizes of inputs, or of a prompt, that nothing reads."""
+    config = combination.config
+    dataset, sizes = config["dataset"], config.get("inputs")
+    if dataset.get("_target_") == AUTO:
+        return
+    if sizes and DESCRIBED not in dataset:
+        message = "has an effect only with a dataset that fits the model, such as dataset=auto."
+        yield Problem("inputs", dict(sizes), message)
+    elif sizes and config["model"].get("inputs") is None:
+        message = (
             "has an effect only with a model whose source describes its inputs; the dataset has options of its own."
         )
-        return [Problem("inputs", dict(sizes), reason)]
-    return []
+        yield Problem("inputs", dict(sizes), message)
+    length = config.get("generation", {}).get("prompt_length")
+    if config.get("mode") == "generation" and length is not None:
+        yield Problem(PROMPT_LENGTH, length, "has an effect with dataset=auto only.")
 
 
 def _open_key(combination: Combination) -> str | None:
     """Return the key of the dataset for the description of the model's inputs; None if it has none, or a value for it."""
     dataset = combination.config["dataset"]
-    key = GENERATED if dataset.get("_target_") == AUTO else DESCRIBED
-    is_open = key in dataset or key == GENERATED
-    return key if is_open and dataset.get(key) is None else None
-
-
-def _prompt_length(combination: Combination) -> int | None:
-    """Return the length of the prompt that a combination asks for."""
-    config = combination.config
-    if config.get("mode") != "generation":
+    if dataset.get("_target_") == AUTO:
+        key = GENERATED
+    elif DESCRIBED in dataset:
+        key = DESCRIBED
+    else:
         return None
-    length: int | None = config.get("generation", {}).get("prompt_length")
-    return length
+    return key if dataset.get(key) is None else None
 
 
 def _question(combination: Combination) -> Json | None:
@@ -125,9 +108,9 @@ def _key(node: Json) -> str:
 
 def _filled(combination: Combination, descriptions: dict[str, Json]) -> Combination:
     key, node = _open_key(combination), _question(combination)
-    description = None if key is None or node is None else descriptions[_key(node)]
-    if key is None or description is None:
+    if key is None or node is None or descriptions[_key(node)] is None:
         return combination
+    description = descriptions[_key(node)]
     if UNSUPPORTED in description:
         return dataclasses.replace(combination, unsupported=combination.unsupported or description[UNSUPPORTED])
     argument, targets = description["targets_argument"], description["targets"]
@@ -141,15 +124,11 @@ def _filled(combination: Combination, descriptions: dict[str, Json]) -> Combinat
         # None is the default of this model, in a sweep that sets the size for others.
         if axis.startswith("inputs.") and value is None:
             axes[axis] = description["sizes"].get(axis.removeprefix("inputs."))
-    unsupported = combination.unsupported or _batch_reason(config["batch_size"], description["batch_size"])
+    unsupported = combination.unsupported
+    only = description["batch_size"]
+    if unsupported is None and only not in (None, config["batch_size"]):
+        unsupported = f"the model takes batches of {only} only: batch_size={only}"
     return dataclasses.replace(combination, id=identity(config), axes=axes, config=config, unsupported=unsupported)
-
-
-def _batch_reason(batch_size: int, only: int | None) -> str | None:
-    """Return why a model does not take a batch size; None if it does."""
-    if only is None or batch_size == only:
-        return None
-    return f"the model takes batches of {only} only: batch_size={only}"
 
 
 def matching_names(pattern: str, names: Json | None) -> list[str]:
@@ -191,7 +170,8 @@ def asked(question: Json) -> Json:
 
 def _named(node: Json) -> str:
     """Return by what the config names the model that a node describes."""
-    return next((str(node[key]) for key in ("path", "name", "architecture") if node.get(key)), str(node["_target_"]))
+    named = (node.get("path"), node.get("name"), node.get("architecture"), node["_target_"])
+    return str(next(filter(None, named)))
 
 
 def _tried(problems: list[Problem], node: Json, call: Callable[[], object]) -> object:

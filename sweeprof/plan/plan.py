@@ -1,6 +1,8 @@
-"""The plan of a sweep: its combinations and trials in their order. Pure: data in, data out.
+"""The plan of a sweep: its combinations, shards and trials in their order, and what the processes of a trial import.
 
 shape ──points, rules──▶ combinations ──by baseline──▶ shards ──passes × rounds──▶ trial groups
+
+Pure: data in, data out.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 from sweeprof.config.constraints import is_folder_name, is_fraction
@@ -266,13 +267,11 @@ def _check(plan: Plan) -> None:
             raise damaged(combination.id, "an id of one combination", [*where, "id"])
         ids.add(combination.id)
         try:
-            config = validated(_Config, combination.config)
+            rounds = validated(_Config, combination.config).protocol.rounds
         except Damaged as error:
             raise Damaged(f"combinations[{place}].config.{error}") from None
-        if not 1 <= config.protocol.rounds <= MOST_ROUNDS:
-            raise damaged(
-                config.protocol.rounds, f"a number from 1 to {MOST_ROUNDS}", [*where, "config", "protocol", "rounds"]
-            )
+        if not 1 <= rounds <= MOST_ROUNDS:
+            raise damaged(rounds, f"a number from 1 to {MOST_ROUNDS}", [*where, "config", "protocol", "rounds"])
     for place, shard in enumerate(plan.shards):
         for id in shard:
             if id not in ids:
@@ -282,21 +281,21 @@ def _check(plan: Plan) -> None:
 def identity(config: Mapping[str, object]) -> str:
     """The id of a resolved config: a hash of its content, the same on every machine and in every run."""
     mode = config.get("mode")
-    unused = {key for key in ("training", "generation") if mode is not None and key != mode}
-    if not config.get("inputs"):  # so that combinations without sizes keep their ids
-        unused.add("inputs")
-    if not config.get("quality"):
-        unused.add("quality")
+    unused = {key for key in ("inputs", "quality") if not config.get(key)}
+    if mode is not None:
+        unused |= {"training", "generation"} - {mode}
     content = {key: _essence(config[key]) for key in IDENTITY if key in config and key not in unused}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     return "c" + digest.hexdigest()[:12]
 
 
 def _essence(node: object) -> object:
-    """A node without what is imported ahead of it, which changes how soon a process starts and nothing that it measures."""
+    """A node without its list of modules to import early, which changes how soon a process starts and nothing that it measures."""
     if not isinstance(node, Mapping):
         return node
-    unused = ("preload", "preload_for", *(("cache", "cache_limit", "prepare") if node.get("prepare") else ()))
+    unused = ["preload", "preload_for"]
+    if node.get("prepare"):
+        unused += ["cache", "cache_limit", "prepare"]
     kept = {key: value for key, value in node.items() if key not in unused}
     for name in ("precision_method", "decide"):
         if kept.get(name, "") is None:
@@ -310,14 +309,11 @@ def without_repeats(combinations: Sequence[Combination]) -> tuple[tuple[Combinat
     repeats = []
     for combination in combinations:
         if combination.id in first:
-            repeats.append(Excluded(combination.axes, f"the same as {_spelled(first[combination.id].axes)}"))
+            text = ", ".join(f"{key}={value}" for key, value in first[combination.id].axes.items())
+            repeats.append(Excluded(combination.axes, f"the same as {text}"))
         else:
             first[combination.id] = combination
     return tuple(first.values()), tuple(repeats)
-
-
-def _spelled(point: Point) -> str:
-    return ", ".join(f"{key}={value}" for key, value in point.items())
 
 
 def trial_groups(
@@ -332,13 +328,23 @@ def trial_groups(
     """
     planned = [c for c in combinations if c.unsupported is None]
     able = [planned[position] for position in spread([c.axes for c in planned], baseline)]
-    once = [name for name in passes if pass_named(name).kind != "rounds"]
-    aside = [(Trial(c.id, name),) for c in able for name in once if name not in exclusive_passes()]
-    alone = [(Trial(c.id, name),) for c in able for name in once if name in exclusive_passes()]
-    rounds = [list(_rounds(able, name, baseline)) for name in passes if name not in once]
-    first = [group for groups in rounds for group in groups[:1]]
-    others = [group for groups in rounds for group in groups[1:]]
-    return [*chain(*first), *alone, *aside, *chain(*others)]
+    first: list[TrialGroup] = []
+    alone: list[TrialGroup] = []
+    aside: list[TrialGroup] = []
+    others: list[TrialGroup] = []
+    for c in able:
+        for name in passes:
+            if pass_named(name).kind != "rounds":
+                groups = alone if name in exclusive_passes() else aside
+                groups.append((Trial(c.id, name),))
+    for name in passes:
+        if pass_named(name).kind == "rounds":
+            for number, groups in enumerate(_rounds(able, name, baseline)):
+                if number == 0:
+                    first += groups
+                else:
+                    others += groups
+    return [*first, *alone, *aside, *others]
 
 
 def _rounds(
@@ -349,8 +355,10 @@ def _rounds(
     rounds = {c.id: int(c.config["protocol"]["rounds"]) for c in combinations}
     together: dict[str, list[str]] = {}
     for c in combinations:
-        is_interleaved = c.config["protocol"].get("interleave") == "samples"
-        together.setdefault(pair_key(c.axes, baseline) if is_interleaved else c.id, []).append(c.id)
+        key = c.id
+        if c.config["protocol"].get("interleave") == "samples":
+            key = pair_key(c.axes, baseline)
+        together.setdefault(key, []).append(c.id)
     for round in range(max(rounds.values(), default=0)):
         groups = [[id for id in group if round < rounds[id]] for group in together.values()]
         groups = [group for group in groups if group]
@@ -369,9 +377,6 @@ def expected_seconds(combination: Combination, pass_name: PassName) -> float:
     return float(protocol["rounds"] * (1.0 + protocol["warmup_s"] + protocol["min_s"]))
 
 
-# The order in which combinations are measured first: spread over the axes, so that the first results say something about each.
-
-
 def pair_key(axes: Mapping[str, object], baseline: Mapping[str, object]) -> str:
     """Return the text that is equal for combinations that share a baseline."""
     return json.dumps({key: value for key, value in axes.items() if key not in baseline}, sort_keys=True, default=str)
@@ -379,6 +384,8 @@ def pair_key(axes: Mapping[str, object], baseline: Mapping[str, object]) -> str:
 
 def spread(points: Sequence[Mapping[str, object]], baseline: Mapping[str, object]) -> list[int]:
     """Return the positions of the points in the order in which they are measured first: along diagonals of the axes.
+
+    So the first results say something about every value of each axis.
 
     Args:
         points: the axis values of each combination.
@@ -399,16 +406,15 @@ def spread(points: Sequence[Mapping[str, object]], baseline: Mapping[str, object
     axes.sort(key=lambda axis: -len(numbers[axis]))
 
     def rank(position: int) -> tuple[int, ...]:
-        steps = [numbers[axis][repr(points[position].get(axis))] for axis in axes]
-        first = steps[0] if steps else 0
-        offsets = [(step - first) % len(numbers[axis]) for axis, step in zip(axes, steps, strict=True)]
-        return (*offsets, first)
+        steps = [numbers[axis][repr(points[position].get(axis))] for axis in axes] or [0]
+        offsets = [(step - steps[0]) % len(numbers[axis]) for axis, step in zip(axes, steps, strict=False)]
+        return (*offsets, steps[0])
 
     return sorted(order, key=rank)
 
 
-# The shards of a sweep, and the resources of their tasks on a cluster. Pure.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The shards of a sweep, and the resources of their tasks on a cluster
 
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 CLUSTER = "hydra_plugins.sweeprof_plugins.cluster.ClusterLauncher"
@@ -503,26 +509,29 @@ def in_tasks(
         count: of shards, instead; there are more if combinations request different resources.
     """
     kinds: dict[str, dict[str, list[Combination]]] = {}
+    seconds: dict[str, float] = {}
     for c in combinations:
         if c.unsupported is None:
             alike = kinds.setdefault(json.dumps(asked[c.id], sort_keys=True), {})
             alike.setdefault(pair_key(c.axes, baseline), []).append(c)
-    whole = sum(_seconds(c, passes) for groups in kinds.values() for group in groups.values() for c in group)
+            seconds[c.id] = sum(expected_seconds(c, name) for name in passes)
     shards: list[tuple[str, ...]] = []
     resources: list[Json] = []
     for kind, groups in kinds.items():
-        weighed = [([c.id for c in group], sum(_seconds(c, passes) for c in group)) for group in groups.values()]
-        total = sum(seconds for _, seconds in weighed)
-        share = math.ceil(total / (minutes * 60)) if minutes else 1
-        wanted = share if count is None else max(1, round(count * total / whole))
+        weighed = []
+        for group in groups.values():
+            ids = [c.id for c in group]
+            weighed.append((ids, sum(seconds[id] for id in ids)))
+        total = sum(each for _, each in weighed)
+        wanted = 1
+        if count is not None:
+            wanted = max(1, round(count * total / sum(seconds.values())))
+        elif minutes:
+            wanted = math.ceil(total / (minutes * 60))
         made = list(_dealt(weighed, total, wanted))
         shards += made
         resources += [json.loads(kind)] * len(made)
     return tuple(shards), resources
-
-
-def _seconds(combination: Combination, passes: Sequence[PassName]) -> float:
-    return sum(expected_seconds(combination, name) for name in passes)
 
 
 def _dealt(weighed: Sequence[tuple[list[str], float]], total: float, count: int) -> Iterator[tuple[str, ...]]:
@@ -540,8 +549,8 @@ def _dealt(weighed: Sequence[tuple[list[str], float]], total: float, count: int)
         yield tuple(shard)
 
 
-# The modules that the processes of a combination import before a trial, and their environment variables.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# The modules that the processes of a combination import before a trial, and their environment variables
 
 EVERY_TRIAL = (
     "hydra.utils",
@@ -561,24 +570,19 @@ def preload(config: Json, pass_name: str) -> list[str]:
     A function is ``MODULE:FUNCTION``. ``preload_for`` has those of passes and modes. Those of the model are for the framework that
     it is made in; a backend that borrows the model has it made by another process.
     """
-    backend, dataset, model = config["backend"], config["dataset"], config.get("model", {})
-    of_model = model.get("preload", []) if backend.get("framework") in model else []
-    preload_for = backend.get("preload_for", {})
-    special = [module for name in (config.get("mode"), pass_name) for module in preload_for.get(name, [])]
-    # The times and the memory of the other passes are those of the model alone.
-    metrics = config.get("quality", {}).values() if pass_name == "quality" else ()
-    is_torchmetrics = any(str(node.get("_target_")).startswith("torchmetrics.") for node in metrics)
-    of_metrics = [TORCHMETRICS] if is_torchmetrics else []
-    everything = [
-        *EVERY_TRIAL,
-        *backend.get("preload", []),
-        *of_model,
-        *dataset.get("preload", []),
-        *special,
-        *of_metrics,
-    ]
+    backend, model = config["backend"], config.get("model", {})
+    modules = [*EVERY_TRIAL, *backend.get("preload", [])]
+    if backend.get("framework") in model:
+        modules += model.get("preload", [])
+    modules += config["dataset"].get("preload", [])
+    for name in (config.get("mode"), pass_name):
+        modules += backend.get("preload_for", {}).get(name, [])
+    if pass_name == "quality":  # the times and the memory of the other passes are those of the model alone
+        targets = [str(node.get("_target_")) for node in config.get("quality", {}).values()]
+        if any(target.startswith("torchmetrics.") for target in targets):
+            modules.append(TORCHMETRICS)
     # Without repetitions, passes that need nothing more than the others have the same fork server.
-    return list(dict.fromkeys(everything))
+    return list(dict.fromkeys(modules))
 
 
 def environment(config: Json, pass_name: str = "") -> dict[str, str]:

@@ -32,36 +32,44 @@ def probe(combinations: Sequence[Combination], packaged: frozenset[str], here: b
         packaged: targets that sweeprof's own configs name; they need no look.
         here: whether they are measured on this host; what devices others have only they can say.
     """
-    found = (target for c in combinations for target in _targets(c.config) if target[1] not in packaged)
-    targets = list({json.dumps(target, sort_keys=True, default=str): target for target in found}.values())
-    nodes = [c.config["dataset"] for c in combinations if here]
-    nodes = [node for node in nodes if node["_target_"] not in packaged or node.get("prepare")]
-    datasets = list({json.dumps(node, sort_keys=True, default=str): node for node in nodes}.values())
+    targets: dict[str, tuple[str, str, list[str]]] = {}
+    datasets: dict[str, Json] = {}
+    questions: dict[str, Json] = {}
+    devices: dict[tuple[str, str], Json] = {}
+    for config in (c.config for c in combinations):
+        for target in _targets(config):
+            if target[1] not in packaged:
+                targets[_text(target)] = target
+        node, device = config["dataset"], config["device"]["type"]
+        if here and (node["_target_"] not in packaged or node.get("prepare")):
+            datasets[_text(node)] = node
+        if config.get("quality"):
+            question = {"nodes": config["quality"], "dataset": node, "device": device}
+            questions[_text([config["quality"], device])] = question
+        if here and device != "cpu":  # which every backend has
+            devices[config["backend"]["_target_"], device] = config["backend"]
     run_name()  # what is decoded now is there for the trials
-    problems = _asked({"targets": targets}, {}, {"datasets": datasets}) if targets or datasets else []
-    questions = [_quality(c.config) for c in combinations if c.config.get("quality")]
-    distinct = {json.dumps([q["nodes"], q["device"]], sort_keys=True, default=str): q for q in questions}
-    if distinct:
-        problems += _asked({"quality": list(distinct.values())}, {})
-    for backend, device in _unusual_devices(combinations) if here else ():
+    problems: list[Problem] = []
+    if targets or datasets:
+        problems += _asked({"targets": list(targets.values())}, {}, {"datasets": list(datasets.values())})
+    if questions:
+        problems += _asked({"quality": list(questions.values())}, {})
+    for (_, device), backend in devices.items():
         problems += _asked({"backend": backend, "device": device}, environment({"backend": backend}))
     return problems
 
 
-def _unusual_devices(combinations: Sequence[Combination]) -> list[tuple[Json, str]]:
-    """Backend and device once for each pair in the sweep; every backend has the processor."""
-    pairs = {(c.config["backend"]["_target_"], c.config["device"]["type"]): c.config["backend"] for c in combinations}
-    return [(backend, device) for (_, device), backend in pairs.items() if device != "cpu"]
+def _text(node: object) -> str:
+    return json.dumps(node, sort_keys=True, default=str)
 
 
 def _targets(config: Json) -> Iterator[tuple[str, str, list[str]]]:
     """Key, target, and the names of the arguments that it is called with."""
     try:
         builder, node = chosen_builder(config["backend"], config["model"])
+        yield f"model.{builder}._target_", node["_target_"], list(given_arguments(node))
     except Unsupported:  # which the combination's row says
         pass
-    else:
-        yield f"model.{builder}._target_", node["_target_"], list(given_arguments(node))
     for group in ("dataset", "backend"):
         yield f"{group}._target_", config[group]["_target_"], list(given_arguments(config[group]))
     for key in ("optimizer", "loss"):
@@ -72,11 +80,6 @@ def _targets(config: Json) -> Iterator[tuple[str, str, list[str]]]:
     if config.get("mode") == "generation" and generation.get("function") is not None:
         arguments = [name for name in generation if name not in OWN_KEYS]
         yield "generation.function", generation["function"], arguments
-
-
-def _quality(config: Json) -> Json:
-    """Return the question about metrics of quality."""
-    return {"nodes": config.get("quality") or {}, "dataset": config["dataset"], "device": config["device"]["type"]}
 
 
 def quality_problems(question: Json) -> list[Problem]:
@@ -124,18 +127,14 @@ def dataset_problems(node: Json) -> list[Problem]:
         if isinstance(cause, UserError) and cause.problems:
             return list(cause.problems)
         if isinstance(cause, DatasetError):
-            key, value = _given_data(node)
+            # The key by which the user chose the data.
+            key, value = "dataset", node["_target_"]
+            if node.get("path") is not None:
+                key, value = "dataset.path", node["path"]
+            elif isinstance(node.get("source"), Mapping):
+                key, value = "dataset.source._target_", node["source"].get("_target_")
             return [Problem(key, value, f"has data that a model cannot be measured on: {str(cause).rstrip('.')}.")]
     return []
-
-
-def _given_data(node: Json) -> tuple[str, object]:
-    """Return the key by which the user chose the data, and its value."""
-    if node.get("path") is not None:
-        return "dataset.path", node["path"]
-    if isinstance(node.get("source"), Mapping):
-        return "dataset.source._target_", node["source"].get("_target_")
-    return "dataset", node["_target_"]
 
 
 def device_problem(backend: Json, device: str) -> Problem | None:

@@ -1,4 +1,8 @@
-"""The points that the sweep files and the command line define, and the combination of each."""
+"""The combinations of a sweep: the points that its files and the command line define, each with its resolved config.
+
+:class:`Resolver` gives a point exactly the config that Hydra composes from the point's overrides, without composing each one.
+:class:`Points` makes combinations of the points. At the end stand the functions that read the shape as its file has it.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +48,14 @@ from sweeprof.config.validation import (
 from sweeprof.errors import Problem, Unsupported, choice_problem
 from sweeprof.plan.generated_inputs import NAME, is_pattern, matching_names
 from sweeprof.plan.plan import Axes, Combination, Point, identity
-from sweeprof.plan.shape import Grid, Rule, Shape, read_rules, read_shape
+from sweeprof.plan.shape import ExcludeRule, Shape, read_rules, read_shape
 from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 from sweeprof.targets import builders_of, chosen_builder, storable
 
-# The config of each point of a sweep, exactly as Hydra composes it from the point's overrides.
+# ----------------------------------------------------------------------------------------------------------------------
+# The config of each point
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ KEPT = 200
 """Compositions whose configs stay in memory, as each takes 0.2 MB."""
 
 Finish = Callable[[Json, tuple[str, ...], Mapping[str, object]], Json]
-"""A part of a config, the keys of the point's overrides, and its choices from config groups, to what the part should be."""
+"""Called with a part of a config, the keys of the point's overrides, and its choices from config groups; returns the final part."""
 
 
 @dataclass(slots=True)
@@ -86,7 +91,7 @@ class _Composition:
     words_read: frozenset[str]
     """The words of the config's interpolations: a key that has none of them changes no other key's value."""
     is_opaque: bool
-    """True if what an interpolation reads cannot be told from its text."""
+    """True if the text of an interpolation does not show what it reads."""
     bases: dict[object, Json] = field(default_factory=dict)
     """The resolved config by the values of keys that interpolations read."""
     parts: dict[object, object] = field(default_factory=dict)
@@ -97,8 +102,11 @@ class _Composition:
 class Resolver:
     """Resolved configs of points.
 
+    Hydra composes once for all points with the same choices. Values that only replace a leaf are set on a copy of the result, and
+    OmegaConf resolves interpolations again only if they may read such a value.
+
     Attributes:
-        finish: what is still to be done to a part, such as ``model``, by the names of the parts.
+        finish: functions that complete a part, such as ``model``, by the names of the parts.
         compositions: how often Hydra composed.
         resolutions: how often OmegaConf resolved.
     """
@@ -132,8 +140,11 @@ class Resolver:
         base = composition.bases[base_key]
         config = dict(base)
         keys = tuple(setting.key for setting in point)
-        for top in dict.fromkeys([s.key.partition(".")[0] for s in settings] + list(self.finish)):
-            own = [s for s in settings if s.key.partition(".")[0] == top]
+        changed: dict[str, list[Setting]] = {}
+        for setting in settings:
+            changed.setdefault(setting.key.partition(".")[0], []).append(setting)
+        for top in dict.fromkeys([*changed, *self.finish]):
+            own = changed.get(top, [])
             known = (base_key, top, keys, tuple((s.key, frozen(s.value)) for s in own))
             if known not in composition.parts:
                 part = base.get(top)
@@ -151,28 +162,31 @@ class Resolver:
         return self._composed_from(tuple(s.line for s in point if s.is_choice or s.is_fixed)).raw
 
     def _composition(self, point: Sequence[Setting]) -> tuple[tuple[str, ...], _Composition, list[Setting]]:
-        """Return the overrides that Hydra composes for a point, what results, and the settings that are to be set on it."""
-        related = self._related_keys(point)
-        late = [s for s in point if not (s.is_choice or s.is_fixed or isinstance(s.value, Mapping) or s.key in related)]
+        """Return the overrides that Hydra composes for a point, the composition, and the settings that remain to be set on it."""
+        keys = tuple(setting.key for setting in point if not setting.is_choice)
+        if keys not in self._related:
+            # The order of overrides matters for a key that is set twice, or that lies above or below another one.
+            related = {key for key, count in Counter(keys).items() if count > 1}
+            for key in keys:
+                words = key.split(".")
+                for end in range(1, len(words)):
+                    above = ".".join(words[:end])
+                    if above in keys:
+                        related |= {above, key}
+            self._related[keys] = frozenset(related)
+        late = []
+        for setting in point:
+            is_plain = not (setting.is_choice or setting.is_fixed or isinstance(setting.value, Mapping))
+            if is_plain and setting.key not in self._related[keys]:
+                late.append(setting)
         while True:
-            keys = {setting.key for setting in late}
-            lines = tuple(setting.line for setting in point if setting.key not in keys)
+            late_keys = {setting.key for setting in late}
+            lines = tuple(setting.line for setting in point if setting.key not in late_keys)
             composition = self._composed_from(lines)
             settable = [setting for setting in late if _is_settable(composition, setting)]
             if len(settable) == len(late):
                 return lines, composition, late
             late = settable
-
-    def _related_keys(self, point: Sequence[Setting]) -> frozenset[str]:
-        """Return the keys of a point that other overrides set as well, or keys above or below them: their order matters."""
-        keys = tuple(setting.key for setting in point if not setting.is_choice)
-        if keys not in self._related:
-            above = Counter(prefix for key in keys for prefix in _prefixes(key))
-            given = Counter(keys)
-            self._related[keys] = frozenset(
-                key for key in keys if above[key] > 0 or given[key] > 1 or any(p in given for p in _prefixes(key))
-            )
-        return self._related[keys]
 
     def _composed_from(self, lines: tuple[str, ...]) -> _Composition:
         if lines not in self._composed:
@@ -180,10 +194,13 @@ class Resolver:
             whole: Json = OmegaConf.to_container(config)  # type: ignore[assignment]
             del whole["hydra"]
             texts = list(_interpolations(whole))
-            words = frozenset(_words_read(texts))
-            raw = {key: whole[key] for key in IDENTITY if key in whole}
-            choices = dict(config.hydra.runtime.choices)
-            self._composed[lines] = _Composition(config, raw, choices, words, any(map(_is_opaque, texts)))
+            self._composed[lines] = _Composition(
+                config=config,
+                raw={key: whole[key] for key in IDENTITY if key in whole},
+                choices=dict(config.hydra.runtime.choices),
+                words_read=frozenset(_words_read(texts)),
+                is_opaque=any(map(_is_opaque, texts)),
+            )
         return self._composed[lines]
 
     def _loaded(self, lines: tuple[str, ...]) -> DictConfig:
@@ -198,23 +215,20 @@ class Resolver:
         singleton = HydraConfig.instance()
         before, singleton.cfg = singleton.cfg, config  # type: ignore[assignment]  # which ${hydra:runtime.choices.model} reads
         try:
-            return {key: _plain(config, key) for key in IDENTITY if key in config}
+            plain: Json = {}
+            for key in IDENTITY:
+                if OmegaConf.is_missing(config, key):
+                    plain[key] = "???"
+                elif key in config:
+                    plain[key] = _as_data(config[key], resolve=True)
+            return plain
         finally:
             singleton.cfg = before
 
 
-def _plain(config: DictConfig, key: str) -> Any:
-    """Return a part of a config as plain data; ``???`` where it is still open."""
-    if OmegaConf.is_missing(config, key):
-        return "???"
-    node = config[key]
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-
-
-def _prefixes(key: str) -> list[str]:
-    """Return the keys above a key: ``model`` and ``model.torch`` of ``model.torch.width``."""
-    words = key.split(".")
-    return [".".join(words[:end]) for end in range(1, len(words))]
+def _as_data(node: Any, *, resolve: bool = False) -> Any:
+    """Return a node of a config as plain data."""
+    return OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
 
 
 def _is_settable(composition: _Composition, setting: Setting) -> bool:
@@ -225,9 +239,11 @@ def _is_settable(composition: _Composition, setting: Setting) -> bool:
     *parents, last = setting.key.split(".")
     node: object = composition.raw
     for word in parents:
-        if isinstance(node, dict) and word not in node:
+        if not isinstance(node, dict):
+            return False
+        if word not in node:
             return is_forced
-        node = node.get(word) if isinstance(node, dict) else None
+        node = node[word]
     if not isinstance(node, dict):
         return False
     return is_forced or (last in node and not setting.line.startswith("+"))
@@ -250,7 +266,7 @@ _KNOWN_RESOLVERS = re.compile(r"oc\.(env|select|create|decode|deprecated|dict\.k
 
 
 def _is_opaque(text: str) -> bool:
-    """True if the keys that an interpolation reads are not all in its text: nested ones, or of a resolver that reads the config."""
+    """True if the text does not have all keys that an interpolation reads: it is nested, or its resolver reads the config."""
     for inner in re.findall(r"\$\{([^}]*)", text):
         resolver, colon, _ = inner.partition(":")
         if "${" in inner or not re.search(r"\w", inner):
@@ -268,15 +284,25 @@ def _words_read(value: object) -> Iterator[str]:
 
 
 def _with(node: object, path: Sequence[str], value: object) -> object:
-    """Return ``node`` with a value set, sharing with it whatever stays as it is."""
+    """Return ``node`` with a value set; the result shares all unchanged parts with it."""
     if not path:
         return value
     changed = dict(node) if isinstance(node, Mapping) else {}
-    changed[path[0]] = _with(changed.get(path[0]), path[1:], value)
+    inner = changed
+    for word in path[:-1]:
+        child = inner.get(word)
+        inner[word] = dict(child) if isinstance(child, Mapping) else {}
+        inner = inner[word]
+    inner[path[-1]] = value
     return changed
 
 
-# The points that the sweep files and the command line define, and the combination of each.
+# ----------------------------------------------------------------------------------------------------------------------
+# The points, and the combination of each
+
+FRAMEWORKS = (*FRAMEWORK_EXTRAS, "fake")
+NOT_BUILDERS = ("inputs", "names", "peft")
+"""Parts of a model with a ``_target_`` that do not build it."""
 
 
 @dataclass
@@ -290,7 +316,12 @@ class Points:
     """The command without its overrides."""
     problems: list[Problem] = field(default_factory=list)
     """The problems of the parts of configs that were checked."""
-    _judged: dict[tuple[str, int], Any] = field(default_factory=dict)
+    # Most combinations share the same objects as parts of their configs, which are looked at once. The values keep the parts
+    # in memory, so that their ids stay their own.
+    _checked: dict[tuple[str, int], object] = field(default_factory=dict)
+    _stored: dict[int, tuple[object, object]] = field(default_factory=dict)
+    _fitted_nodes: dict[tuple[str, int], tuple[Json, Fitted]] = field(default_factory=dict)
+    _checked_builders: set[object] = field(default_factory=set)
     _settings: dict[tuple[str, object], Setting] = field(default_factory=dict)
     _given_keys: dict[tuple[object, ...], list[str]] = field(default_factory=dict)
     _matching: dict[str, list[str]] = field(default_factory=dict)
@@ -298,54 +329,52 @@ class Points:
 
     @cached_property
     def _read(self) -> tuple[Shape, list[Problem]]:
+        """The shape that the config describes, with the names of variants as they are written, and its problems."""
         if self.config.single_combination is True:
             return Shape(), []
-        plain = self._written_shape()
-        # `axes` also contains axes.KEY of the command line; for a tied axis it selects values, and is not a conflict.
-        parts = [plain, *(part for part in plain["grids"] or [] if isinstance(part, Mapping))]
-        tied = {key for part in parts for entry in part.get("zip") or [] if isinstance(entry, Mapping) for key in entry}
-        for key in tied & set(self.arguments.axes):
-            plain["axes"].pop(key, None)
-        return read_shape(plain, self._expanded)
-
-    def _written_shape(self) -> Json:
-        """Return the keys that list combinations, with the names of variants as they are written."""
-        swept = {*self.arguments.axes, *_keys_of_axes(self.config)}
-        shape = written_shape(self.config, swept)
-        variants = shape["variants"]
-        for axis, names in variants.items() if isinstance(variants, dict) else ():
-            if isinstance(names, dict):
-                variants[axis] = {self._variant_name(axis, name): settings for name, settings in names.items()}
-        grids = shape["grids"] if isinstance(shape["grids"], list) else []
-        for part in (shape, *(grid for grid in grids if isinstance(grid, dict))):
-            lists = [part.get(key) for key in ("zip", "include", "exclude")]
-            points = [part.get("axes"), *(point for entries in lists if isinstance(entries, list) for point in entries)]
+        shape = written_shape(self.config, {*self.arguments.axes, *_keys_of_axes(self.config)})
+        if isinstance(shape["variants"], dict):
+            for axis, names in shape["variants"].items():
+                if isinstance(names, dict):
+                    shape["variants"][axis] = {self._variant_name(axis, name): names[name] for name in names}
+        for part in [shape, *_listed(shape["grids"])]:
+            points = _listed([part.get("axes")])
+            for key in ("zip", "include", "exclude"):
+                points += _listed(part.get(key))
             for point in points:
-                for axis, given in point.items() if isinstance(point, dict) else ():
-                    if isinstance(given, list):
-                        point[axis] = [self._variant_name(axis, name) for name in given]
-                    else:
-                        point[axis] = self._variant_name(axis, given)
-        return shape
+                point.update({axis: self._variant_name(axis, given) for axis, given in point.items()})
+            # `axes` also contains axes.KEY of the command line; for a tied axis it selects values, and is not a conflict.
+            for entry in _listed(part.get("zip")):
+                for key in entry.keys() & self.arguments.axes.keys():
+                    shape["axes"].pop(key, None)
+        return read_shape(shape, self._expanded)
 
     def _variant_name(self, axis: str, name: object) -> object:
-        """Return the name of a variant as its file has it, such as ``on``, which YAML reads as a boolean."""
+        """Return the names of variants as their file has them, such as ``on``, which YAML reads as a boolean."""
+        if isinstance(name, list):
+            return [self._variant_name(axis, one) for one in name]
         return self._variant_names.get(axis, {}).get(frozen(name), name)
 
     @cached_property
     def _variant_names(self) -> dict[str, dict[object, str]]:
         """Return the written names of variants, by axis and by what YAML or Hydra read them as."""
+
+        def text(name: object) -> str:
+            return name if isinstance(name, str) else spelled(name)
+
         written: dict[str, dict[object, str]] = {}
         for axis, names in (plain_node(self.config, "variants") or {}).items():
             if isinstance(names, Mapping):
-                written[str(axis)] = {frozen(name): _text(name) for name in names}
+                written[str(axis)] = {frozen(name): text(name) for name in names}
         for path in self.sweep_files.values():
-            texts = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
             typed = OmegaConf.to_container(OmegaConf.load(path))
-            for axis, names in (typed.get("variants") or {}).items() if isinstance(typed, Mapping) else ():
+            if not isinstance(typed, Mapping):
+                continue
+            texts = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+            for axis, names in (typed.get("variants") or {}).items():
                 if isinstance(names, Mapping) and str(axis) in written:
-                    found = zip(names, texts["variants"][_text(axis)], strict=True)
-                    written[str(axis)].update({frozen(name): text for name, text in found})
+                    for name, written_name in zip(names, texts["variants"][text(axis)], strict=True):
+                        written[str(axis)][frozen(name)] = written_name
         return written
 
     def _expanded(self, key: str, given: object) -> list[object]:
@@ -369,19 +398,21 @@ class Points:
     @cached_property
     def shape(self) -> Shape:
         """Its shape, narrowed by the command line."""
-        found, _ = self._read
-        return found.narrowed(self._given(found.values()))
+        return self._read[0].narrowed(self._given)
 
-    def _given(self, axes: Collection[str]) -> Axes:
-        """Return the axes on the command line: those that it sweeps, and those of ``axes`` that it sets."""
-        known = {*axes, *COLUMNS}
-        fixed: Axes = {}
+    @cached_property
+    def _given(self) -> Axes:
+        """The axes on the command line: those that it sweeps, and those of ``axes`` that it sets."""
+        known = {*self._read[0].values(), *COLUMNS}
+        given = dict(self.arguments.axes)
         for key, override in self.arguments.fixed.items():
             if key in known or (key == NAME and is_pattern(override.value())):
-                fixed[key] = [override.value()]
-        given: Axes = {}
-        for key, values in {**self.arguments.axes, **fixed}.items():
-            given[key] = self._names(values) if key == NAME else [self._variant_name(key, value) for value in values]
+                given[key] = [override.value()]
+        for key, values in given.items():
+            if key == NAME:
+                given[key] = self._names(values)
+            else:
+                given[key] = [self._variant_name(key, value) for value in values]
         return given
 
     @property
@@ -394,7 +425,7 @@ class Points:
         """Values per axis; those that every table has first."""
         found = self.shape.values()
         always = {key: found.get(key, [self._always[key]]) for key in COLUMNS}
-        return {**always, **{key: values for key, values in found.items() if key not in always}}
+        return {**always, **found}
 
     @cached_property
     def _always(self) -> Point:
@@ -404,7 +435,7 @@ class Points:
     @cached_property
     def narrowed(self) -> set[str]:
         """Return the axes that the command line sets."""
-        return {key for key in self.axes if key in self.arguments.fixed or key in self.arguments.axes}
+        return self.axes.keys() & (self.arguments.fixed.keys() | self.arguments.axes.keys())
 
     @cached_property
     def keys(self) -> Axes:
@@ -425,7 +456,7 @@ class Points:
         return Resolver(self.groups.loader, self.config, finish)
 
     @cached_property
-    def _given_last(self) -> dict[str, int]:
+    def _last_positions(self) -> dict[str, int]:
         """Return the position of the last override of the command line for each key."""
         return {key: position for position, (key, _) in enumerate(self.arguments.ordered)}
 
@@ -433,12 +464,16 @@ class Points:
         """Return the overrides of a point in Hydra's order: what sweep files give its axes, then the command line."""
         made = []
         for key, value in settings.items():
-            if key not in self._given_last:
+            if key not in self._last_positions:
                 made.append(self._setting(key, value, "++" if is_merged(key) else ""))
         for position, (key, override) in enumerate(self.arguments.ordered):
-            is_last = self._given_last[key] == position
+            is_last = self._last_positions[key] == position
             if key in settings and is_last:
-                prefix = "++" if override.is_force_add() else "+" if override.is_add() else ""
+                prefix = ""
+                if override.is_force_add():
+                    prefix = "++"
+                elif override.is_add():
+                    prefix = "+"
                 made.append(self._setting(key, settings[key], prefix))
             elif override.is_sweep_override() or key in self.shape.variants:
                 continue
@@ -454,39 +489,33 @@ class Points:
             if not is_spellable(value):
                 raise ValueError("is a mapping with a key that Hydra's grammar would not read as text")
             is_choice = key in self.groups
-            line = f"{self.groups.key(key) if is_choice else prefix + key}={spelled(value)}"
-            self._settings[known] = Setting(key, line, value, is_choice)
+            name = self.groups.key(key) if is_choice else prefix + key
+            self._settings[known] = Setting(key, f"{name}={spelled(value)}", value, is_choice)
         return self._settings[known]
 
     def sizes(self) -> list[tuple[int, str]]:
         """Return the number of combinations of each grid before rules exclude any, and its factors by axis."""
-        found, _ = self._read
-        given = self._given(found.values())
-        return [grid.narrowed_size(given) for grid in found.grids]
+        return [grid.narrowed_size(self._given) for grid in self._read[0].grids]
 
     def shape_problems(self) -> list[Problem]:
         """Return the problems of its shape."""
         found, problems = self._read
-        if not problems and not any(grid.size + len(grid.include) for grid in self.shape.grids):
-            axes = found.values()
-            given = {key: values for key, values in self._given(axes).items() if key in axes}
-            text = ", ".join(f"{key}={','.join(map(spelled, values))}" for key, values in given.items())
-            problems = [Problem("command line", text, "excludes all tied or included points.")]
-        return problems
+        if problems or any(grid.size + len(grid.include) for grid in self.shape.grids):
+            return problems
+        axes = found.values()
+        words = [f"{key}={','.join(map(spelled, values))}" for key, values in self._given.items() if key in axes]
+        return [Problem("command line", ", ".join(words), "excludes all tied or included points.")]
 
     def value_problems(self) -> Iterator[Problem]:
         """Return the problems of values and rules of its axes that are invalid without composing any combination."""
         for key, values in self.keys.items():
+            top, *path = key.split(".")
             for value in values:
-                *parents, last = key.split(".")
-                node: Json = {last: value}
-                for name in reversed(parents):
-                    node = {name: node}
-                yield from constraint_problems(node)
+                yield from constraint_problems({top: _with(None, path, value)})
         for grid in self.shape.grids:
             yield from read_rules(grid.exclude, self.axes, self.shape.variant_keys(), self.narrowed)[1]
 
-    def combinations(self, on_point: Callable[[], object] = lambda: None) -> tuple[list[Combination], list[Excluded]]:
+    def combinations(self, on_point: Callable[[], object]) -> tuple[list[Combination], list[Excluded]]:
         """Its combinations, and the points that rules leave out.
 
         Args:
@@ -494,8 +523,12 @@ class Points:
         """
         found: list[Combination] = []
         excluded: list[Excluded] = []
+        others = self.shape.variant_keys()
+        if any(key in self.groups and key not in GROUPS for key in self.keys):
+            # A config of the user's own group may choose models and set batch sizes, which then are not known yet.
+            others |= {key for key in COLUMNS if key not in self.keys}
         for grid in self.shape.grids:
-            rules, problems = self._rules(grid)
+            rules, problems = read_rules(grid.exclude, self.axes, others, self.narrowed)
             self.problems += problems
             if problems:
                 continue
@@ -506,22 +539,16 @@ class Points:
                 elif made is not None:
                     excluded.append(made)
                 on_point()
-            made_too = [self._combination(point, ()) for point in grid.include]
-            found += [one for one in made_too if isinstance(one, Combination)]
+            for point in grid.include:
+                made = self._combination(point, ())
+                if isinstance(made, Combination):
+                    found.append(made)
         return found, excluded
 
-    def _rules(self, grid: Grid) -> tuple[list[Rule], list[Problem]]:
-        """Return the rules of a grid, and their problems."""
-        others = self.shape.variant_keys()
-        if any(key not in GROUPS for key in self.keys if key in self.groups):
-            # A config of the user's own group may choose models and set batch sizes, which then are not known yet.
-            others |= {key for key in COLUMNS if key not in self.keys}
-        return read_rules(grid.exclude, self.axes, others, self.narrowed)
-
-    def _combination(self, point: Point, rules: Sequence[Rule]) -> Combination | Excluded | None:
+    def _combination(self, point: Point, rules: Sequence[ExcludeRule]) -> Combination | Excluded | None:
         """Return the combination of a point, or why it is excluded; None for a mistake, which is added to the problems."""
         settings = self.shape.settings(point)
-        if any(value not in self.groups.options(key) for key, value in settings.items() if key in self.groups):
+        if any(key in self.groups and value not in self.groups.options(key) for key, value in settings.items()):
             return None  # already a problem of its axis
         text = ", ".join(f"{key}={value}" for key, value in settings.items())
         try:
@@ -533,7 +560,7 @@ class Points:
         try:
             for rule in rules:
                 if rule.matches(known):
-                    return Excluded(self._labelled(point, overrides), f"exclude: {rule.text}")
+                    return Excluded(self._excluded_axes(point, overrides), f"exclude: {rule.text}")
             composed, choices = self.resolver.resolved(overrides)
         except (HydraException, OmegaConfBaseException) as error:
             self.problems.append(Problem("combination", text, f"cannot be composed: {plain_message(error)}"))
@@ -543,32 +570,57 @@ class Points:
             return None
         return self._made(point, overrides, composed, choices)
 
-    def _labelled(self, point: Point, overrides: Sequence[Setting]) -> Point:
+    def _excluded_axes(self, point: Point, overrides: Sequence[Setting]) -> Point:
         """Return an excluded point with its model, as combinations have it."""
-        found = {**{key: value for key, value in self._always.items() if key not in point}, **point}
+        axes = {**{key: value for key, value in self._always.items() if key not in point}, **point}
         with suppress(HydraException, OmegaConfBaseException):  # which may be why it is excluded
             composed, choices = self.resolver.resolved(overrides)
-            keys = tuple(setting.key for setting in overrides)
-            found = {axis: self.label(axis, point, composed, choices) for axis in found}
-            label = custom_model(self._keys_below("model", keys, choices), composed["backend"], composed["model"])
-            return {**found, "model": label} if label else found
-        return found
+            return self._row(list(axes), point, overrides, composed, choices)
+        return axes
+
+    def _row(
+        self,
+        axes: Collection[str],
+        point: Point,
+        overrides: Sequence[Setting],
+        composed: Json,
+        choices: Mapping[str, object],
+    ) -> Point:
+        """Return the value of each axis that a table shows, with the name of the user's own model."""
+        row = {axis: self.label(axis, point, composed, choices) for axis in axes}
+        keys = self._keys_below("model", tuple(setting.key for setting in overrides), choices)
+        named = _builders_named(keys)
+        with suppress(Unsupported):  # then the row has the name of the model that the backend does not run
+            builder, _ = chosen_builder(composed["backend"], composed["model"])
+            named = [builder] if builder in named else []
+        if named:
+            row["model"] = str(composed["model"][named[0]]["_target_"]).rpartition(".")[2]
+        return row
 
     def _made(
         self, point: Point, overrides: Sequence[Setting], composed: Json, choices: Mapping[str, object]
     ) -> Combination:
-        backend = self._fitted(composed["backend"], str(choices.get("backend")))
-        config = {key: backend.node if key == "backend" else composed[key] for key in IDENTITY}
+        node = composed["backend"]
+        fitted_key = (str(choices.get("backend")), id(node))
+        if fitted_key not in self._fitted_nodes:
+            self._fitted_nodes[fitted_key] = node, fitted(node, fitted_key[0], lambda: self.targets)
+            self.problems += self._fitted_nodes[fitted_key][1].problems
+        backend = self._fitted_nodes[fitted_key][1]
+        config = {key: composed[key] for key in IDENTITY}
+        config["backend"] = backend.node
         for key, part in config.items():
-            self._judge(key, part)
+            if (key, id(part)) not in self._checked:
+                self._checked[key, id(part)] = part
+                self.problems += list(open_problems(key, part)) or part_problems(key, part)
+            if id(part) not in self._stored:
+                self._stored[id(part)] = part, storable(part)
+            config[key] = self._stored[id(part)][1]
         keys = self._keys_below("model", tuple(setting.key for setting in overrides), choices)
-        self._judge_frameworks(keys, builders_of(composed["backend"]), overrides)
-        unsupported = self._without_builder(composed["backend"], composed["model"]) or backend.unsupported
-        config = {key: self._storable(part) for key, part in config.items()}
-        row = {axis: self.label(axis, point, composed, choices) for axis in self.axes}
-        label = custom_model(keys, composed["backend"], composed["model"])
+        self._check_frameworks(keys, builders_of(node), overrides)
+        unsupported = self._without_builder(node, composed["model"]) or backend.unsupported
+        row = self._row(self.axes, point, overrides, composed, choices)
         command = self._command(overrides, backend.dropped)
-        return Combination(identity(config), {**row, "model": label} if label else row, config, command, unsupported)
+        return Combination(identity(config), row, config, command, unsupported)
 
     def label(self, axis: str, point: Point, composed: Json, choices: Mapping[str, object]) -> object:
         """The value that a table shows for an axis: what the config of the row has; None where it has none."""
@@ -580,75 +632,65 @@ class Points:
         for word in axis.split("."):
             if isinstance(found, list) and word.isdecimal() and int(word) < len(found):
                 found = found[int(word)]
+            elif isinstance(found, Mapping):
+                found = found.get(word)
             else:
-                found = found.get(word) if isinstance(found, Mapping) else None
+                found = None
         # Hydra merges a mapping into the config's own: the table then shows what the axis gives.
-        value = point[axis] if axis in point and _contains(found, point[axis]) else found
-        return value if storable(value) is value else spelled(value)
-
-    def _fitted(self, node: Json, name: str) -> Fitted:
-        """The backend's node without the settings that it lacks, once for each different node."""
-        key = (f"fitted {name}", id(node))
-        if key not in self._judged:
-            found = fitted(node, name, lambda: self.targets)
-            self._judged[key] = node, found
-            self.problems += found.problems
-        result: Fitted = self._judged[key][1]
-        return result
+        if axis in point and _contains(found, point[axis]):
+            found = point[axis]
+        return found if storable(found) is found else spelled(found)
 
     @cached_property
     def targets(self) -> set[str]:
         """The targets of the backends that its combinations choose."""
-        choosing = {key: values for key, values in self.keys.items() if key in self.groups}
         points: list[Point] = [] if "backend" in self.keys else [{}]
-        points += [
-            {key: v} for key, values in choosing.items() if key == "backend" or key not in GROUPS for v in values
-        ]
+        for key, values in self.keys.items():
+            if key in self.groups and (key == "backend" or key not in GROUPS):
+                points += [{key: value} for value in values if value in self.groups.options(key)]
         found = set()
         for point in points:
             with suppress(HydraException, OmegaConfBaseException):  # reported with the combination
-                if all(value in self.groups.options(key) for key, value in point.items()):
-                    found.add(str(self.resolver.chosen(self._overrides(point))["backend"].get("_target_")))
+                found.add(str(self.resolver.chosen(self._overrides(point))["backend"].get("_target_")))
         return found
 
     def backend_problems(self) -> Iterator[Problem]:
         """Settings of a backend, wherever they are given, that no backend of the run has."""
         node = as_written(self.config, "backend")
-        own = {
-            name: v
-            for name, v in given_arguments(node).items()
-            if not is_setting(f"backend.{name}", [node["_target_"]])
-        }
-        given: Axes = {f"backend.{name}": [value] for name, value in own.items()}
-        given |= {key: [override.value()] for key, override in self.arguments.fixed.items()}
-        for key, values in (given | self.keys).items():
+        given: Axes = {}
+        for name, value in given_arguments(node).items():
+            if not is_setting(f"backend.{name}", [node["_target_"]]):
+                given[f"backend.{name}"] = [value]
+        for key, override in self.arguments.fixed.items():
+            given[key] = [override.value()]
+        given |= self.keys
+        for key, values in given.items():
             if key.startswith("backend.") and not is_setting(key, self.targets):
                 yield unknown_setting(key, ",".join(map(str, values)), self.targets)
 
-    def _judge(self, name: str, part: object) -> None:
-        """Look for problems once for each different part."""
-        key = (name, id(part))
-        if key not in self._judged:
-            self._judged[key] = part  # kept, so that its id stays its own
-            open_ones = list(open_problems(name, part))
-            self.problems += open_ones or part_problems(name, part)
-
-    def _storable(self, part: object) -> object:
-        """Return a part of a config as JSON has it; the same object for the same part."""
-        key = ("storable", id(part))
-        if key not in self._judged:
-            self._judged[key] = part, storable(part)
-        return self._judged[key][1]
-
-    def _judge_frameworks(self, keys: Sequence[str], builders: Sequence[object], overrides: Sequence[Setting]) -> None:
+    def _check_frameworks(self, keys: Sequence[str], builders: Sequence[object], overrides: Sequence[Setting]) -> None:
+        """Look for keys below ``model`` that name an unknown framework, once for the same keys, builders and choices."""
         choices = tuple(setting for setting in overrides if setting.is_choice)
-        judged = ("frameworks", hash((tuple(keys), tuple(builders), tuple(setting.line for setting in choices))))
-        if judged in self._judged:
+        checked = ("frameworks", tuple(keys), tuple(builders), tuple(setting.line for setting in choices))
+        if checked in self._checked_builders:
             return
-        self._judged[judged] = keys
-        if any(key.split(".")[1] not in FRAMEWORKS for key in keys):
-            settings = source_settings(self.resolver.chosen(choices)["model"])
-            self.problems += framework_problems(keys, builders, settings)
+        self._checked_builders.add(checked)
+        names = {key: key.split(".")[1] for key in keys}
+        if not set(names.values()) - {*FRAMEWORKS}:
+            return
+        # The keys of a model's own file that are neither builders nor descriptions are settings of its source.
+        settings = []
+        for name, node in self.resolver.chosen(choices)["model"].items():
+            if not (isinstance(node, Mapping) and "_target_" in node):
+                settings.append(name)
+        known = [str(name) for name in {*FRAMEWORKS, *builders}]
+        for key, name in names.items():
+            if name in settings or name in NOT_BUILDERS or name in known:
+                continue
+            if settings and not key.endswith("._target_"):
+                self.problems.append(choice_problem("model", name, "setting of this model", settings))
+            else:
+                self.problems.append(choice_problem(key.rpartition(".")[0], name, "framework", known))
 
     def _without_builder(self, backend: Mapping[str, object], model: Mapping[str, object]) -> str | None:
         """Return why the backend cannot run the model; None if it can. The builder's framework must be installed."""
@@ -656,9 +698,9 @@ class Points:
             builder, _ = chosen_builder(backend, model)
         except Unsupported as error:
             return str(error)
-        judged = ("builder", hash((builder, backend.get("framework"))))
-        if judged not in self._judged:
-            self._judged[judged] = builder
+        checked = ("builder", builder, backend.get("framework"))
+        if checked not in self._checked_builders:
+            self._checked_builders.add(checked)
             if problem := builder_problem(builder, str(backend.get("framework"))):
                 self.problems.append(problem)
         return None
@@ -668,20 +710,37 @@ class Points:
 
         The command line gives them, the point, sweep files, and configs of the user's own groups.
         """
-        own = tuple((str(group), str(name)) for group, name in choices.items() if name and _is_own(str(group)))
-        known = (part, keys, own)
+        own = []
+        for group, name in choices.items():
+            if name and group not in (*GROUPS, SWEEP_GROUP, "sweep") and not str(group).startswith("hydra/"):
+                own.append((str(group), str(name)))
+        known = (part, keys, tuple(own))
         if known not in self._given_keys:
             folders = source_folders(self.config)
-            members = [config_file(folders, group.partition("@")[0], name) for group, name in own]
-            paths = [*self.sweep_files.values(), *members]
-            in_files = [key for path in paths if path for key in _keys_of_file(path)]
-            self._given_keys[known] = [key for key in dict.fromkeys((*keys, *in_files)) if key.startswith(f"{part}.")]
+            paths = [*self.sweep_files.values()]
+            for group, name in own:
+                if path := config_file(folders, group.partition("@")[0], name):
+                    paths.append(path)
+            given = dict.fromkeys(keys)
+            for path in paths:
+                given.update(dict.fromkeys(_keys_of_file(path)))
+            self._given_keys[known] = [key for key in given if key.startswith(f"{part}.")]
         return self._given_keys[known]
 
     def _own_model(self, model: Json, keys: tuple[str, ...], choices: Mapping[str, object]) -> Json:
-        if self._is_chosen("model", choices):
+        """The model without the builders and arguments of the default one: who names another builder has another model."""
+        given = self._keys_below("model", keys, choices)
+        named = _builders_named(given)
+        if not named or self._is_chosen("model", choices):
             return model
-        return without_other_builders(model, self._keys_below("model", keys, choices))
+        kept: Json = {}
+        for framework, node in model.items():
+            if not isinstance(node, dict):
+                kept[framework] = node
+            elif framework in named:
+                own = {key.split(".")[2] for key in given if key.startswith(f"model.{framework}.")}
+                kept[framework] = {key: value for key, value in node.items() if key in own}
+        return kept
 
     def _own_dataset(self, dataset: Json, keys: tuple[str, ...], choices: Mapping[str, object]) -> Json:
         """The dataset without the keys of the default one: who names another class, and chooses no file, has another dataset."""
@@ -699,14 +758,22 @@ class Points:
     def sweep_names(self) -> list[str]:
         """The names of the sweep files that the command line gives."""
         given = self.arguments.fixed.get(SWEEP_GROUP)
-        named = None if given is None else given.value()
-        return [str(name) for name in (named if isinstance(named, list) else [named]) if name is not None]
+        if given is None:
+            return []
+        named = given.value()
+        if not isinstance(named, list):
+            named = [named]
+        return [str(name) for name in named if name is not None]
 
     @cached_property
     def sweep_files(self) -> dict[str, Path]:
         """The sweep files that the command line names, by their names."""
         folders = source_folders(self.config)
-        return {name: path for name in self.sweep_names if (path := config_file(folders, "sweep", name))}
+        found = {}
+        for name in self.sweep_names:
+            if path := config_file(folders, "sweep", name):
+                found[name] = path
+        return found
 
     def _command(self, overrides: Sequence[Setting], dropped: Collection[str]) -> str:
         """The sweep's own command with every key of a point set to one value, without settings that its backend lacks."""
@@ -719,24 +786,14 @@ class Points:
         return shlex.join([*self.program, *words])
 
 
-def _keys_of_axes(config: DictConfig) -> set[str]:
-    """Return the names below which a config lists values of axes."""
-    keys = set()
-    for part in (config, *(config.get("grids") or ())):
-        if isinstance(part, DictConfig):
-            for points in (part.get("axes"), *(part.get("zip") or ()), *(part.get("include") or ())):
-                keys |= {str(key) for key in points} if isinstance(points, DictConfig) else set()
-    return keys
-
-
-def _is_own(group: str) -> bool:
-    """True for a config group that only the user has."""
-    return group not in (*GROUPS, SWEEP_GROUP, "sweep") and not group.startswith("hydra/")
-
-
-def _text(name: object) -> str:
-    """Return the name of an axis or a variant as text."""
-    return name if isinstance(name, str) else spelled(name)
+def _builders_named(keys: Sequence[str]) -> list[str]:
+    """Return the frameworks for which ``keys`` give a builder, such as ``model.torch._target_``."""
+    named = []
+    for key in keys:
+        words = key.split(".")
+        if len(words) == 3 and words[2] == "_target_" and words[1] not in NOT_BUILDERS:
+            named.append(words[1])
+    return named
 
 
 def _contains(found: object, given: object) -> bool:
@@ -746,26 +803,26 @@ def _contains(found: object, given: object) -> bool:
     return frozen(found) == frozen(given)
 
 
-def _keys_of_file(path: Path) -> list[str]:
+def _keys_of_file(path: Path) -> Iterator[str]:
     """Return the keys below ``model`` and ``dataset`` that a config file sets, whatever its package."""
     text = path.read_text(encoding="utf-8")
     content = yaml.safe_load(text)
     package = re.search(r"^# *@package +([\w.]+)", text, re.MULTILINE)
     if package and package[1] not in ("_global_", "_group_"):
-        for word in reversed(package[1].split(".")):
-            content = {word: content}
-    if not isinstance(content, Mapping):
-        return []
-    return [key for part in ("model", "dataset") if part in content for key in _keys_below(part, content[part])]
+        content = _with(None, package[1].split("."), content)
+    if isinstance(content, Mapping):
+        for part in ("model", "dataset"):
+            if part in content:
+                yield from _leaf_keys(part, content[part])
 
 
-def _keys_below(key: str, node: object) -> Iterator[str]:
-    """Return the keys of a mapping's values, those of mappings within it included: ``model.torch.width``."""
+def _leaf_keys(key: str, node: object) -> Iterator[str]:
+    """Return the keys of a mapping's values, including those of mappings within it: ``model.torch.width``."""
     if not isinstance(node, Mapping):
         yield key
         return
     for name, value in node.items():
-        yield from _keys_below(f"{key}.{name}", value)
+        yield from _leaf_keys(f"{key}.{name}", value)
 
 
 class _Known(Mapping[str, object]):
@@ -790,17 +847,20 @@ class _Known(Mapping[str, object]):
         return len(self._point)
 
 
-def plain_node(config: DictConfig, key: str) -> Any:
-    """The value at a key as plain data."""
-    node = OmegaConf.select(config, key)
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-
-
 def _within_budget(protocol: Json, *_: object) -> Json:
     """Return the protocol of a sweep with a budget: rounds until its comparisons are decided, or until the time is used up."""
     if protocol.get("decide") is not None:
         return protocol
     return {**protocol, "decide": "baseline", "rounds": MOST_SEQUENTIAL_ROUNDS}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The keys of a config that list combinations, as their files have them
+
+
+def plain_node(config: DictConfig, key: str) -> Any:
+    """The value at a key as plain data."""
+    return _as_data(OmegaConf.select(config, key), resolve=True)
 
 
 def as_written(config: DictConfig, key: str) -> Any:
@@ -824,12 +884,13 @@ def written_shape(config: DictConfig, swept: Collection[str]) -> Json:
     shape: Json = {key: _written(config, key, levels, swept) for key, levels in _LEVELS.items()}
     shape["exclude"] = plain_node(config, "exclude")
     shape["grids"] = _written(config, "grids", 1, swept)
-    for place, grid in enumerate(shape["grids"] if isinstance(shape["grids"], list) else ()):
-        node = config["grids"][place]
-        if isinstance(node, DictConfig):
-            shape["grids"][place] = {name: _written(node, name, _LEVELS.get(str(name), 0), swept) for name in node}
-            if "exclude" in grid:
-                shape["grids"][place]["exclude"] = plain_node(node, "exclude")
+    if isinstance(shape["grids"], list):
+        for place, node in enumerate(config["grids"]):
+            if isinstance(node, DictConfig):
+                grid = {name: _written(node, name, _LEVELS.get(str(name), 0), swept) for name in node}
+                if "exclude" in grid:
+                    grid["exclude"] = plain_node(node, "exclude")
+                shape["grids"][place] = grid
     return shape
 
 
@@ -847,7 +908,7 @@ def _written(node: DictConfig | ListConfig, key: Any, levels: int, swept: Collec
     else:
         found = "???" if OmegaConf.is_missing(node, key) else node[key]
     if levels == 0:
-        return OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+        return _as_data(found)
     if isinstance(found, DictConfig):
         return {name: _written(found, name, levels - 1, swept) for name in found}
     if isinstance(found, ListConfig):
@@ -855,64 +916,25 @@ def _written(node: DictConfig | ListConfig, key: Any, levels: int, swept: Collec
     return found
 
 
-# A user's own model, given by keys such as ``model.torch._target_``: its builder and its name.
+def _listed(entries: object) -> list[Json]:
+    """Return the mappings of a list; what is no list, or no mapping, is reported when the shape is read."""
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-FRAMEWORKS = (*FRAMEWORK_EXTRAS, "fake")
-NOT_BUILDERS = ("inputs", "names", "peft")
-"""Parts of a model with a ``_target_`` that do not build it."""
-
-
-def without_other_builders(model: Json, keys: Sequence[str]) -> Json:
-    """The default model without its own builders and arguments: who names a builder by ``keys`` has another model."""
-    named = set(_builders_named(keys))
-    if not named:
-        return model
-    kept: Json = {}
-    for framework, node in model.items():
-        if not isinstance(node, dict):
-            kept[framework] = node
-        elif framework in named:
-            own = {key.split(".")[2] for key in keys if key.startswith(f"model.{framework}.")}
-            kept[framework] = {key: value for key, value in node.items() if key in own}
-    return kept
-
-
-def custom_model(keys: Sequence[str], backend: Mapping[str, Any], model: Json) -> str | None:
-    """The name of the user's own model, where ``keys`` give the builder that the backend runs: the last part of that."""
-    named = _builders_named(keys)
-    with suppress(Unsupported):  # then the row has the name of the model that the backend does not run
-        builder, _ = chosen_builder(backend, model)
-        named = [builder] if builder in named else []
-    return str(model[named[0]]["_target_"]).rpartition(".")[2] if named else None
-
-
-def _builders_named(keys: Sequence[str]) -> list[str]:
-    """Return the frameworks for which ``keys`` give a builder."""
-    parts = [key.split(".") for key in keys if key.endswith("._target_")]
-    return [names[1] for names in parts if len(names) == 3 and names[1] not in NOT_BUILDERS]
-
-
-def framework_problems(keys: Sequence[str], builders: Sequence[object], settings: Collection[str]) -> Iterator[Problem]:
-    """Return the keys of builders for unknown frameworks.
-
-    Args:
-        keys: below ``model``, as the user gives them.
-        builders: what the backend runs.
-        settings: those of the model's source.
-    """
-    known = {*FRAMEWORKS, *builders}
-    for key in keys:
-        name = key.split(".")[1]
-        if name in settings or name in NOT_BUILDERS:
+def _keys_of_axes(config: DictConfig) -> set[str]:
+    """Return the names below which a config lists values of axes."""
+    parts: list[Any] = [config]
+    if isinstance(config.get("grids"), ListConfig):
+        parts += config.grids
+    keys: set[str] = set()
+    for part in parts:
+        if not isinstance(part, DictConfig):
             continue
-        if name not in known and settings and not key.endswith("._target_"):
-            yield choice_problem("model", name, "setting of this model", sorted(settings))
-        elif name not in known:
-            yield choice_problem(key.rpartition(".")[0], key.split(".")[1], "framework", [str(name) for name in known])
-
-
-def source_settings(model: Mapping[str, object]) -> set[str]:
-    """Return the keys of a model's own file that are settings of its source, and neither builders nor descriptions."""
-    builders = {key for key, node in model.items() if isinstance(node, Mapping) and "_target_" in node}
-    return set(model) - builders
+        points = [part.get("axes")]
+        for name in ("zip", "include"):
+            if isinstance(part.get(name), ListConfig):
+                points += part[name]
+        for point in points:
+            if isinstance(point, DictConfig):
+                keys.update(map(str, point))
+    return keys

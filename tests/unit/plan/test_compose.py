@@ -259,3 +259,9 @@ def test_names_of_config_files_may_have_any_letters(tmp_path: Path) -> None:
         (tmp_path / "model" / f"{name}.yaml").write_text(text, encoding="utf-8")
     plan = planning.planned(["backend=fake", "dataset=synthetic", "tracking=none", "model=glob(my*)"], configs=tmp_path)
     assert {c.axes["model"]: c.config["model"]["fake"]["step_s"] for c in plan.combinations} == steps
+
+
+@pytest.mark.parametrize("key", ["zip", "include", "grids"])
+def test_a_number_in_place_of_a_list_of_points_is_a_mistake(key: str) -> None:
+    with pytest.raises(UserError, match=f"{key}: 5 is not a list"):
+        planning.planned([f"{key}=5", "tracking=none"])
