@@ -28,7 +28,7 @@ from sweeprof.results.files import check_room, tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
 from sweeprof.run.fork_server import WorkerPool
 from sweeprof.run.interleave import Coordinator, ProcessExit, Request
-from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, host_slots, locked, work_lock
+from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, locked, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.reports import LiveReports, prepare_reports
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
@@ -72,7 +72,7 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
     with (
         EventLog(path) as events,
         WorkerPool(plan.isolation, folder.logs) as pool,
-        host_slots(host_lock(plan), index) as slots,
+        HostSlots(host_lock(plan), index) as slots,
     ):
         ids = plan.shards[index]
         reports = LiveReports(folder)
