@@ -110,7 +110,7 @@ class Folder:
         jobs/                jobs on a cluster (:mod:`sweeprof.storage`)
         budget.json          when the trials of a sweep with a budget must end
         stop                 exists while the sweep is stopped; contains the reason
-        head.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
+        driver.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
     """
 
     path: Path
@@ -625,7 +625,7 @@ before it decided the combination's comparisons, or these were given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TrialEvent:
     """A line of an event log."""
 
     kind: EventKind
@@ -655,12 +655,12 @@ _STORED_NAMES = {"kind": "event", "pass_name": "pass", "waits_for": "for"}
 """Names of fields in the files, where they differ."""
 
 
-def parsed(line: bytes) -> Event | None:
+def parsed(line: bytes) -> TrialEvent | None:
     """Return the event of a line; None for a line that was cut or holds something else."""
     try:
         stored = validated(Json, json.loads(line))
         fields = {**stored, **{name: stored[key] for name, key in _STORED_NAMES.items() if key in stored}}
-        event = validated(Event, fields)
+        event = validated(TrialEvent, fields)
         check_pass_name(event.pass_name)
     except (ValueError, RecursionError):
         return None
@@ -702,7 +702,7 @@ class EventLog:
         log: str | None = None,
         step_s: float | None = None,
     ) -> None:
-        """Append an event of a trial, see :class:`Event`.
+        """Append an event of a trial, see :class:`TrialEvent`.
 
         Raises:
             OSError: it could not be written completely.
@@ -729,7 +729,7 @@ class EventLog:
 
 def events_of(
     folder: Path, shard: int | None = None, start: int = 0, damaged: list[str] | None = None
-) -> Iterator[Event]:
+) -> Iterator[TrialEvent]:
     """Yield every event in the files of ``events/``, shard by shard, or those of one shard.
 
     Args:
@@ -783,12 +783,12 @@ def leave_record(
     trial: Trial,
     status: Status,
     reason: str,
-    environment: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any],
 ) -> None:
     """Write the record of a trial whose whole shard was killed, and the event of its end: the rest can be run without it."""
     combination = plan.combination(trial.combination_id)
     shard = next(index for index, ids in enumerate(plan.shards) if combination.id in ids)
-    folder.new_record(plan, combination, trial, status, reason, environment or {}).write(folder.records)
+    folder.new_record(plan, combination, trial, status, reason, environment).write(folder.records)
     with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
         events.write("end", trial, status=status, reason=reason)
 

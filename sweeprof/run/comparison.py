@@ -334,7 +334,7 @@ def _log_of(folder: Folder, record: Record) -> str | None:
 
 
 def _remove_failed_baselines(rows: list[Row]) -> None:
-    """Compare rows whose baseline failed, because its outputs differ, with nothing; a warning says why."""
+    """Remove the baseline of rows whose baseline failed because its outputs differ; a warning says why."""
     failed = {row.combination_id: row.reason for row in rows if row.baseline_id is None and row.status == "failed"}
     for position, row in enumerate(rows):
         if row.baseline_id in failed:

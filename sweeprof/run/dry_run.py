@@ -38,14 +38,14 @@ START_AND_END_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PredictedWork:
     """The predicted number of trials and the duration of the sweep."""
 
     trials: int
     seconds: float
 
 
-def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], most: int | None = None) -> Work:
+def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], most: int | None = None) -> PredictedWork:
     """Predict the work of a plan: the seconds of its protocols, a constant per trial, and the imports.
 
     Args:
@@ -73,7 +73,7 @@ def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], most: int | Non
             seconds += weight * left * TRIAL_S
             if pass_named(name).kind == "rounds":
                 seconds += weight * left * (protocol["warmup_s"] + least_s)
-    return Work(round(trials), START_AND_END_S + IMPORT_S + seconds)
+    return PredictedWork(round(trials), START_AND_END_S + IMPORT_S + seconds)
 
 
 def rounds_of(combination: Combination, pass_name: PassName) -> int:

@@ -1,9 +1,7 @@
 """Locks by flock(2): those of a sweep's folder, so that one driver and one process per shard work in it, and those of a host.
 
-The locks of a folder are files in it (``head.lock`` of its driver, ``work.lock`` of whatever runs trials, ``sending.lock``,
-``report.lock``); ``head.json`` names the driver. The names ``head.lock`` and ``head.json`` are older than the word driver: they
-stay, so that two versions of sweeprof exclude each other and folders of earlier versions can be resumed. On a file system without
-locks, nothing is guarded.
+The locks of a folder are files in it (``driver.lock`` of its driver, ``work.lock`` of whatever runs trials, ``sending.lock``,
+``report.lock``); ``driver.json`` names the driver. On a file system without locks, nothing is guarded.
 
 The host lock is in a folder that all users share (``/tmp/sweeprof-locks``): trials that measure hold it alone, all others share it.
 Host slots give each trial permission to run by it, and a GPU.
@@ -42,7 +40,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.environment import ROOT, gpus, usable_processors, user_name
 from sweeprof.results.files import open_regular, read_json, validated, write_json
 from sweeprof.results.record import Json, Record, Warning
-from sweeprof.storage import DRIVER, Event, events_of
+from sweeprof.storage import DRIVER, TrialEvent, events_of
 
 ENDING_S = 30.0
 """How long processes of a run that was killed may take to end."""
@@ -64,7 +62,7 @@ DRIVER_DIED = 70
 """Exit code of a shard whose driver is gone; nobody reads it."""
 log = logging.getLogger(__name__)
 ACTIVITIES = {
-    "head.lock": "being measured",
+    "driver.lock": "being measured",
     "work.lock": "processes of its last run are still ending",
     "sending.lock": "being sent to its tracker",
     "report.lock": "its reports are being written",
@@ -74,7 +72,7 @@ ACTIVITIES = {
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """``head.json``: the process that is, or was, the driver of the sweep."""
+    """``driver.json``: the process that is, or was, the driver of the sweep."""
 
     pid: int
     host: str
@@ -87,8 +85,8 @@ class Driver:
 
 
 def read_driver(folder: Path) -> Driver:
-    """Return what ``head.json`` holds; raises :class:`Damaged` or ``OSError`` if it cannot be read."""
-    return validated(Driver, read_json(folder / "head.json"))
+    """Return what ``driver.json`` holds; raises :class:`Damaged` or ``OSError`` if it cannot be read."""
+    return validated(Driver, read_json(folder / "driver.json"))
 
 
 @contextmanager
@@ -104,7 +102,7 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
     """
     with ExitStack() as driver_held:
         try:
-            other = driver_held.enter_context(locked(folder / "head.lock"))
+            other = driver_held.enter_context(locked(folder / "driver.lock"))
         except FileNotFoundError:  # as by ``sweeprof prune``
             raise UserError([Problem(key, str(folder), "was just removed by another process.")]) from None
         if other:
@@ -125,7 +123,7 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
             token = secrets.token_hex(8)
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             driver = Driver(os.getpid(), socket.gethostname(), user_name(), token, visible, os.getsid(0))
-            write_json(folder / "head.json", asdict(driver))
+            write_json(folder / "driver.json", asdict(driver))
         os.environ[DRIVER] = token
         try:
             yield
@@ -144,8 +142,8 @@ def locked(path: Path, wait_s: float = 0) -> Iterator[str | None]:
 def has_driver(folder: Path) -> bool:
     """True if a driver is at work in ``folder``."""
     try:
-        with open_regular(folder / "head.lock", "rb") as lock:
-            return not _wait_for(lock.fileno(), fcntl.LOCK_SH, folder / "head.lock", 0)
+        with open_regular(folder / "driver.lock", "rb") as lock:
+            return not _wait_for(lock.fileno(), fcntl.LOCK_SH, folder / "driver.lock", 0)
     except (FileNotFoundError, UserError):  # a command that uses the folder names what is not a file
         return False
 
@@ -226,7 +224,7 @@ def wait_until_idle(folder: Path, on_wait: Callable[[], object], silent_s: float
         if _wait_for(work.fileno(), fcntl.LOCK_EX, path, PROBE_S):
             return
         on_wait()
-        before: list[Event] | None = None
+        before: list[TrialEvent] | None = None
         while True:
             events = list(events_of(folder / "events"))
             # A trial may wait long for the host lock, which other sweeps hold.
@@ -322,7 +320,7 @@ SHARED_MODE = 0o1777
 PERMISSION_S = 1.0
 """How long another process may take until every user may use a folder or file that it has created."""
 MOST_NOTES = 1000
-"""Maximum number that is read: any user may write any number."""
+"""Maximum number of notes that are read: any user may write any number."""
 NOTE_BYTES = 1 << 16
 _UNPRINTABLE = re.compile(r"[^\w .:@+/\-]")
 MOST_WORDS = 5
@@ -341,8 +339,6 @@ class Holder:
     """The sweep's name."""
     measures: bool = False
     device: str = "cpu"
-    since: float = 0.0
-    """Seconds since the epoch."""
 
     def __str__(self) -> str:
         return f"sweep {self.name} ({self.sweep_id}) of user {self.user or 'unknown'}, pid {self.pid}"
@@ -389,7 +385,7 @@ class HostLock:
             with ExitStack() as gate:
                 self._take(gate, "gate", fcntl.LOCK_EX, on_wait)
                 self._take(locks, "host", of_host, on_wait)
-            with self._noted(replace(self._me, measures=measures, device=gpu or "cpu", since=time.time())):
+            with self._noted(replace(self._me, measures=measures, device=gpu or "cpu")):
                 yield gpu
 
     def claim_gpu(self, gpus: Sequence[str]) -> tuple[str, int | None]:
@@ -493,7 +489,7 @@ def _read_note(path: Path) -> Holder | None:
     except (OSError, UserError, ValueError, RecursionError):
         # The file of another user whose process is gone, half a note, or something else.
         return None
-    if not 0 < holder.pid < 2**31 or not 0 <= holder.since < 2**40:
+    if not 0 < holder.pid < 2**31:
         return None
     try:
         user = pwd.getpwuid(status.st_uid).pw_name

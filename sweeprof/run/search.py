@@ -13,6 +13,7 @@ import statistics
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -269,7 +270,7 @@ class Outcomes:
     def first_trials(self, id: str) -> list[Trial]:
         """Return the trials of a combination that a search needs: everything once."""
         groups = trial_groups([self._combinations[id]], self._plan.passes, self._plan.baseline)
-        return [trial for group in groups for trial in group if trial.round == 0]
+        return [trial for trial in chain.from_iterable(groups) if trial.round == 0]
 
     def is_measured(self, id: str) -> bool:
         """True if everything was measured once, so that the outcome of a combination is known."""

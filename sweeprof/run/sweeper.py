@@ -76,7 +76,7 @@ def sweep(
         if plan.cluster:
             scheduler_of(plan.cluster["settings"], Jobs(output)).check_installed()
         tracking: dict[str, Any] = OmegaConf.to_container(config.tracking, resolve=True)  # type: ignore[assignment]
-        code = driver.run(plan, output, tracking, launch, out, live).exit_code
+        code = driver.run(plan, output, tracking, launch, out, live)
     if code:
         sys.exit(code)
 
