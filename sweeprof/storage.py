@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from sweeprof.credentials import redacted_address
@@ -312,7 +311,8 @@ class Folder:
         """Move a record to ``superseded/``, so that its trial is run again."""
         aside = path.parent / "superseded"
         aside.mkdir(exist_ok=True)
-        path.replace(aside / f"{path.stem}-a{len(list(aside.glob(f'{path.stem}-a*.json')))}.json")
+        number = len(list(aside.glob(f"{path.stem}-a*.json")))
+        path.replace(aside / f"{path.stem}-a{number}.json")
 
     def set_aside_damaged(self, path: Path) -> Path:
         """Move a damaged file out of the readers' way; returns where it is now."""
@@ -335,7 +335,7 @@ class Folder:
         folder = self.records / combination_id
         unread: dict[str, str] = {} if damaged is None else damaged
         found = []
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        for path in sorted(folder.glob("*.json")):
             match = _RECORD.fullmatch(path.name)
             if match is None or pass_name not in (None, match[1]):
                 continue
@@ -554,9 +554,10 @@ class Jobs:
         found = []
         for path in self.path.glob("*.json"):
             # By their names: of the notes beside them there are thousands.
-            submission = self.read(path.stem) if _TOKEN.fullmatch(path.stem) else None
-            if submission is not None:
-                found.append(submission)
+            if _TOKEN.fullmatch(path.stem):
+                submission = self.read(path.stem)
+                if submission is not None:
+                    found.append(submission)
         return sorted(found, key=lambda submission: submission.submitted)
 
     def read(self, token: str) -> Submission | None:
@@ -686,9 +687,7 @@ class EventLog:
     def __enter__(self) -> EventLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def write(
@@ -736,7 +735,8 @@ def events_of(
         start: the byte of each file from which it is read.
         damaged: gets a line for each file of which something could not be read.
     """
-    for path in sorted(folder.glob(f"shard-{'*' if shard is None else shard}.jsonl")):
+    name = "*" if shard is None else str(shard)
+    for path in sorted(folder.glob(f"shard-{name}.jsonl")):
         unread = 0
         try:
             lines = read_bytes(path)[start:].splitlines(keepends=True)

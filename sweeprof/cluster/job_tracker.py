@@ -95,7 +95,9 @@ def job_outcome(state: TaskState, note: Note | None, output: str, progressed: bo
     if (name in ("FAILED", "CANCELLED") and EXCEEDED.search(output)) or (name == "FAILED" and KILLED.search(output)):
         name = "OUT_OF_MEMORY"
     node = note.node if note else state.node
-    job = f"job {state.job}" + (f" on {node}" if node else "")
+    job = f"job {state.job}"
+    if node:
+        job += f" on {node}"
     description = DESCRIPTIONS.get(name, f"ended as {name}")
     if name == "FAILED":
         lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -226,9 +228,9 @@ class JobTracker:
         if note is None:
             has_begun = self.jobs.log(task.submission.token, task.number).exists()
             return replace(task.state, name="FAILED" if has_begun else VANISHED)
-        name = "FAILED" if note.error else "COMPLETED"
-        if note.ended is None:
-            name = UNKNOWN
+        name = UNKNOWN
+        if note.ended is not None:
+            name = "FAILED" if note.error else "COMPLETED"
         return replace(task.state, name=name, job=note.job, node=note.node)
 
     def unattended(self) -> list[int]:
@@ -364,7 +366,9 @@ class JobTracker:
             recorded = 0
             if outcome.caused_by_trial and note is not None:
                 recorded = self._record_lost(shard, task, note, outcome.shard)
-            self._idle[shard] = 0 if progressed or recorded else self._idle[shard] + 1
+            self._idle[shard] += 1
+            if progressed or recorded:
+                self._idle[shard] = 0
             is_stuck = self._idle[shard] >= MOST_IDLE or self.folder.stopped() is not None
             if outcome.resubmit and not is_stuck and self._is_incomplete(shard):
                 resubmit.append(shard)

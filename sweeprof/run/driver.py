@@ -80,6 +80,7 @@ def measure_missing(
     """Measure the trials that have no record, write the reports and send them; returns the exit code.
 
     The caller has the driver lock.
+
     Args:
         trust: whether code of the plan may run: true if the plan is the user's own, or is to be measured.
 
@@ -188,7 +189,9 @@ def _new_folder(output: Path, plan: Plan) -> Folder:
     """Create ``<output>/<name>/<stamp>``; two sweeps of the same second get different folders."""
     stamp = stamp_of(plan.created)
     for number in range(1, 1000):
-        path = output / plan.name / (stamp if number == 1 else f"{stamp}-{number}")
+        path = output / plan.name / stamp
+        if number > 1:
+            path = path.with_name(f"{stamp}-{number}")
         try:
             path.mkdir(parents=True)
         except FileExistsError:

@@ -524,7 +524,8 @@ def _open_shared(folder: Path, name: str) -> int:
                 os.fchmod(descriptor, 0o666)
                 return descriptor
             # The system also locks files that may only be read.
-            with open_regular(folder / name, "r+b" if os.access(folder / name, os.W_OK) else "rb") as file:
+            is_writable = os.access(folder / name, os.W_OK)
+            with open_regular(folder / name, "r+b" if is_writable else "rb") as file:
                 return os.dup(file.fileno())
         except UserError:
             if folder.is_symlink() or not folder.is_dir():

@@ -191,7 +191,9 @@ class ProgressDisplay:
                         break  # still being written
                     self._read[path] = self._read.get(path, 0) + len(line)
                     event = parsed(line)
-                    failure = self.state.take(event, self._label(event.combination_id)) if event else None
+                    if event is None:
+                        continue
+                    failure = self.state.take(event, self._label(event.combination_id))
                     if failure:
                         self._console.print(Text(failure, style="red"), soft_wrap=True)
         for id in list(self.state.steps)[self._shown_steps : MOST_LINES]:
@@ -203,24 +205,32 @@ class ProgressDisplay:
 
     def _label(self, id: str) -> str:
         """Return a combination's values, those that are not text with their axis: ``torch, batch_size 8``."""
+        if id not in self._combinations:
+            return ""
         parts = []
-        for axis in self._axes if id in self._combinations else ():
+        for axis in self._axes:
             value = self._combinations[id].axes[axis]
-            parts.append(value if isinstance(value, str) else f"{axis.rpartition('.')[2]} {axis_text(value)}")
+            if not isinstance(value, str):
+                value = f"{axis.rpartition('.')[2]} {axis_text(value)}"
+            parts.append(value)
         return ", ".join(parts)
 
     def _refresh(self) -> None:
         state = self.state
-        description = state.current
+        description, left, failed = state.current, "starting", ""
         if not state.begun:
             description = self._jobs.queue() or state.current
+        if state.current:
+            left = f"{self._left()} left"
+        if state.failures:
+            failed = f"{len(state.failures)} failed"
         self._bar.update(
             self._task,
             completed=state.done,
             total=state.total,
             description=description,
-            left=f"{self._left()} left" if state.current else "starting",
-            failed=f"{len(state.failures)} failed" if state.failures else "",
+            left=left,
+            failed=failed,
         )
         self._bar.refresh()
 

@@ -183,7 +183,9 @@ def against_saved(comparison: Comparison, folder: Path) -> list[Comparison]:
         folder: its folder.
     """
     output = Folder(folder).output
-    known = {comparison.sweep_id, comparison.against.sweep_id if comparison.against else None}
+    known = {comparison.sweep_id}
+    if comparison.against:
+        known.add(comparison.against.sweep_id)
     found: list[Comparison] = []
     for file in sorted(SweepLocations(output).tags.glob("[!.]*")):
         try:
@@ -281,6 +283,8 @@ MOST_LAYERS = 10_000
 """Rows of layer tables in the page; the tables of further combinations are only in their files."""
 
 
+OBSERVED = frozenset({"analysis", "layer_times", "operators", "allocations", "peaks", "training"})
+"""The passes with results of which a combination has files, or details in the page."""
 Format = Literal["samples", "parquet"]
 MOST_UNASKED = 1000
 """Maximum number of combinations for which large files are written by default."""
@@ -329,13 +333,14 @@ def write_reports(
     varying = comparison.varying_axes() or list(comparison.axes)
     for row in comparison.rows:
         name = axes_text({axis: row.axes[axis] for axis in varying if axis in row.axes})
-        made_of = name, folder.records_of(row.combination_id), _files_of_passes(folder, row.combination_id)
+        records = [record for record in folder.records_of(row.combination_id) if record.pass_name in OBSERVED]
+        made_of = name, records, _files_of_passes(folder, row.combination_id)
         before, one, files = written.pop(row.combination_id, ((), None, {}))
         # A sweep that runs has its reports written often: what was written for the same results is not written again.
         if one is None or before != made_of or not all((folder.path / link).is_file() for link in files.values()):
             one = observed(folder, row.combination_id)
             files = write_artifacts(folder, row.combination_id, one, name)
-        rows_left -= max(1, len(one.layers.rows) if one.layers else 0)
+        rows_left -= max(1, len(one.layers.rows)) if one.layers else 1
         if rows_left >= 0 or not seen:
             written[row.combination_id] = made_of, one, files
             seen[name], links[name] = one, files

@@ -53,11 +53,16 @@ class TrialCounts:
     """How many combinations a search may still choose; their trials are not among those that are missing."""
 
     def __str__(self) -> str:
-        parts = [f"{count} {status}" for status, count in self.again.items()]
-        again = f", {sum(self.again.values())} again ({', '.join(parts)})" if parts else ""
-        missing = f"{'at most ' if self.is_at_most and self.missing else ''}{self.missing} missing"
-        search = f"; the search may choose up to {self.to_choose} more" if self.to_choose else ""
-        return f"{self.kept} trials are measured, {missing}{again}{search}"
+        text = f"{self.kept} trials are measured, "
+        if self.is_at_most and self.missing:
+            text += "at most "
+        text += f"{self.missing} missing"
+        if self.again:
+            parts = [f"{count} {status}" for status, count in self.again.items()]
+            text += f", {sum(self.again.values())} again ({', '.join(parts)})"
+        if self.to_choose:
+            text += f"; the search may choose up to {self.to_choose} more"
+        return text
 
 
 def find_sweep(resume: str, output: Path, name: str | None) -> Folder:
@@ -107,7 +112,7 @@ def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, J
     for key, value in given.items():
         top, _, rest = key.partition(".")
         if top == "limits":
-            limits.update({rest: value} if rest else value)
+            limits |= {rest: value} if rest else value
         elif top == "search":
             search[rest] = value
         elif top in TRIAL_KEYS:

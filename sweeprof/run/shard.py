@@ -212,8 +212,8 @@ class _Shard:
         """Return what notes that a trial waits for other sweeps."""
 
         def note(holders: Sequence[Holder]) -> None:
-            others = [holder for holder in holders if holder.sweep_id != self.plan.sweep_id]
-            self.events.write("waiting", trial, waits_for=str(others[0]) if others else None)
+            others = [str(holder) for holder in holders if holder.sweep_id != self.plan.sweep_id]
+            self.events.write("waiting", trial, waits_for=next(iter(others), None))
 
         return note
 

@@ -97,9 +97,11 @@ class SequentialRounds:
         sequential = [id for id in self._sequential if id in cells]
         infos = {info.name: info for info in comparison.metrics}
         still_open = {id for id in sequential if self._is_near_limit(cells[id], infos)}
-        if self._plan.compare.against is not None and self._goal is None:
-            return still_open.union(id for id in sequential if self._may_be_decided(cells[id], rows[id]))
-        others = {id: rows[id].baseline_id for id in sequential}
+        others: dict[str, str | None] = {}
+        if self._plan.compare.against is not None:
+            still_open.update(id for id in sequential if self._may_be_decided(cells[id], rows[id]))
+        elif self._goal is None:
+            others = {id: rows[id].baseline_id for id in sequential}
         if self._goal is not None:
             feasible = [id for id in sequential if self._is_feasible(rows[id])]
             others = dict.fromkeys(feasible, self._best(feasible, cells))

@@ -550,10 +550,11 @@ def _made(message: Mapping[str, Any]) -> Tracker:
 
 
 def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links | None:
-    with sending_lock(folder.path, OTHERS_OPEN_S if "open" in message else OTHERS_CLOSE_S):
-        if "open" in message:
-            info = message["open"]
+    if "open" in message:
+        info = message["open"]
+        with sending_lock(folder.path, OTHERS_OPEN_S):
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
+    with sending_lock(folder.path, OTHERS_CLOSE_S):
         comparison = Comparison.read(folder.path)  # of the reports that were just written
         if "show" in message:
             tracker.show(comparison, list(_outcomes(folder, message["show"])), folder.path, message["show"])
