@@ -63,9 +63,7 @@ def sweep(
     if problems := [*unstorable, *_ineffective(plain["hydra"])]:
         raise UserError(composer.located(problems))
 
-    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        _launch(context, task, config, folder, plan, shards)
-
+    launch = partial(_launch, context, task, config)
     if config.resume is not None:
         code = resume_sweep(composer, launch, out, live)
     else:
@@ -109,6 +107,7 @@ def _launch(
     plan: Plan,
     shards: Sequence[int],
 ) -> None:
+    """Run shards of the plan in the folder through the launcher of Hydra that the config names."""
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.sweep.dir = str(folder.path)
         if plan.cluster:  # also of a resumed sweep, whose command line need not repeat it
