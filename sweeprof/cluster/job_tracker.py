@@ -421,7 +421,8 @@ class JobTracker:
         Raises:
             ClusterError: it does not answer; running tasks continue, waiting ones end as soon as they begin.
         """
-        for submission in {task.submission.token: task.submission for task in self.live.values()}.values():
+        submissions = {task.submission.token: task.submission for task in self.live.values()}
+        for submission in submissions.values():
             self.jobs.revoke(submission)  # also if the scheduler does not answer
         deadline = time.monotonic() + CANCEL_S
         with suppress(ClusterError):  # only for the numbers of jobs whose submission was interrupted

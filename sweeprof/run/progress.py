@@ -13,6 +13,7 @@ import statistics
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import chain
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -112,7 +113,7 @@ class ProgressDisplay:
         self._shown_steps = 0
         is_search = plan.search is not None
         if is_search:  # as many trials as it chooses, of whichever combinations
-            able = [id for shard in plan.shards for id in shard]
+            able = list(chain.from_iterable(plan.shards))
             planned = dataclasses.replace(plan, shards=(tuple(able[: plan.size]),)).trials()
             left = planned[sum(map(folder.is_done, measured_plan(plan, folder).trials())) :]
         else:

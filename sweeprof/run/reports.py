@@ -104,7 +104,8 @@ def located(reference: str, place: SweepLocations, key: str) -> Path:
     Raises:
         UserError: there is none; ``key`` is the key or argument with the reference.
     """
-    if last := last_sweep(reference, place.output, key, place.name):
+    last = last_sweep(reference, place.output, key, place.name)
+    if last is not None:
         return last.path
     kind, _, rest = reference.partition(":")
     if kind == "tag":

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def count_trials(
     """
     kept, missing, again = 0, 0, Counter[str]()
     measured = measured_plan(plan, folder)
-    for group in (group for shard in range(len(measured.shards)) for group in measured.trial_groups(shard)):
+    for group in chain.from_iterable(map(measured.trial_groups, range(len(measured.shards)))):
         statuses: dict[Path, str | None] = {}
         for trial in group:
             path = folder.record_path(trial)

@@ -54,8 +54,9 @@ def tolerance_of(own: Json, base: Json, tolerance: float | None) -> float | None
         return None
     if own["backend"].get("framework") == base["backend"].get("framework"):
         return None
-    if any(config["backend"].get(key) in values for config in (own, base) for key, values in INEXACT.items()):
-        return None
+    for key, values in INEXACT.items():
+        if own["backend"].get(key) in values or base["backend"].get(key) in values:
+            return None
     given = [config["backend"].get("tolerance", tolerance) for config in (own, base)]
     return None if None in given else max(given)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from sweeprof.config.constraints import parse_size
@@ -116,7 +117,7 @@ class _Shard:
         remaining = list(groups)
         if not remaining:
             return remaining
-        trials = [trial for group in groups for trial in group]
+        trials = list(chain.from_iterable(groups))
         # A trial on a GPU has a fork server of its own GPU, which is known once it runs.
         on_host = {id for id, c in self._combinations.items() if str(c.config["device"]["type"]) == "cpu"}
         with self.slots.shared(self._on_wait(trials[0])):

@@ -59,8 +59,12 @@ def sweep(
     composer = Composer(context.config_loader, config, parsed, find_sweep, live)
 
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
-    unstorable = [problem for key in plain if key != "hydra" for problem in unstorable_values(key, plain[key])]
-    if problems := [*unstorable, *_ineffective(plain["hydra"])]:
+    problems: list[Problem] = []
+    for key, value in plain.items():
+        if key != "hydra":
+            problems += unstorable_values(key, value)
+    problems += _ineffective(plain["hydra"])
+    if problems:
         raise UserError(composer.located(problems))
 
     launch = partial(_launch, context, task, config)
