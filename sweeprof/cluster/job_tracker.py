@@ -302,7 +302,10 @@ class JobTracker:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Before sbatch runs: a task may begin before this process has read the answer, or this process may be killed.
         self.jobs.keep(new, script(new, settings, self.folder.path, sys.executable, inherited))
-        self._add(new)  # so that a task is also cancelled if the user interrupts the submission
+        for number, shard in enumerate(
+            shards
+        ):  # so that a task is also cancelled if the user interrupts the submission
+            self._tasks[shard] = Task(new, number, TaskState(f"{new.name}_{number}", "PENDING"), self._done(shard))
         try:
             job = self.scheduler.submit(new, settings, self.jobs)
         except ClusterError:
@@ -312,15 +315,9 @@ class JobTracker:
             raise
         new = replace(new, job=job)
         self.jobs.keep(new)
-        self._add(new)
-
-    def _add(self, new: Submission) -> None:
-        for number, shard in enumerate(new.shards):
-            known = self._tasks.get(shard)
-            done = self._done(shard)
-            if known is not None and known.submission.token == new.token:
-                done = known.done
-            self._tasks[shard] = Task(new, number, TaskState(f"{new.job or new.name}_{number}", "PENDING"), done)
+        for shard in shards:
+            task = self._tasks[shard]
+            task.submission, task.state = new, TaskState(f"{job}_{task.number}", "PENDING")
 
     def follow(self, submits: bool = True) -> None:
         """Return when no task is left and, if it ``submits``, a further task would make no progress.

@@ -54,14 +54,14 @@ def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], most: int | Non
     """
     trials, seconds = 0.0, 0.0
     able = [c for c in plan.combinations if c.unsupported is None]
-    begun = able
     # A search that is resumed keeps the combinations that it has begun; which others it will choose is unknown.
-    if plan.search is not None:
-        begun = [c for c in able if not all(is_left(Trial(c.id, name)) for name in plan.passes)]
-    chosen = {c.id for c in begun}
+    begun = set()
+    for combination in able:
+        if plan.search is None or any(not is_left(Trial(combination.id, name)) for name in plan.passes):
+            begun.add(combination.id)
     share = max(0, plan.size - len(begun)) / max(1, len(able) - len(begun))
     for combination in able:
-        weight = 1.0 if combination.id in chosen else share
+        weight = 1.0 if combination.id in begun else share
         protocol = combination.config["protocol"]
         least_s = max(protocol["min_s"], protocol.get("min_samples", 0) * protocol.get("sample_s", 0.0))
         for name in plan.passes:
@@ -97,7 +97,10 @@ def print_plan(plan: Plan, out: Console, is_left: Callable[[Trial], bool] = lamb
     lines = [*_axes(plan), *_left_out(plan.excluded)]
     able = [c for c in plan.combinations if c.unsupported is None]
     passes = ", ".join(plan.passes) if able else ""
-    rounds = max((rounds_of(c, name) for c in able for name in plan.passes), default=0)
+    rounds = 0
+    for combination in able:
+        for name in plan.passes:
+            rounds = max(rounds, rounds_of(combination, name))
     stops_early = any(most_rounds(c.config) for c in plan.combinations)
     at_most = "at most " if stops_early else ""
     lines.append(f"passes      {passes} ({at_most}{rounds} timing round{'s' * (rounds != 1)})")
