@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import os
@@ -12,12 +11,11 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from sweeprof.credentials import redacted_address
@@ -27,9 +25,6 @@ from sweeprof.plan.plan import Combination, Plan, Trial, trial_groups
 from sweeprof.results.files import open_regular, read_bytes, read_json, validated, write_atomically, write_json
 from sweeprof.results.record import Json, PassName, Record, Status, check_pass_name
 from sweeprof.tracking.connection import same_address
-
-# The folder of a sweep: the paths of its files, and their contents.
-
 
 DRIVER = "SWEEPROF_DRIVER"
 """Environment variable with the driver's token: a process whose parent died before it began tells by it whose it is."""
@@ -114,7 +109,7 @@ class Folder:
         jobs/                jobs on a cluster (:mod:`sweeprof.storage`)
         budget.json          when the trials of a sweep with a budget must end
         stop                 exists while the sweep is stopped; contains the reason
-        head.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
+        driver.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
     """
 
     path: Path
@@ -203,7 +198,9 @@ class Folder:
         """Let this user read and write a file or folder; yields a line if that was not so."""
         with suppress(OSError):  # there is none, or it belongs to another user, as what writes into it reports
             mode = place.lstat().st_mode
-            needed = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR | stat.S_IWUSR
+            needed = stat.S_IRUSR | stat.S_IWUSR
+            if stat.S_ISDIR(mode):
+                needed = stat.S_IRWXU
             if mode & needed != needed and not stat.S_ISLNK(mode):
                 place.chmod(stat.S_IMODE(mode) | needed)
                 name = "it" if place == self.path else place.relative_to(self.path)
@@ -261,27 +258,21 @@ class Folder:
         Args:
             reason: None also if it gets no further ones for another reason.
         """
-        try:
-            decided = validated(_Decided, read_json(self._decided(combination_id)))
-        except (Damaged, OSError):
+        decided = _read_decided(self._decided(combination_id))
+        if decided is None or reason not in (None, decided.reason):
             return None
-        return decided.rounds if reason in (None, decided.reason) else None
+        return decided.rounds
 
     def note_decided(self, combination_id: str, rounds: int, reason: StopReason = "decided") -> None:
         """Note that a combination gets no more than this number of rounds."""
-        write_json(self._decided(combination_id), dataclasses.asdict(_Decided(rounds, reason)))
+        write_json(self._decided(combination_id), asdict(_Decided(rounds, reason)))
 
     def forget_decided(self, reason: StopReason | None = None) -> None:
         """Remove the notes of :meth:`note_decided`, as for a plan with other comparisons; those with one reason, or all."""
         for path in self.records.glob("*/decided.json"):
-            if reason is None or self._stop_reason(path) == reason:
+            decided = _read_decided(path)
+            if reason is None or (decided is not None and decided.reason == reason):
                 path.unlink()
-
-    def _stop_reason(self, path: Path) -> StopReason | None:
-        try:
-            return validated(_Decided, read_json(path)).reason
-        except (Damaged, OSError):
-            return None
 
     def _decided(self, combination_id: str) -> Path:
         return self.records / combination_id / "decided.json"
@@ -289,7 +280,7 @@ class Folder:
     def attempts(self, trial: Trial) -> int:
         """Return how many records of the trial were set aside."""
         aside = self.records / trial.combination_id / "superseded"
-        return sum(1 for _ in aside.glob(f"{trial.pass_name}-r{trial.round}-a*.json")) if aside.is_dir() else 0
+        return len(list(aside.glob(f"{trial.pass_name}-r{trial.round}-a*.json")))
 
     def new_record(
         self,
@@ -320,14 +311,14 @@ class Folder:
         """Move a record to ``superseded/``, so that its trial is run again."""
         aside = path.parent / "superseded"
         aside.mkdir(exist_ok=True)
-        number = sum(1 for _ in aside.glob(f"{path.stem}-a*.json"))
+        number = len(list(aside.glob(f"{path.stem}-a*.json")))
         path.replace(aside / f"{path.stem}-a{number}.json")
 
     def set_aside_damaged(self, path: Path) -> Path:
         """Move a damaged file out of the readers' way; returns where it is now."""
         place = self.path / "damaged" / path.relative_to(self.path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        number = sum(1 for _ in place.parent.glob(f"{path.stem}-*"))
+        number = len(list(place.parent.glob(f"{path.stem}-*")))
         return path.replace(place.with_name(f"{path.stem}-{number}{path.suffix}"))
 
     def records_of(
@@ -342,17 +333,18 @@ class Folder:
             damaged: gets why a file is left out, by the file's name.
         """
         folder = self.records / combination_id
-        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        unread: dict[str, str] = {} if damaged is None else damaged
         found = []
-        for name in names:
-            match = _RECORD.fullmatch(name)
+        for path in sorted(folder.glob("*.json")):
+            match = _RECORD.fullmatch(path.name)
             if match is None or pass_name not in (None, match[1]):
                 continue
             try:
-                found.append(_records.record(folder / name))
-            except (Damaged, OSError) as error:
-                if damaged is not None:
-                    damaged[name] = str(error) if isinstance(error, Damaged) else str(error.strerror)
+                found.append(_records.record(path))
+            except Damaged as error:
+                unread[path.name] = str(error)
+            except OSError as error:
+                unread[path.name] = str(error.strerror)
         return found
 
     def stopped(self) -> str | None:
@@ -367,6 +359,14 @@ class Folder:
     def stop_because(self, reason: str) -> None:
         """Stop every shard after the trial that it runs."""
         write_atomically(self.stop, reason)
+
+
+def _read_decided(path: Path) -> _Decided | None:
+    """Return the content of a ``decided.json``; None if there is none, or it cannot be read."""
+    try:
+        return validated(_Decided, read_json(path))
+    except (Damaged, OSError):
+        return None
 
 
 def foreign(*paths: Path) -> str | None:
@@ -385,10 +385,13 @@ def foreign(*paths: Path) -> str | None:
 
 def sweeps(output: Path, name: str | None = None) -> Iterator[Folder]:
     """Yield the sweeps below ``output``, of one name or of all, the newest first."""
-    found = [(order, path.parent) for path in output.glob("*/*/plan.json") if (order := _order(path.parent))]
-    for _, path in sorted(found, reverse=True):
-        if name is None or path.parent.name == name:
-            yield Folder(path)
+    found = []
+    for plan in output.glob("*/*/plan.json"):
+        created, match = created_at(plan.parent), _STAMP.fullmatch(plan.parent.name)
+        if created is not None and match is not None and name in (None, plan.parent.parent.name):
+            found.append((created, int(match[2] or 1), plan.parent))
+    for _, _, path in sorted(found, reverse=True):
+        yield Folder(path)
 
 
 def last_sweep(reference: str, output: Path, key: str, name: str | None = None) -> Folder | None:
@@ -409,8 +412,9 @@ def last_sweep(reference: str, output: Path, key: str, name: str | None = None) 
     found = list(sweeps(output, name))
     if back < len(found):
         return found[back]
-    of = f" of the name {name}" if name else ""
-    there = f"there {'is' if len(found) == 1 else 'are'} {len(found) or 'no'} sweep{'s' * (len(found) != 1)}{of}"
+    there = "there is 1 sweep" if len(found) == 1 else f"there are {len(found) or 'no'} sweeps"
+    if name:
+        there += f" of the name {name}"
     raise UserError([Problem(key, reference, f"does not exist: {there} in {output}.")])
 
 
@@ -430,12 +434,7 @@ def created_at(path: Path) -> datetime | None:
         return None
 
 
-def _order(path: Path) -> tuple[datetime, int] | None:
-    created, match = created_at(path), _STAMP.fullmatch(path.name)
-    return None if created is None or match is None else (created, int(match[2] or 1))
-
-
-# Decides which of the addresses and files that a sweep's folder names are used, for every kind and every command.
+# ---- Addresses and files that a sweep's folder names: which of them are used ----
 
 
 def check_address(
@@ -464,7 +463,7 @@ def check_address(
     raise UserError([Problem(key, redacted_address(address), message)])
 
 
-# Jobs of a sweep on a cluster, as files in its folder: processes that follow the tasks, and the tasks, share only these.
+# ---- Jobs of a sweep on a cluster: processes that follow the tasks, and the tasks, share only these files ----
 
 
 HELD = "another process measures its shard"
@@ -552,9 +551,13 @@ class Jobs:
 
     def all(self) -> list[Submission]:
         """Return the submissions, the oldest first."""
-        # By their names: of the notes beside them there are thousands.
-        tokens = [path.stem for path in self.path.glob("*.json") if _TOKEN.fullmatch(path.stem)]
-        found = [submission for token in tokens if (submission := self.read(token)) is not None]
+        found = []
+        for path in self.path.glob("*.json"):
+            # By their names: of the notes beside them there are thousands.
+            if _TOKEN.fullmatch(path.stem):
+                submission = self.read(path.stem)
+                if submission is not None:
+                    found.append(submission)
         return sorted(found, key=lambda submission: submission.submitted)
 
     def read(self, token: str) -> Submission | None:
@@ -612,7 +615,7 @@ class Jobs:
         return ""
 
 
-# Events: the begin and end of every trial, a line of JSON each, in a file per shard.
+# ---- Events: the begin and end of every trial, a line of JSON each, in a file per shard ----
 
 
 TrialKey = tuple[str, PassName, int]
@@ -623,7 +626,7 @@ before it decided the combination's comparisons, or these were given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TrialEvent:
     """A line of an event log."""
 
     kind: EventKind
@@ -653,12 +656,12 @@ _STORED_NAMES = {"kind": "event", "pass_name": "pass", "waits_for": "for"}
 """Names of fields in the files, where they differ."""
 
 
-def parsed(line: bytes) -> Event | None:
+def parsed(line: bytes) -> TrialEvent | None:
     """Return the event of a line; None for a line that was cut or holds something else."""
     try:
         stored = validated(Json, json.loads(line))
         fields = {**stored, **{name: stored[key] for name, key in _STORED_NAMES.items() if key in stored}}
-        event = validated(Event, fields)
+        event = validated(TrialEvent, fields)
         check_pass_name(event.pass_name)
     except (ValueError, RecursionError):
         return None
@@ -684,9 +687,7 @@ class EventLog:
     def __enter__(self) -> EventLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def write(
@@ -700,7 +701,7 @@ class EventLog:
         log: str | None = None,
         step_s: float | None = None,
     ) -> None:
-        """Append an event of a trial, see :class:`Event`.
+        """Append an event of a trial, see :class:`TrialEvent`.
 
         Raises:
             OSError: it could not be written completely.
@@ -727,14 +728,15 @@ class EventLog:
 
 def events_of(
     folder: Path, shard: int | None = None, start: int = 0, damaged: list[str] | None = None
-) -> Iterator[Event]:
+) -> Iterator[TrialEvent]:
     """Yield every event in the files of ``events/``, shard by shard, or those of one shard.
 
     Args:
         start: the byte of each file from which it is read.
         damaged: gets a line for each file of which something could not be read.
     """
-    for path in sorted(folder.glob(f"shard-{'*' if shard is None else shard}.jsonl")):
+    name = "*" if shard is None else str(shard)
+    for path in sorted(folder.glob(f"shard-{name}.jsonl")):
         unread = 0
         try:
             lines = read_bytes(path)[start:].splitlines(keepends=True)
@@ -768,7 +770,7 @@ def begun(folder: Path, shard: int | None = None, start: int = 0, damaged: list[
     return trials
 
 
-# Missing results: records of trials whose process, shard or job was killed before they could write one.
+# ---- Missing results: records of trials whose process, shard or job was killed before they could write one ----
 
 
 KILLED = "the worker was killed"
@@ -781,12 +783,12 @@ def leave_record(
     trial: Trial,
     status: Status,
     reason: str,
-    environment: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any],
 ) -> None:
     """Write the record of a trial whose whole shard was killed, and the event of its end: the rest can be run without it."""
     combination = plan.combination(trial.combination_id)
     shard = next(index for index, ids in enumerate(plan.shards) if combination.id in ids)
-    folder.new_record(plan, combination, trial, status, reason, environment or {}).write(folder.records)
+    folder.new_record(plan, combination, trial, status, reason, environment).write(folder.records)
     with EventLog(folder.events / f"shard-{shard}.jsonl") as events:
         events.write("end", trial, status=status, reason=reason)
 
@@ -795,32 +797,30 @@ def leave_record(
 class MissingResults:
     """Why trials have no record."""
 
+    folder: Folder
     plan: Plan
-    outcomes: Mapping[int, ShardOutcome]
-    """By shard, of those whose job ended early."""
-    unfinished: Set[TrialKey]
-    """Trials that began and have no event of their end."""
     missing: str
-    """Why other trials have not begun."""
+    """Why trials have not begun, unless their shard's job ended early."""
     running: bool
     """Whether the sweep is running, so that trials that have begun are not lost."""
-    _shard_of: dict[str, int] = field(init=False)
+    unfinished: Set[TrialKey]
+    """Trials that began and have no event of their end."""
+    _outcomes: dict[str, ShardOutcome] = field(init=False)
+    """By combination, of those whose shard's job ended early."""
 
     def __post_init__(self) -> None:
-        self._shard_of = {id: shard for shard, ids in enumerate(self.plan.shards) for id in ids}
+        self._outcomes = {}
+        for shard, outcome in Jobs(self.folder.path).outcomes().items():
+            if 0 <= shard < len(self.plan.shards):
+                self._outcomes.update(dict.fromkeys(self.plan.shards[shard], outcome))
 
     def placeholder_records(
-        self,
-        combination: Combination,
-        records: Sequence[Record],
-        damaged: Mapping[str, str] | None = None,
-        is_needed: Callable[[Trial], bool] | None = None,
+        self, combination: Combination, records: Sequence[Record], damaged: Mapping[str, str]
     ) -> list[Record]:
         """Return records for a combination's other trials; they are never written, so that the trials can still be run.
 
         Args:
             damaged: by file name, why the record of a trial cannot be read.
-            is_needed: False for a trial that is not missing although it has no record; None: all are needed.
         """
         plan = self.plan
         if combination.unsupported is not None:
@@ -829,8 +829,8 @@ class MissingResults:
         known = {(record.pass_name, record.round) for record in records}
         placeholders = []
         for (trial,) in trial_groups([combination], plan.passes, {}):
-            if (trial.pass_name, trial.round) not in known and (is_needed is None or is_needed(trial)):
-                status, reason = self._reason(trial, damaged or {})
+            if (trial.pass_name, trial.round) not in known and not self.folder.is_decided(trial):
+                status, reason = self._reason(trial, damaged)
                 placeholders.append(Record(plan.sweep_id, combination.id, trial.pass_name, status, reason, trial.round))
         return placeholders
 
@@ -838,7 +838,7 @@ class MissingResults:
         name = f"{trial.pass_name}-r{trial.round}.json"
         if name in damaged:
             return "lost", f"its record is damaged: {damaged[name]}"
-        outcome = self.outcomes.get(self._shard_of.get(trial.combination_id, -1))
+        outcome = self._outcomes.get(trial.combination_id)
         if (trial.combination_id, trial.pass_name, trial.round) not in self.unfinished:
             return "skipped", outcome.missing if outcome else self.missing
         if outcome:

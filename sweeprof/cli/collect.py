@@ -60,5 +60,4 @@ def _collect(folder: Folder, wait: bool, trust: bool) -> int:
             follow(folder.path, wait, trust)
 
         tracker = stored_tracker(folder, "tracking.uri", trust=trust)
-        outcome = driver.measure_missing(folder, plan, tracker, launch, out, live, trust)
-    return ExitCode.RUNNING if outcome.running else outcome.exit_code
+        return driver.measure_missing(folder, plan, tracker, launch, out, live, trust)

@@ -16,7 +16,7 @@ from sweeprof.results.comparison import Comparison, set_against
 from sweeprof.results.constraints import metric_names
 from sweeprof.results.files import write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo
-from sweeprof.run.reports import Place, located, read_sweep, set_tag
+from sweeprof.run.reports import SweepLocations, located, read_sweep, set_tag
 from sweeprof.text import console
 
 PIPED_WIDTH = 160
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     """Run the subcommand; return the exit code."""
     uri = expanded_address(options.uri) if options.uri else os.environ.get("MLFLOW_TRACKING_URI")
-    place = Place(options.output.absolute(), uri)
+    place = SweepLocations(options.output.absolute(), uri)
     kinds = [kind.strip() for kind in options.fail_on.split(",")] if options.fail_on is not None else []
     problems = [choice_problem("--fail-on", kind, "kind of change", KINDS) for kind in kinds if kind not in KINDS]
     if problems:
@@ -164,7 +164,7 @@ def _write(given: argparse.Namespace, compared: Comparison, changes: Changes, re
     print_changes(changes, title, console(PIPED_WIDTH, highlight=False))
 
 
-def _tag(name: str, reference: str, key: str, place: Place) -> None:
+def _tag(name: str, reference: str, key: str, place: SweepLocations) -> None:
     folder = located(reference, place, key)
     if not (folder / "plan.json").is_file():
         raise UserError([Problem(key, reference, "is not the folder of a sweep; only a folder can be tagged.")])

@@ -16,7 +16,7 @@ from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.numbers import rounded
 from sweeprof.results.files import read_json
 from sweeprof.run.locks import all_locks
-from sweeprof.run.reports import Place, tagged
+from sweeprof.run.reports import SweepLocations, tagged
 from sweeprof.run.tracker_process import is_unsent, sending_command
 from sweeprof.storage import Folder, sweeps
 
@@ -49,7 +49,7 @@ def prune_sweeps(output: Path, name: str, newest: int, dry_run: bool = False) ->
     Raises:
         UserError: a tag cannot be read, so that the sweep that it names is unknown; nothing was removed.
     """
-    place = Place(output)
+    place = SweepLocations(output)
     tagged(place)  # before anything is removed
     for left in sorted((output / name).glob(f"{GOING}*")):  # of an earlier run that was interrupted
         yield _delete(left, dry_run)

@@ -12,7 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,6 @@ def scheduler_of(settings: Mapping[str, Any], jobs: Jobs) -> Scheduler:
     if settings["scheduler"] == "ray":
         return Ray(settings["address"], jobs)
     return slurm
-
-
-# The job tracker: the tasks of one sweep on a cluster, submitted, followed, resubmitted for what is left, cancelled.
 
 
 EXCEEDED = re.compile(r"exceeded (?:job |step )?memory limit", re.IGNORECASE)
@@ -93,16 +91,20 @@ def job_outcome(state: TaskState, note: Note | None, output: str, progressed: bo
         output: the last lines that it, and Slurm, printed.
         progressed: whether it has left any record.
     """
-    name = "OUT_OF_MEMORY" if _is_memory(state.name, output) else state.name
+    name = state.name
+    if (name in ("FAILED", "CANCELLED") and EXCEEDED.search(output)) or (name == "FAILED" and KILLED.search(output)):
+        name = "OUT_OF_MEMORY"
     node = note.node if note else state.node
-    job = f"job {state.job}" + (f" on {node}" if node else "")
+    job = f"job {state.job}"
+    if node:
+        job += f" on {node}"
     description = DESCRIPTIONS.get(name, f"ended as {name}")
     if name == "FAILED":
         lines = [line.strip() for line in output.splitlines() if line.strip()]
-        message = lines[-1] if lines else ""
         if note and note.error and note.ended:
-            message = note.error
-        description = f"failed: {message}" if message else description
+            description = f"failed: {note.error}"
+        elif lines:
+            description = f"failed: {lines[-1]}"
     missing = f"its {job} {description} before it was measured"
     reason = f"{job} {description} while it was measured"
     if name == "OUT_OF_MEMORY":
@@ -110,18 +112,13 @@ def job_outcome(state: TaskState, note: Note | None, output: str, progressed: bo
     if name in ("TIMEOUT", "DEADLINE"):
         return JobOutcome(ShardOutcome(missing, "timeout", reason), not progressed, True, description)
     lost = ShardOutcome(missing, "lost", reason)
-    if name == "FAILED":
-        was_killed = note is not None and note.ended is None  # a task that fails by itself writes so
-        is_held = note is not None and note.ended is not None and note.error == HELD
-        return JobOutcome(lost, was_killed, was_killed or is_held, "" if was_killed or is_held else description)
-    return JobOutcome(lost, False, name in EXTERNAL)
-
-
-def _is_memory(name: str, output: str) -> bool:
-    """True if the output says that memory ran out and the state does not."""
-    if name not in ("FAILED", "CANCELLED"):
-        return False
-    return bool(EXCEEDED.search(output) or (name == "FAILED" and KILLED.search(output)))
+    if name != "FAILED":
+        return JobOutcome(lost, False, name in EXTERNAL)
+    if note is not None and note.ended is None:  # killed: a task that fails by itself writes so
+        return JobOutcome(lost, True, True)
+    if note is not None and note.error == HELD:
+        return JobOutcome(lost, False, True)
+    return JobOutcome(lost, False, False, description)
 
 
 @dataclass(slots=True)
@@ -146,33 +143,32 @@ class _Failures:
 
     cause: str = ""
     count: int = 0
-    _measured: int = -1
+    measured: int = -1
     """Trials that the tasks of the sweep had measured at the first of them."""
-    _last: Task | None = None
-    _status: Status = "lost"
+    last: Task | None = None
+    status: Status = "lost"
 
     def add(self, cause: str, task: Task, status: Status, measured: int) -> None:
         """Count the failure of a task."""
-        if (cause, measured) != (self.cause, self._measured):
-            self.cause, self.count, self._measured = cause, 0, measured
+        if (cause, measured) != (self.cause, self.measured):
+            self.cause, self.count, self.measured = cause, 0, measured
         self.count += 1
-        self._last, self._status = task, status
+        self.last, self.status = task, status
 
     def message(self) -> str:
         """Return what failed, and the key that removes the cause."""
-        assert self._last is not None
-        resources = self._last.submission.resources
-        memory = parse_size(resources.get("memory")) or resources.get("needed_memory") or 2**30
+        assert self.last is not None
         advice = "check cluster.setup"
-        if self._status == "oom":
+        if self.status == "oom":
+            resources = self.last.submission.resources
+            memory = parse_size(resources.get("memory")) or resources.get("needed_memory") or 2**30
             advice = f"request more memory, such as cluster.memory={math.ceil(2 * memory / 2**30)}GiB"
-        elif self._status == "timeout":
+        elif self.status == "timeout":
             advice = "request more time, such as cluster.time=2h, or plan shorter tasks, such as cluster.minutes=2"
-        last = f"the last one is job {self._last.state.job}"
+        last = f"the last one is job {self.last.state.job}"
         return f"{self.count} tasks in a row {self.cause} before they measured anything ({last}); {advice}, and resume"
 
 
-@dataclass(slots=True)
 class JobTracker:
     """Submits and follows the newest task of every shard.
 
@@ -181,30 +177,25 @@ class JobTracker:
         plan: with its settings for the cluster.
     """
 
-    folder: Folder
-    plan: Plan
-    jobs: Jobs = field(init=False)
-    scheduler: Scheduler = field(init=False)
-    _tasks: dict[int, Task] = field(init=False, default_factory=dict)
-    _refused: list[int] = field(init=False, default_factory=list)
-    _live_before: int = field(init=False, default=0)
-    """How many tasks the scheduler had at the last query."""
-    _trouble: str = field(init=False, default="")
-    _trials: dict[int, list[Trial]] = field(init=False, default_factory=dict)
-    _idle: Counter[int] = field(init=False, default_factory=Counter)
-    """By shard, how many of its last tasks made no progress."""
-    _failures: _Failures = field(init=False)
-    _lost: int = field(init=False, default=0)
-    """Records that were left for trials whose task ended."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, folder: Folder, plan: Plan) -> None:
+        self.folder, self.plan = folder, plan
+        self.jobs = Jobs(folder.path)
+        self.scheduler = scheduler_of(plan.cluster["settings"], self.jobs)
+        self._tasks: dict[int, Task] = {}
+        self._trials: dict[int, list[Trial]] = {}
+        self._refused: list[int] = []
+        self._live_before = 0
+        """How many tasks the scheduler had at the last query."""
+        self._trouble = ""
+        self._idle = Counter[int]()
+        """By shard, how many of its last tasks made no progress."""
         self._failures = _Failures()
-        self.jobs = Jobs(self.folder.path)
-        self.scheduler = scheduler_of(self.plan.cluster["settings"], self.jobs)
+        self._lost = 0
+        """Records that were left for trials whose task ended."""
         for submission in self.jobs.all():
             if not submission.revoked:
                 for number, shard in enumerate(submission.shards):
-                    if shard < len(self.plan.shards):
+                    if shard < len(plan.shards):
                         unseen = TaskState(f"{submission.job or submission.name}_{number}", "PENDING")
                         self._tasks[shard] = Task(submission, number, unseen, 0)
 
@@ -223,9 +214,9 @@ class JobTracker:
         names = {task.submission.name for task in live.values()}
         if not names:
             return []
-        since = min(task.submission.submitted for task in live.values())
         found = self.scheduler.states(names)
         if any(task.key not in found for task in live.values()):
+            since = min(task.submission.submitted for task in live.values())
             found = {**self.scheduler.accounted(names, since), **found}
         for task in live.values():
             task.state = found.get(task.key) or self._forgotten(task)
@@ -237,9 +228,9 @@ class JobTracker:
         if note is None:
             has_begun = self.jobs.log(task.submission.token, task.number).exists()
             return replace(task.state, name="FAILED" if has_begun else VANISHED)
-        name = "FAILED" if note.error else "COMPLETED"
-        if note.ended is None:
-            name = UNKNOWN
+        name = UNKNOWN
+        if note.ended is not None:
+            name = "FAILED" if note.error else "COMPLETED"
         return replace(task.state, name=name, job=note.job, node=note.node)
 
     def unattended(self) -> list[int]:
@@ -249,7 +240,7 @@ class JobTracker:
 
     def _trials_of(self, shard: int) -> list[Trial]:
         if shard not in self._trials:
-            self._trials[shard] = [trial for group in self.plan.trial_groups(shard) for trial in group]
+            self._trials[shard] = list(chain.from_iterable(self.plan.trial_groups(shard)))
         return self._trials[shard]
 
     def _done(self, shard: int) -> int:
@@ -269,7 +260,12 @@ class JobTracker:
         """
         if not shards:
             return
-        self._revoke_unheard(shards)
+        # Earlier submissions that the scheduler does not list are revoked: sbatch may run on after its driver was killed.
+        known = {task.submission.token for task in self.live.values()}
+        earlier = {self._tasks[shard].submission.token: self._tasks[shard] for shard in shards if shard in self._tasks}
+        for token, task in earlier.items():
+            if task.submission.job is None and token not in known:
+                self.jobs.revoke(task.submission)
         submitted = set(shards)
         outcomes = {shard: outcome for shard, outcome in self.jobs.outcomes().items() if shard not in submitted}
         self._refused = [shard for shard in self._refused if shard not in submitted]
@@ -290,22 +286,15 @@ class JobTracker:
             raise refusals[0]
         self.write_queue()
 
-    def _revoke_unheard(self, shards: Sequence[int]) -> None:
-        """Revoke earlier submissions of shards that the scheduler does not list: sbatch may run on after its driver was killed."""
-        known = {task.submission.token for task in self.live.values()}
-        tasks = [self._tasks[shard] for shard in shards if shard in self._tasks]
-        earlier = {task.submission.token: task.submission for task in tasks}
-        for submission in earlier.values():
-            if submission.job is None and submission.token not in known:
-                self.jobs.revoke(submission)
-
     def _arrays(self, shards: Sequence[int]) -> Iterator[list[int]]:
+        """Yield the shards of each array: those with the same resources, as many as the scheduler allows."""
         alike: dict[str, list[int]] = {}
         for shard in shards:
             alike.setdefault(json.dumps(self.plan.cluster["resources"][shard], sort_keys=True), []).append(shard)
         most = self.scheduler.largest_array()
         for group in alike.values():
-            yield from (group[start : start + most] for start in range(0, len(group), most))
+            for start in range(0, len(group), most):
+                yield group[start : start + most]
 
     def _submit(self, shards: Sequence[int]) -> None:
         settings = self.plan.cluster["settings"]
@@ -313,7 +302,10 @@ class JobTracker:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Before sbatch runs: a task may begin before this process has read the answer, or this process may be killed.
         self.jobs.keep(new, script(new, settings, self.folder.path, sys.executable, inherited))
-        self._add(new)  # so that a task is also cancelled if the user interrupts the submission
+        for number, shard in enumerate(
+            shards
+        ):  # so that a task is also cancelled if the user interrupts the submission
+            self._tasks[shard] = Task(new, number, TaskState(f"{new.name}_{number}", "PENDING"), self._done(shard))
         try:
             job = self.scheduler.submit(new, settings, self.jobs)
         except ClusterError:
@@ -323,13 +315,9 @@ class JobTracker:
             raise
         new = replace(new, job=job)
         self.jobs.keep(new)
-        self._add(new)
-
-    def _add(self, new: Submission) -> None:
-        for number, shard in enumerate(new.shards):
-            state, known = TaskState(f"{new.job or new.name}_{number}", "PENDING"), self._tasks.get(shard)
-            done = known.done if known and known.submission.token == new.token else self._done(shard)
-            self._tasks[shard] = Task(new, number, state, done)
+        for shard in shards:
+            task = self._tasks[shard]
+            task.submission, task.state = new, TaskState(f"{job}_{task.number}", "PENDING")
 
     def follow(self, submits: bool = True) -> None:
         """Return when no task is left and, if it ``submits``, a further task would make no progress.
@@ -363,18 +351,21 @@ class JobTracker:
         outcomes = self.jobs.outcomes()
         resubmit = []
         for shard in ended:
-            if not self._is_incomplete(shard):
-                continue
             task = self._tasks[shard]
             note = self.jobs.note(task.submission.token, task.number)
-            if self.plan.search is not None and note is not None and note.ended is not None and note.error is None:
-                continue  # it has measured what the search chose
+            has_finished = note is not None and note.ended is not None and note.error is None
+            if not self._is_incomplete(shard) or (self.plan.search is not None and has_finished):
+                continue  # a search may measure less than was planned
             progressed = self._done(shard) > task.done
             outcome = job_outcome(task.state, note, self._output(task), progressed)
             if shard not in outcomes or task.state.name not in (UNKNOWN, VANISHED):  # an earlier outcome knows more
                 outcomes[shard] = outcome.shard
-            recorded = self._record_lost(shard, task, note, outcome.shard) if outcome.caused_by_trial and note else 0
-            self._idle[shard] = 0 if progressed or recorded else self._idle[shard] + 1
+            recorded = 0
+            if outcome.caused_by_trial and note is not None:
+                recorded = self._record_lost(shard, task, note, outcome.shard)
+            self._idle[shard] += 1
+            if progressed or recorded:
+                self._idle[shard] = 0
             is_stuck = self._idle[shard] >= MOST_IDLE or self.folder.stopped() is not None
             if outcome.resubmit and not is_stuck and self._is_incomplete(shard):
                 resubmit.append(shard)
@@ -406,13 +397,12 @@ class JobTracker:
     def _record_lost(self, shard: int, task: Task, note: Note, outcome: ShardOutcome) -> int:
         """Leave records of the trials that were running; returns their number."""
         unfinished = begun(self.folder.events, shard, note.events)
-        scheduler = {"name": self.scheduler.title.lower(), "job": task.state.job, "node": note.node}
+        environment = {"scheduler": {"name": self.scheduler.title.lower(), "job": task.state.job, "node": note.node}}
         count = 0
         for trial in self._trials_of(shard):
             if (trial.combination_id, trial.pass_name, trial.round) in unfinished:
                 count += 1
                 if not self.folder.is_done(trial):
-                    environment = {"scheduler": scheduler}
                     leave_record(self.folder, self.plan, trial, outcome.status, outcome.reason, environment)
         return count
 
@@ -428,7 +418,8 @@ class JobTracker:
         Raises:
             ClusterError: it does not answer; running tasks continue, waiting ones end as soon as they begin.
         """
-        for submission in {task.submission.token: task.submission for task in self.live.values()}.values():
+        submissions = {task.submission.token: task.submission for task in self.live.values()}
+        for submission in submissions.values():
             self.jobs.revoke(submission)  # also if the scheduler does not answer
         deadline = time.monotonic() + CANCEL_S
         with suppress(ClusterError):  # only for the numbers of jobs whose submission was interrupted
@@ -450,18 +441,25 @@ class JobTracker:
         if not live and not self._trouble:
             self.jobs.write_queue("")
             return
+        line = self.scheduler.title
         numbers = self.numbers()
-        job = f"job{'s' * (len(numbers) > 1)} {', '.join(numbers)}: " if numbers else ""
+        if numbers:
+            line += f" job{'s' * (len(numbers) > 1)} {', '.join(numbers)}:"
         counts = Counter(task.state.name.lower() for task in live.values())
         states = [f"{count} {name}" for name, count in sorted(counts.items(), reverse=True)]
-        pending = [task.state.reason for task in live.values() if task.state.name == "PENDING" and task.state.reason]
-        why = f" ({Counter(pending).most_common(1)[0][0]})" if pending else ""
-        refused = f", {len(self._refused)} not accepted yet" if self._refused else ""
-        trouble = f"; {self._trouble}" if self._trouble else ""
-        self.jobs.write_queue(f"{self.scheduler.title} {job}{', '.join(states) or 'no tasks'}{why}{refused}{trouble}")
+        line += f" {', '.join(states) or 'no tasks'}"
+        pending = Counter(task.state.reason for task in live.values() if task.state.name == "PENDING")
+        del pending[""]
+        if pending:
+            line += f" ({pending.most_common(1)[0][0]})"
+        if self._refused:
+            line += f", {len(self._refused)} not accepted yet"
+        if self._trouble:
+            line += f"; {self._trouble}"
+        self.jobs.write_queue(line)
 
 
-# A sweep's shards as tasks of a cluster: launched by a driver, and followed by it or by a later command.
+# ---- A sweep's shards as tasks of a cluster: launched by a driver, and followed by it or by a later command ----
 
 
 log = logging.getLogger(__name__)
@@ -488,11 +486,8 @@ def launch(path: Path | str) -> None:
         try:
             tracker.cancel()
         except ClusterError as error:
-            log.warning(
-                "running jobs continue, cancel them with: %s (%s)",
-                tracker.scheduler.cancel_command(tracker.numbers()),
-                error,
-            )
+            command = tracker.scheduler.cancel_command(tracker.numbers())
+            log.warning("running jobs continue, cancel them with: %s (%s)", command, error)
         raise
 
 
@@ -522,6 +517,8 @@ def follow(path: Path | str, wait: bool, trust: bool = False) -> None:
 def job_tracker(folder: Folder, named: Sequence[str | None] = (), trust: bool = False) -> JobTracker:
     """Return the tracker of a sweep's jobs.
 
+    The address of Ray is checked, because its client runs code that the server sends; a folder names no server to Slurm's commands.
+
     Args:
         named: addresses of Ray that the user's command line or config names; ``RAY_ADDRESS`` counts as well.
         trust: whether the folder may name any address.
@@ -530,22 +527,13 @@ def job_tracker(folder: Folder, named: Sequence[str | None] = (), trust: bool = 
         UserError: the folder names an address that may not be used.
     """
     plan = folder.read_plan()
-    _check_ray(folder, plan, named, trust)
-    return JobTracker(folder, plan)
-
-
-def _check_ray(folder: Folder, plan: Plan, named: Sequence[str | None], trust: bool) -> None:
-    """Check the address of Ray, whose client runs code that the server sends.
-
-    Slurm's commands need no check: a folder names no server to them.
-    """
     settings = plan.cluster["settings"]
-    if settings["scheduler"] != "ray":
-        return
-    own = os.environ.get("RAY_ADDRESS")
-    # Without an address Ray would also join the cluster that any user has started on this host.
-    address = settings["address"] or own or "auto"
-    check_address(folder, "cluster.address", str(address), [*named, own], f"set RAY_ADDRESS={address}", trust)
+    if settings["scheduler"] == "ray":
+        own = os.environ.get("RAY_ADDRESS")
+        # Without an address Ray would also join the cluster that any user has started on this host.
+        address = str(settings["address"] or own or "auto")
+        check_address(folder, "cluster.address", address, [*named, own], f"set RAY_ADDRESS={address}", trust)
+    return JobTracker(folder, plan)
 
 
 def live_jobs(folder: Folder, named: Sequence[str | None] = (), trust: bool = False) -> list[str]:
@@ -584,6 +572,7 @@ def _has_unfinished(jobs: Jobs) -> bool:
     newest = {}
     for submission in jobs.all():
         if not submission.revoked:
-            newest.update({shard: (submission.token, number) for number, shard in enumerate(submission.shards)})
-    notes = (jobs.note(*task) for task in newest.values())
+            for number, shard in enumerate(submission.shards):
+                newest[shard] = submission.token, number
+    notes = [jobs.note(token, number) for token, number in newest.values()]
     return any(note is None or note.ended is None for note in notes)

@@ -61,17 +61,15 @@ class Ray(Scheduler):
 
     def states(self, names: Collection[str]) -> States:
         """Return the states of the tasks that Ray lists, and of those whose end it has described to this process."""
-        submissions = {s.name: s for s in self._jobs.all() if s.name in names}
+        submissions = {one.name: one for one in self._jobs.all() if one.name in names}
         options = {name: actor_options(submission.resources) for name, submission in submissions.items()}
-        answer = self._ask({"states": options})
         found: States = {}
-        for actor, (state, reason) in answer["states"].items():
+        for actor, (state, reason) in self._ask({"states": options})["states"].items():
             name, _, number = actor.rpartition("_")
             note = self._jobs.note(submissions[name].token, int(number))
+            found[name, int(number)] = TaskState(actor, state, reason)
             if state == "PENDING" and note is not None:
                 found[name, int(number)] = TaskState(actor, "RUNNING" if note.ended is None else "COMPLETING")
-            else:
-                found[name, int(number)] = TaskState(actor, state, reason)
         return found
 
     def cancel(self, arrays: Collection[str]) -> None:
@@ -111,4 +109,4 @@ def actor_options(resources: Mapping[str, Any]) -> Json:
         options["accelerator_type"] = kind
     if resources["memory"]:
         options["memory"] = int(parse_size(resources["memory"]) or 0)
-    return {**options, **{key: value for key, value in resources["options"].items() if value is not None}}
+    return options | {key: value for key, value in resources["options"].items() if value is not None}

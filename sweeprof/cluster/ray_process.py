@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -85,18 +86,21 @@ class Connected:
 
     def states(self, arrays: Mapping[str, Json]) -> dict[str, tuple[str, str]]:
         """Return the state of every actor that Ray lists or whose end is known, and why it waits."""
-        listed = {name for name in ray.util.list_named_actors() if name.rpartition("_")[0] in arrays}
-        for name in listed - self._handles.keys():
-            try:
-                self._handles[name] = ray.get_actor(name)
-            except ValueError:  # it has just ended
-                continue
         nodes = [node for node in ray.nodes() if node["Alive"]]
         waits = {array: why_it_waits(options, nodes) for array, options in arrays.items()}
-        found = {name: ("PENDING", waits[name.rpartition("_")[0]]) for name in listed}
+        found: dict[str, tuple[str, str]] = {}
+        for name in ray.util.list_named_actors():
+            array = name.rpartition("_")[0]
+            if array in arrays:
+                found[name] = "PENDING", waits[array]
+                if name not in self._handles:
+                    with suppress(ValueError):  # it has just ended
+                        self._handles[name] = ray.get_actor(name)
         for name, handle in self._handles.items():
-            if name not in listed and name.rpartition("_")[0] in arrays and (state := cause_of_death(handle)):
-                found[name] = state, ""
+            if name not in found and name.rpartition("_")[0] in arrays:
+                state = cause_of_death(handle)
+                if state is not None:
+                    found[name] = state, ""
         return found
 
     def cancel(self, arrays: list[str]) -> None:
@@ -111,9 +115,11 @@ def cause_of_death(handle: Any) -> str | None:
     try:
         ray.get(handle.__ray_ready__.remote(), timeout=0.1)
     except ActorDiedError as error:
-        return next((state for text, state in CAUSES.items() if text in str(error)), None)
+        for text, state in CAUSES.items():
+            if text in str(error):
+                return state
     except (ActorUnavailableError, GetTimeoutError):
-        return None
+        pass
     return None
 
 
@@ -127,7 +133,8 @@ def why_it_waits(options: Json, nodes: list[Json]) -> str:
         has_all = all(node["Resources"].get(key, 0) >= count for key, count in wanted.items())
         if has_all and labels.items() <= node.get("Labels", {}).items():
             return ""
-    named = [*(f"{key}={count:g}" for key, count in wanted.items() if count), *(f"{k}={v}" for k, v in labels.items())]
+    named = [f"{key}={count:g}" for key, count in wanted.items() if count]
+    named += map("=".join, labels.items())
     return f"no node has {', '.join(named)}"
 
 

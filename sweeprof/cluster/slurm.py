@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from sweeprof.errors import UserError
 from sweeprof.storage import DRIVER, Jobs, Submission
 
 title = "Slurm"
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
 """By which a user or a site sets the memory of jobs for sbatch."""
 ANSWER_S = 60.0
@@ -56,19 +57,20 @@ def states_in_sacct(text: str) -> States:
     shared: States = {}
     for line in text.splitlines():
         fields = line.strip().split("|")
-        match = re.fullmatch(r"(\d+)_(\d+|\[[\d,\-]+(?:%\d+)?\])", fields[1]) if len(fields) == 4 else None
-        if match and fields[2]:
-            node = "" if fields[3] == "None assigned" else fields[3]
-            found = own if match[2].isdigit() else shared
-            for number in _numbers(match[2]):
-                found[fields[0], number] = TaskState(f"{match[1]}_{number}", fields[2].split()[0], "", node)
+        if len(fields) != 4 or not fields[2]:
+            continue
+        name, task, state, node = fields
+        match = re.fullmatch(r"(\d+)_(?:(\d+)|\[([\d,\-]+)(?:%\d+)?\])", task)
+        if match is None:
+            continue
+        if node == "None assigned":
+            node = ""
+        found = own if match[2] else shared
+        for part in (match[2] or match[3]).split(","):
+            first, _, last = part.partition("-")
+            for number in range(int(first), int(last or first) + 1):
+                found[name, number] = TaskState(f"{match[1]}_{number}", state.split()[0], "", node)
     return {**shared, **own}
-
-
-def _numbers(text: str) -> Iterator[int]:
-    for part in text.strip("[]").partition("%")[0].split(","):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
 
 
 def parsed_largest_array(text: str) -> int:
@@ -86,16 +88,12 @@ def is_limit(message: str) -> bool:
 
 def is_installed() -> bool:
     """True if this host has the commands of Slurm."""
-    return not _missing()
-
-
-def _missing() -> list[str]:
-    return [name for name in ("sbatch", "squeue", "scancel", "scontrol") if shutil.which(name) is None]
+    return all(map(shutil.which, COMMANDS))
 
 
 def check_installed() -> None:
     """Raise :class:`UserError` if this host does not have the commands of Slurm."""
-    missing = _missing()
+    missing = [name for name in COMMANDS if shutil.which(name) is None]
     if missing:
         raise UserError(
             f"cluster: 'slurm' needs {', '.join(missing)}, which this host does not have; "
@@ -178,11 +176,12 @@ def environment() -> dict[str, str]:
 
     Without the variables of a job that this process itself runs in, and without the user's options, which may hide tasks.
     """
-    kept = ("SLURM_CONF", "SLURM_CLUSTERS")
-    own = ("SLURM_", "SLURMD_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_")
-    return {
-        key: value for key, value in os.environ.items() if key in kept or not (key.startswith(own) or key == DRIVER)
-    }
+    own = ("SLURM_", "SLURMD_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", DRIVER)
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(own)}
+    for key in ("SLURM_CONF", "SLURM_CLUSTERS"):
+        if key in os.environ:
+            variables[key] = os.environ[key]
+    return variables
 
 
 def _answer(command: Sequence[str]) -> str:
@@ -209,32 +208,33 @@ def requested_memory(resources: Mapping[str, Any]) -> int | None:
     """
     if resources["memory"]:
         return parse_size(resources["memory"])
-    needed = resources.get("needed_memory")  # absent in plans of earlier versions
-    is_set = any(key.startswith("mem") for key in resources["options"]) or any(map(os.environ.get, MEMORY_VARIABLES))
-    if not needed or is_set or resources["options"].get("exclusive"):
+    options, needed = resources["options"], resources.get("needed_memory")
+    is_set = any(key.startswith("mem") for key in options) or any(map(os.environ.get, MEMORY_VARIABLES))
+    if not needed or is_set or options.get("exclusive"):
         return None
-    default = default_memory(resources["partition"], int(resources["cpus"]))
+    try:
+        partitions = _answer(["scontrol", "--oneliner", "show", "partition"])
+        config = _answer(["scontrol", "show", "config"])
+    except ClusterError:
+        return None
+    default = parsed_default_memory(partitions, config, resources["partition"], int(resources["cpus"]))
     return int(needed) if default is not None and default < needed else None
 
 
-def default_memory(partition: str | None, cpus: int) -> int | None:
-    """Return the bytes that a task gets in a partition, None for Slurm's default one, if it requests none; None: a whole node's."""
-    try:
-        partitions = _answer(["scontrol", "--oneliner", "show", "partition"])
-        return parsed_default_memory(partitions, _answer(["scontrol", "show", "config"]), partition, cpus)
-    except ClusterError:
-        return None
-
-
 def parsed_default_memory(partitions: str, config: str, partition: str | None, cpus: int) -> int | None:
-    """Parse ``scontrol --oneliner show partition``, and ``scontrol show config`` for a partition without a default of its own."""
-    parts: list[dict[str, str]] = []
+    """Return the bytes that a task gets in a partition, None for Slurm's default one, if it requests none; None: a whole node's.
+
+    Args:
+        partitions: the output of ``scontrol --oneliner show partition``.
+        config: that of ``scontrol show config``, for a partition without a default of its own.
+    """
+    found: list[dict[str, str]] = []
     for line in partitions.splitlines():
         fields = dict(word.partition("=")[::2] for word in line.split())
         if fields.get("PartitionName") == partition or (partition is None and fields.get("Default") == "YES"):
-            parts.append(fields)
-    parts.append(dict(re.findall(r"^(DefMem\w+)\s*=\s*(\S+)", config, re.MULTILINE)))
-    for fields in parts:
+            found.append(fields)
+    found.append(dict(re.findall(r"^(DefMem\w+)\s*=\s*(\S+)", config, re.MULTILINE)))
+    for fields in found:
         for key, count in (("DefMemPerCPU", cpus), ("DefMemPerNode", 1)):
             if fields.get(key, "").isdigit():
                 return int(fields[key]) * count * 2**20
@@ -250,31 +250,32 @@ def sbatch(
         log: the file of a task's output, with ``%a`` for its number.
         memory: bytes; None: the partition's default.
     """
-    parallel = f"%{settings['parallel']}" if settings["parallel"] else ""
-    given = {
+    resources = submission.resources
+    options: dict[str, Any] = {
         "job-name": submission.name,
-        "array": f"0-{len(submission.shards) - 1}{parallel}",
+        "array": f"0-{len(submission.shards) - 1}",
         "output": str(log.parent).replace("%", "%%") + f"/{log.name}",
         "open-mode": "append",  # keeps the output of a task from before it was requeued
         "chdir": str(cwd),
         "nodes": "1",
         "ntasks": "1",
-        **_resource_options(submission.resources),
-        **({"mem": f"{math.ceil(memory / 2**20)}M"} if memory else {}),
-    }
-    options = {**given, **{key: value for key, value in submission.resources["options"].items() if value is not None}}
-    words = [
-        f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items() if value is not False
-    ]
-    requeue = [] if {"requeue", "no-requeue"} & options.keys() else ["--requeue"]
-    return ["sbatch", "--parsable", *words, *requeue, str(script)]
-
-
-def _resource_options(resources: Mapping[str, Any]) -> dict[str, Any]:
-    options = {
         "partition": resources["partition"],
         "time": parse_minutes(resources["time"]),
         "cpus-per-task": resources["cpus"],
-        "gres": f"gpu:{resources['gpus']}" if resources["gpus"] else None,
     }
-    return {key: value for key, value in options.items() if value is not None}
+    if settings["parallel"]:
+        options["array"] += f"%{settings['parallel']}"
+    if resources["gpus"]:
+        options["gres"] = f"gpu:{resources['gpus']}"
+    if memory:
+        options["mem"] = f"{math.ceil(memory / 2**20)}M"
+    options |= {key: value for key, value in resources["options"].items() if value is not None}
+    if options.keys().isdisjoint(("requeue", "no-requeue")):
+        options["requeue"] = True
+    words = []
+    for key, value in options.items():
+        if value is True:
+            words.append(f"--{key}")
+        elif value is not None and value is not False:
+            words.append(f"--{key}={value}")
+    return ["sbatch", "--parsable", *words, str(script)]

@@ -48,21 +48,22 @@ def main(arguments: list[str]) -> int:
     if submission is None or submission.revoked:
         print(f"{folder.path}: this job was revoked; nothing to do")
         return REVOKED
-    place = scheduler() or {}
-    earlier = sum(file.stat().st_size for file in folder.events.glob(f"shard-{submission.shards[number]}.jsonl"))
+    place, shard = scheduler() or {}, submission.shards[number]
+    events = folder.events / f"shard-{shard}.jsonl"
+    earlier = events.stat().st_size if events.exists() else 0
     note = Note(str(place.get("job")), str(place.get("node")), int(place.get("restarts") or 0), earlier)
     jobs.write_note(token, number, note)
     error: str | None = "it was ended"
     code = 1
     try:
-        if run_shard(folder, submission.shards[number], ENDING_S):
+        if run_shard(folder, shard, ENDING_S):
             code, error = 0, None
         else:
             code, error = EXIT_HELD, HELD
     except OSError as failure:
-        code, error = (
-            (EXIT_DISK_FULL, "the disk is full") if is_full(failure) else (1, f"{type(failure).__name__}: {failure}")
-        )
+        error = f"{type(failure).__name__}: {failure}"
+        if is_full(failure):
+            code, error = EXIT_DISK_FULL, "the disk is full"
         print(error, file=sys.stderr)
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}"

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from sweeprof.errors import Damaged
-from sweeprof.metrics.compute import UNITS, by_unit, in_units
+from sweeprof.metrics.compute import by_unit
 from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.quality import parts_of, with_parts
 from sweeprof.metrics.select import select
@@ -32,11 +32,25 @@ from sweeprof.results.comparison import (
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import FINE, Failure, Json, Record, Status, Warning, check_environment
-from sweeprof.run.search import disagreement, measured_plan, not_run, output_references, unjudged
-from sweeprof.storage import Folder, Jobs, MissingResults, begun
+from sweeprof.run.search import (
+    Reference,
+    disagreement,
+    measured_plan,
+    named_metrics,
+    not_run,
+    output_references,
+    unjudged,
+)
+from sweeprof.storage import Folder, MissingResults, begun
 
 OF_A_TRIAL = ("scheduler", "session", "ran", "others", "threads", "load", "gpu", "settings", "deviations")
 """Keys of a record's environment that do not describe its host."""
+SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "skipped", "unsupported", "ok")
+"""The order of statuses; a combination has the most severe one of its trials."""
+MOST_TRACEBACKS = 50
+"""Maximum number of different tracebacks in a comparison; those of further failures are only in their logs."""
+BASELINES_KEPT = 64
+"""Baselines whose records are kept in memory."""
 
 
 def seen_hosts(records: Iterable[Record], seen: dict[str, Json]) -> None:
@@ -51,19 +65,16 @@ def of_cluster(driver: Mapping[str, Any], hosts: Mapping[str, Json]) -> Json:
     """Return the environment of a sweep whose jobs ran on these hosts: that of the first, with the names and processors of all."""
     if not hosts:
         return dict(driver)
-    first = next(iter(hosts.values()))
-    models = dict.fromkeys(str(one["cpu"].get("model")) for one in hosts.values() if one.get("cpu"))
-    cpu = {**(first.get("cpu") or {}), "model": "; ".join(models)} if models else first.get("cpu")
-    return {**first, "host": ", ".join(sorted(hosts)), "cpu": cpu, "submitted_from": driver.get("host")}
-
-
-SEVERITY: tuple[Status, ...] = ("lost", "crashed", "oom", "timeout", "failed", "skipped", "unsupported", "ok")
-"""The order of statuses; a combination has the most severe one of its trials."""
-
-
-MOST_TRACEBACKS = 50
-"""Maximum number of different tracebacks in a comparison; those of further failures are only in their logs."""
-BASELINES_KEPT = 64
+    environment = dict(next(iter(hosts.values())))
+    models: list[str] = []
+    for host in hosts.values():
+        if host.get("cpu") and str(host["cpu"].get("model")) not in models:
+            models.append(str(host["cpu"].get("model")))
+    if models:
+        environment["cpu"] = {**(environment.get("cpu") or {}), "model": "; ".join(models)}
+    environment["host"] = ", ".join(sorted(hosts))
+    environment["submitted_from"] = driver.get("host")
+    return environment
 
 
 def comparison_of(
@@ -92,10 +103,12 @@ def comparison_of(
     common, settings = common_and_own([c.config for c in plan.combinations])
     damaged: list[str] = []
     unfinished = begun(folder.events, damaged=damaged)
-    missing_results = MissingResults(plan, Jobs(folder.path).outcomes(), unfinished, missing, running)
+    missing_results = MissingResults(folder, plan, missing, running, unfinished)
 
     def records_of(id: str, unread: dict[str, str] | None = None) -> list[Record]:
-        return folder.records_of(id, damaged=unread) if only is None or id in only else []
+        if only is not None and id not in only:
+            return []
+        return folder.records_of(id, damaged=unread)
 
     @lru_cache(BASELINES_KEPT)
     def of_baseline(id: str) -> tuple[Record, ...]:
@@ -107,35 +120,37 @@ def comparison_of(
     hosts: dict[str, Json] = {}
     tracebacks: set[str] = set()
     for combination, own_settings in zip(plan.combinations, settings, strict=True):
+        id, base = combination.id, bases[combination.id]
         unread: dict[str, str] = {}
-        own = records_of(combination.id, unread)
-        damaged += (f"records/{combination.id}/{name}: {reason}" for name, reason in unread.items())
+        own = records_of(id, unread)
+        damaged += (f"records/{id}/{name}: {reason}" for name, reason in unread.items())
         if plan.cluster:
             seen_hosts(own, hosts)
-        own += missing_results.placeholder_records(combination, own, unread, lambda trial: not folder.is_decided(trial))
-        base = bases[combination.id]
-        compared = own if base == combination.id else of_baseline(base) if base else None
-        wanted = [*selected, *parts_of(selected, own)]
-        measured = evaluate(wanted, own, compared, combination.config["batch_size"])
-        failures = _with_new_tracebacks(_failures(folder, own, measured), tracebacks)
+        own += missing_results.placeholder_records(combination, own, unread)
+        compared = of_baseline(base) if base and base != id else None
+        if base == id:
+            compared = tuple(own)
+        measured = evaluate([*selected, *parts_of(selected, own)], own, compared, combination.config["batch_size"])
+        failures = _failures(folder, own, measured)
+        _remove_known_tracebacks(failures, measured, tracebacks)
+        measurements[id] = measured
         row = _row(combination, own, measured, base, own_settings, failures)
-        measurements[combination.id] = {name: _without_traceback(one) for name, one in measured.items()}
-        reference = references.get(combination.id)
+        reference = references.get(id)
         if reference is not None and (only is None or reference.id in only):
-            theirs = of_baseline(reference.id)
-            row = _judged_by(row, disagreement(own, theirs, reference.tolerance, reference.whose))
-            tolerance = reference.tolerance if "quality" in plan.passes else None
-            doubt = unjudged(own, theirs, tolerance, reference.whose)
-            row = dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt and row.has_values else row
+            row = _with_outputs_compared(row, own, of_baseline(reference.id), reference, "quality" in plan.passes)
         rows.append(row)
-    rows = _without_differing_baselines(rows)
-    infos = [entry.metric.info for entry in selected]
-    named = _goals_and_conditions(plan, infos)
+    _remove_failed_baselines(rows)
+
+    infos: list[MetricInfo] = [entry.metric.info for entry in selected]
     scores = [f"quality/{name}" for c in plan.combinations for name in c.config.get("quality") or {}]
+    named = named_metrics(plan, infos)
     infos, measurements = with_parts(infos, measurements, scores)
     metrics, measurements = by_unit(infos, measurements, named)
     thresholds = thresholds_of(plan, metrics)
-    driver = _environment(folder, damaged)
+    environment = _environment(folder, damaged)
+    protocol = protocol_of(plan.combinations)
+    if plan.budget:
+        protocol["budget"] = [plan.budget]
     too_large = not_run(whole, folder, trust)
     comparison = Comparison(
         sweep_id=plan.sweep_id,
@@ -146,11 +161,11 @@ def comparison_of(
         metrics=metrics,
         baseline=plan.baseline,
         rows=compare_rows(rows, measurements, plan.threshold, thresholds),
-        environment=of_cluster(driver, hosts) if plan.cluster else driver,
+        environment=of_cluster(environment, hosts) if plan.cluster else environment,
         excluded=(*plan.excluded, *too_large),
         threshold=plan.threshold,
         thresholds=thresholds,
-        protocol={**protocol_of(plan.combinations), **({"budget": [plan.budget]} if plan.budget else {})},
+        protocol=protocol,
         settings=common,
         running=_progress(folder, whole, plan) if running else None,
         search=_search_summary(whole, len(too_large)),
@@ -168,14 +183,6 @@ def _progress(folder: Folder, whole: Plan, measured: Plan) -> Progress:
     return Progress(done, max(done, len(whole.trials()) * whole.size // max(1, len(whole.combinations))))
 
 
-def _goals_and_conditions(plan: Plan, infos: Sequence[MetricInfo]) -> list[str]:
-    """Return the metrics that constraints name, and the goals of a search."""
-    conditions = " ".join(plan.compare.constraints or ())
-    goals = [goal.metric for goal in plan.search.goals] if plan.search else []
-    names = [info.name for info in in_units(infos, UNITS)]
-    return [name for name in names if name in goals or name.rpartition("/")[2] in conditions]
-
-
 def _search_summary(plan: Plan, too_large: int) -> SearchSummary | None:
     """Return the search of a plan; ``too_large``: how many combinations it did not measure because a smaller one was too large."""
     if plan.search is None:
@@ -189,67 +196,107 @@ def _environment(folder: Folder, damaged: list[str]) -> Json:
     try:
         environment: Json = read_json(folder.environment)
         check_environment(environment)
-    except (Damaged, OSError) as error:
-        damaged.append(f"environment.json: {error if isinstance(error, Damaged) else error.strerror}")
+    except Damaged as error:
+        damaged.append(f"environment.json: {error}")
+        return {}
+    except OSError as error:
+        damaged.append(f"environment.json: {error.strerror}")
         return {}
     return environment
+
+
+def _remove_known_tracebacks(failures: list[Failure], measured: dict[str, Measurement], known: set[str]) -> None:
+    """Leave each traceback in the failures of one row: thousands of rows may fail for one reason."""
+    for position, failure in enumerate(failures):
+        if failure.traceback in known or len(known) >= MOST_TRACEBACKS:
+            failures[position] = dataclasses.replace(failure, traceback=None)
+        elif failure.traceback is not None:
+            known.add(failure.traceback)
+    for name, measurement in measured.items():
+        if measurement.failure is not None:  # whose traceback the row has
+            without = dataclasses.replace(measurement.failure, traceback=None)
+            measured[name] = dataclasses.replace(measurement, failure=without)
+
+
+def _with_outputs_compared(
+    row: Row, own: Sequence[Record], theirs: Sequence[Record], reference: Reference, has_quality: bool
+) -> Row:
+    """Return the row; one whose outputs differ from those of its reference is failed, and has no baseline."""
+    if not row.has_values:
+        return row
+    difference = disagreement(own, theirs, reference.tolerance, reference.whose)
+    if difference is not None:
+        return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None, is_incomplete=False)
+    doubt = unjudged(own, theirs, reference.tolerance, reference.whose) if has_quality else None
+    return dataclasses.replace(row, warnings=(*row.warnings, doubt)) if doubt else row
 
 
 def _row(
     combination: Combination,
     records: Sequence[Record],
-    measured: dict[str, Measurement],
+    measured: Mapping[str, Measurement],
     base: str | None,
     settings: Json,
     failures: Sequence[Failure],
 ) -> Row:
-    status, reason = _status(records)
-    timed = [r.status for r in records if r.pass_name == "timing" and r.status != "unsupported"]
-    complete = timed.count("ok")
-    walls = [r.wall_s for r in records if r.pass_name == "timing" and r.status == "ok"]
-    is_incomplete = status not in ("ok", "unsupported") and complete > 0
-    if status == "ok" and failures:
-        reason = f"{failures[0].source}: {failures[0].message}"
-    warnings = [w for record in records for w in record.warnings] + [w for m in measured.values() for w in m.warnings]
+    """Return the row of a combination, without cells."""
+    status, reason = _status(records, failures)
+    planned = [r for r in records if r.pass_name == "timing" and r.status != "unsupported"]
+    complete = [record for record in planned if record.status == "ok"]
+    is_incomplete = status not in ("ok", "unsupported") and bool(complete)
+    if is_incomplete:
+        reason = f"{len(complete)} of {len(planned)} rounds measured; {reason}"
+    warnings: list[Warning] = []
+    for record in records:
+        warnings += record.warnings
+    for measurement in measured.values():
+        warnings += measurement.warnings
     warnings += unsteady_warnings(record.environment for record in records if record.pass_name in exclusive_passes())
+    test_data, precision_method = None, None
+    for record in records:
+        if record.pass_name == "quality" and record.status == "ok" and test_data is None:
+            targets = (record.observations or {}).get("targets")  # absent without one class for each sample
+            if targets is not None:
+                digest = hashlib.sha256(json.dumps(targets).encode()).hexdigest()[:8]
+                test_data = f"{len(targets):,} samples with targets {digest}"
+        method = record.environment.get("settings", {}).get("precision method")
+        if method is not None and precision_method is None:
+            precision_method = str(method)
     return Row(
         combination_id=combination.id,
         axes=combination.axes,
         status=status,
-        reason=f"{complete} of {len(timed)} rounds measured; {reason}" if is_incomplete else reason,
+        reason=reason,
         cells={},
         baseline_id=base,
         command=combination.command,
-        warnings=_without_repeats(warnings),
+        warnings=tuple(dict.fromkeys(warnings)),
         wall_s=sum(record.wall_s for record in records),
         environment=key_of(r.environment for r in records if r.pass_name == "timing" and r.environment),
         settings=settings,
         sessions=sessions_of(records),
-        rounds_complete=complete,
-        rounds_planned=len(timed),
+        rounds_complete=len(complete),
+        rounds_planned=len(planned),
         most_rounds=most_rounds(combination.config),
-        round_s=statistics.fmean(walls) if walls else 0.0,
+        round_s=statistics.fmean([record.wall_s for record in complete] or [0.0]),
         is_incomplete=is_incomplete,
-        test_data=_test_data(records),
-        precision_method=_precision_method(records),
+        test_data=test_data,
+        precision_method=precision_method,
         failures=tuple(failures),
     )
 
 
-def _test_data(records: Sequence[Record]) -> str | None:
-    """Return what tells the samples of one test split from those of another; None if there is not one class for each sample."""
-    record = next((record for record in records if record.pass_name == "quality"), None)
-    targets = None if record is None or record.status != "ok" else (record.observations or {}).get("targets")
-    if targets is None:
-        return None
-    digest = hashlib.sha256(json.dumps(targets).encode()).hexdigest()[:8]
-    return f"{len(targets):,} samples with targets {digest}"
-
-
-def _precision_method(records: Sequence[Record]) -> str | None:
-    """Return the method that the first pass reports whose model was loaded; None if the backend reports none."""
-    reported = (record.environment.get("settings", {}).get("precision method") for record in records)
-    return next((str(method) for method in reported if method is not None), None)
+def _status(records: Sequence[Record], failures: Sequence[Failure]) -> tuple[Status, str | None]:
+    """Return the most severe status and why; a single capability that a backend lacks does not make a combination unsupported."""
+    grave = [record for record in records if record.status != "unsupported"] or records
+    worst = min(grave, key=lambda record: SEVERITY.index(record.status), default=None)
+    if worst is None:
+        return "skipped", "nothing was planned for it"
+    if worst.status == "unsupported":
+        return "unsupported", worst.reason
+    if worst.status != "ok":
+        return worst.status, f"{worst.pass_name}: {worst.reason}"
+    return "ok", f"{failures[0].source}: {failures[0].message}" if failures else None
 
 
 def _failures(folder: Folder, records: Sequence[Record], measured: Mapping[str, Measurement]) -> list[Failure]:
@@ -263,18 +310,20 @@ def _failures(folder: Folder, records: Sequence[Record], measured: Mapping[str, 
             by_message[message] = Failure(name, message, record.location, record.traceback, _log_of(folder, record))
         elif name not in first.source.split(", "):
             by_message[message] = dataclasses.replace(first, source=f"{first.source}, {name}")
-    found = list(by_message.values())
-    shared: dict[tuple[str, str | None], dict[str, Failure]] = {}  # by several metrics of one function
+    by_error: dict[tuple[str, str | None], list[str]] = {}  # several metrics may share a function
     for name, measurement in measured.items():
         if measurement.failure is not None:
-            key = (measurement.failure.message, measurement.failure.location)
-            shared.setdefault(key, {})[name] = measurement.failure
+            by_error.setdefault((measurement.failure.message, measurement.failure.location), []).append(name)
     live = next((record for record in records if record.pass_name == "live"), None)
-    for by_name in shared.values():
-        source = f"metric{'s' * (len(by_name) > 1)} {', '.join(by_name)}"
-        is_live = live is not None and any(name in (live.observations or {}).get("results", {}) for name in by_name)
-        log = _log_of(folder, live) if live is not None and is_live else None
-        found.append(dataclasses.replace(next(iter(by_name.values())), source=source, log=log))
+    found = list(by_message.values())
+    for names in by_error.values():
+        source = f"metric{'s' * (len(names) > 1)} {', '.join(names)}"
+        log = None
+        if live is not None and not (live.observations or {}).get("results", {}).keys().isdisjoint(names):
+            log = _log_of(folder, live)
+        failure = measured[names[0]].failure
+        assert failure is not None
+        found.append(dataclasses.replace(failure, source=source, log=log))
     return found
 
 
@@ -284,64 +333,17 @@ def _log_of(folder: Folder, record: Record) -> str | None:
     return str(log.relative_to(folder.path)) if log.is_file() else None
 
 
-def _with_new_tracebacks(failures: Sequence[Failure], known: set[str]) -> list[Failure]:
-    """Return the failures with the tracebacks that no earlier row has; thousands of rows may fail for one reason."""
-    kept = []
-    for failure in failures:
-        is_new = failure.traceback is not None and failure.traceback not in known and len(known) < MOST_TRACEBACKS
-        if is_new:
-            known.add(str(failure.traceback))
-        kept.append(failure if is_new else dataclasses.replace(failure, traceback=None))
-    return kept
-
-
-def _without_traceback(measurement: Measurement) -> Measurement:
-    """Return the measurement without its error's traceback, which the row has."""
-    if measurement.failure is None:
-        return measurement
-    return dataclasses.replace(measurement, failure=dataclasses.replace(measurement.failure, traceback=None))
-
-
-def _judged_by(row: Row, difference: str | None) -> Row:
-    """Return the row; one whose outputs differ is failed and has no baseline."""
-    if difference is None or not row.has_values:
-        return row
-    return dataclasses.replace(row, status="failed", reason=difference, baseline_id=None, is_incomplete=False)
-
-
-def _without_differing_baselines(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows; those whose baseline is failed because its outputs differ are compared with nothing, and say why."""
-    differing = {
-        row.combination_id: str(row.reason) for row in rows if row.baseline_id is None and row.status == "failed"
-    }
-    found = []
-    for row in rows:
-        reason = differing.get(row.baseline_id or "")
-        if reason is None:
-            found.append(row)
-            continue
-        text = f"there is no comparison, because the baseline failed: {reason}"
-        warning = Warning("baseline_differs", text, "correct the baseline's model, or choose another baseline")
-        found.append(dataclasses.replace(row, baseline_id=None, warnings=(*row.warnings, warning)))
-    return found
+def _remove_failed_baselines(rows: list[Row]) -> None:
+    """Remove the baseline of rows whose baseline failed because its outputs differ; a warning says why."""
+    failed = {row.combination_id: row.reason for row in rows if row.baseline_id is None and row.status == "failed"}
+    for position, row in enumerate(rows):
+        if row.baseline_id in failed:
+            text = f"there is no comparison, because the baseline failed: {failed[row.baseline_id]}"
+            warning = Warning("baseline_differs", text, "correct the baseline's model, or choose another baseline")
+            rows[position] = dataclasses.replace(row, baseline_id=None, warnings=(*row.warnings, warning))
 
 
 def sessions_of(records: Sequence[Record]) -> tuple[str | None, ...]:
-    """Return for each timing round the run of the shard that timed it; empty for records of versions that did not store it."""
+    """Return for each timing round the run of the shard that timed it; None for a round that was not timed."""
     found = {r.round: r.environment.get("session", "") for r in records if r.pass_name == "timing" and r.status == "ok"}
-    return tuple(found.get(number) for number in range(max(found, default=-1) + 1))
-
-
-def _status(records: Sequence[Record]) -> tuple[Status, str | None]:
-    """Return the most severe status and why; a single capability that a backend lacks does not make a combination unsupported."""
-    grave = [r for r in records if r.status != "unsupported"] or list(records)
-    worst = min(grave, key=lambda record: SEVERITY.index(record.status), default=None)
-    if worst is None:
-        return "skipped", "nothing was planned for it"
-    if worst.status == "ok":
-        return "ok", None
-    return worst.status, f"{worst.pass_name}: {worst.reason}" if worst.status != "unsupported" else worst.reason
-
-
-def _without_repeats(warnings: Sequence[Warning]) -> tuple[Warning, ...]:
-    return tuple(dict.fromkeys(warnings))
+    return tuple(map(found.get, range(max(found, default=-1) + 1)))

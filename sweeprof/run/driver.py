@@ -9,9 +9,7 @@ import logging
 import os
 import shlex
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -54,18 +52,8 @@ EXPLAINED_AFTER_S = 5.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a sweep ended."""
-
-    folder: Path
-    exit_code: int
-    running: bool = False
-    """Whether jobs of a cluster still measure it."""
-
-
-def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, live: Console) -> Outcome:
-    """Measure the plan in a new folder; ``out`` gets the tables, ``live`` the progress.
+def run(plan: Plan, output: Path, tracking: Json, launch: Launch, out: Console, live: Console) -> int:
+    """Measure the plan in a new folder; ``out`` gets the tables, ``live`` the progress. Returns the exit code.
 
     Raises:
         UserError: the output folder cannot be written.
@@ -88,8 +76,10 @@ def measure_missing(
     out: Console,
     live: Console,
     trust: bool = True,
-) -> Outcome:
-    """Measure the trials that have no record, write the reports and send them; the caller has the driver lock.
+) -> int:
+    """Measure the trials that have no record, write the reports and send them; returns the exit code.
+
+    The caller has the driver lock.
 
     Args:
         trust: whether code of the plan may run: true if the plan is the user's own, or is to be measured.
@@ -113,25 +103,35 @@ def measure_missing(
         folder.check_exists()
         with report_lock(folder.path):
             comparison = comparison_of(folder, missing, trust=trust)
-            code = ExitCode.INTERRUPTED if interrupted else exit_code(comparison, plan.budget is not None)
+            code = exit_code(comparison, plan.budget is not None)
+            if interrupted:
+                code = ExitCode.INTERRUPTED
             report = write_reports(folder, comparison)
         with suppress(SystemExit, BrokenPipeError):  # the output is closed, as with `| head`
             out.print(Report(comparison, folder.path))
         note_ending(folder, ending_of(code), missing)
         links = None
+        message = f"sending to the tracker, for at most {SENDING_S:g} s; Ctrl-C ends it and keeps everything"
+        timer = threading.Timer(EXPLAINED_AFTER_S, live.print, [Text(message)], {"soft_wrap": True})
+        timer.daemon = True
+        timer.start()
         try:
-            with _wait_explained(live):
-                links = tracker.close(ending_of(code), SENDING_S)
+            links = tracker.close(ending_of(code), SENDING_S)
         except KeyboardInterrupt:  # everything is on disk
             code, tracker.trouble = ExitCode.INTERRUPTED, "interrupted before everything was sent"
+        finally:
+            timer.cancel()
     with suppress(SystemExit, BrokenPipeError):
-        _print_links(out, folder, report, links)
+        out.print()
+        _print_line(out, "Report", str(report))
+        if links:
+            _print_line(out, *shown_at(folder, links))
         if tracker.trouble:
             command = f"{sending_command(folder)}{_trust_option(plan)}"
             _print_line(out, "Not sent", f"{tracker.trouble}; send it with: {command}")
         if code != ExitCode.OK:
             _print_line(out, "Resume", _resume_command(folder))
-    return Outcome(folder.path, code)
+    return code
 
 
 def _print_line(out: Console, name: str, value: str) -> None:
@@ -143,36 +143,21 @@ def _warn_of_tracking(live: Console, trouble: str) -> None:
     live.print(Text(message, style="yellow"), soft_wrap=True)
 
 
-@contextmanager
-def _wait_explained(live: Console) -> Iterator[None]:
-    """Print a line if sending takes a while."""
-    message = f"sending to the tracker, for at most {SENDING_S:g} s; Ctrl-C ends it and keeps everything"
-    timer = threading.Timer(EXPLAINED_AFTER_S, live.print, [Text(message)], {"soft_wrap": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def disk_failure(folder: Folder, error: OSError, live: Console) -> Outcome:
-    """Return the outcome of a sweep whose folder cannot be written any longer, and print what to do; raises any other error."""
+def disk_failure(folder: Folder, error: OSError, live: Console) -> int:
+    """Print what to do about a folder that cannot be written any longer, and return the exit code; raises any other error."""
     why = unwritable(error, folder.path)
     if why is None:
         raise error
+    following = "start the sweep again"
+    if os.path.lexists(folder.plan):
+        following = f"resume with: {_resume_command(folder)}"
     if why == "was removed":
-        message = f"{folder.path} was removed or unmounted while it was measured: {_next_step(folder)}"
+        message = f"{folder.path} was removed or unmounted while it was measured: {following}"
     else:
         first = "make room" if why == "is full" else "make it writable"
-        message = f"the disk of {folder.path} {why}: {first}, then {_next_step(folder)}"
+        message = f"the disk of {folder.path} {why}: {first}, then {following}"
     live.print(Text(message, style="red"), soft_wrap=True)
-    return Outcome(folder.path, ExitCode.INCOMPLETE)
-
-
-def _next_step(folder: Folder) -> str:
-    """Return how to continue a sweep whose folder could not be written."""
-    return f"resume with: {_resume_command(folder)}" if os.path.lexists(folder.plan) else "start the sweep again"
+    return ExitCode.INCOMPLETE
 
 
 def _trust_option(plan: Plan) -> str:
@@ -180,9 +165,8 @@ def _trust_option(plan: Plan) -> str:
     return " --trust" if needs_trust(plan.metrics) else ""
 
 
-def _detached(folder: Folder, plan: Plan, running: str, out: Console, links: Links | None, trust: bool) -> Outcome:
-    """Print the state of a sweep that does not wait for its jobs."""
-    collect = shlex.join(["sweeprof", "collect", str(folder.path)]) + _trust_option(plan)
+def _detached(folder: Folder, plan: Plan, running: str, out: Console, links: Links | None, trust: bool) -> int:
+    """Print the state of a sweep that does not wait for its jobs; returns the exit code."""
     if any(folder.records.glob("*/*.json")):
         with report_lock(folder.path):
             comparison = comparison_of(folder, "it has not begun yet", running=True, trust=trust)
@@ -190,10 +174,11 @@ def _detached(folder: Folder, plan: Plan, running: str, out: Console, links: Lin
         with suppress(SystemExit, BrokenPipeError):
             out.print(Report(comparison, folder.path))
             out.print()
-    lines = [("Running", running), ("Collect", collect), *([shown_at(folder, links)] if links else [])]
-    for name, value in lines:
-        _print_line(out, name, value)
-    return Outcome(folder.path, ExitCode.OK, running=True)
+    _print_line(out, "Running", running)
+    _print_line(out, "Collect", shlex.join(["sweeprof", "collect", str(folder.path)]) + _trust_option(plan))
+    if links:
+        _print_line(out, *shown_at(folder, links))
+    return ExitCode.RUNNING
 
 
 def _resume_command(folder: Folder) -> str:
@@ -203,8 +188,10 @@ def _resume_command(folder: Folder) -> str:
 def _new_folder(output: Path, plan: Plan) -> Folder:
     """Create ``<output>/<name>/<stamp>``; two sweeps of the same second get different folders."""
     stamp = stamp_of(plan.created)
-    for suffix in ("", *(f"-{i}" for i in range(2, 1000))):
-        path = output / plan.name / (stamp + suffix)
+    for number in range(1, 1000):
+        path = output / plan.name / stamp
+        if number > 1:
+            path = path.with_name(f"{stamp}-{number}")
         try:
             path.mkdir(parents=True)
         except FileExistsError:
@@ -250,26 +237,18 @@ def _measure(plan: Plan, folder: Folder, launch: Launch, live: Console) -> tuple
 
 def exit_code(comparison: Comparison, is_limited: bool) -> int:
     """Return the exit code; ``is_limited``: the time of the sweep is limited, so that a search may have fewer trials."""
-    search = comparison.search
-    if search is not None:
-        left = search.combinations - search.too_large - len(comparison.rows)
-        if not comparison.rows or (left > 0 and len(comparison.rows) < search.trials and not is_limited):
-            return ExitCode.INCOMPLETE
-    # That memory runs out is one of the answers of a search.
-    is_answer = [row.is_fully_measured or (search is not None and row.status == "oom") for row in comparison.rows]
-    return ExitCode.OK if all(is_answer) else ExitCode.INCOMPLETE
+    search, rows = comparison.search, comparison.rows
+    if search is None:
+        is_complete = all(row.is_fully_measured for row in rows)
+    else:
+        left = search.combinations - search.too_large - len(rows)
+        is_enough = is_limited or left <= 0 or len(rows) >= search.trials
+        # Running out of memory is a valid result of a search.
+        is_complete = bool(rows) and is_enough and all(row.is_fully_measured or row.status == "oom" for row in rows)
+    return ExitCode.OK if is_complete else ExitCode.INCOMPLETE
 
 
 def ending_of(code: int) -> SweepOutcome:
     """Return how a sweep ended that has this exit code."""
     endings: dict[int, SweepOutcome] = {ExitCode.OK: "finished", ExitCode.INTERRUPTED: "interrupted"}
     return endings.get(code, "failed")
-
-
-def _print_links(out: Console, folder: Folder, report: Path, links: Links | None) -> None:
-    out.print()
-    lines = [("Report", str(report))]
-    if links:
-        lines.append(shown_at(folder, links))
-    for name, value in lines:
-        _print_line(out, name, value)

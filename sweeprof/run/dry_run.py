@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -29,67 +29,56 @@ SHOWN_ROWS, SHOWN_EXCLUDED, SHOWN_VALUES = 200, 10, 12
 """How many combinations, excluded points per rule, and values per axis are shown."""
 ID_WIDTH = 13
 """Characters of a combination's id."""
-TRIAL_S: Mapping[str, float] = {"torch": 0.15, "tensorflow": 0.5, "fake": 0.05}
-"""Typical duration of a trial beside what its protocol requests, by framework."""
-OTHER_TRIAL_S = 0.3
-IMPORT_S: Mapping[str, float] = {"torch": 3.0, "tensorflow": 6.0, "fake": 0.3}
-"""Typical duration of an import, by framework; frameworks are imported side by side."""
-OTHER_IMPORT_S = 2.0
+TRIAL_S = 0.15
+"""Typical duration of a trial beside what its protocol requests."""
+IMPORT_S = 3.0
+"""Typical duration of the imports of frameworks, which are imported side by side."""
 START_AND_END_S = 3.0
 """Typical duration of planning, of writing the reports and of sending them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """The predicted number of trials and their duration, one after the other."""
+class PredictedWork:
+    """The predicted number of trials and the duration of the sweep."""
 
     trials: int
     seconds: float
 
 
-def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], rounds: Callable[[Combination], int]) -> Work:
-    """Predict the work of a plan from the protocols and typical durations.
+def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], most: int | None = None) -> PredictedWork:
+    """Predict the work of a plan: the seconds of its protocols, a constant per trial, and the imports.
 
     Args:
         is_left: whether a trial is to be measured.
-        rounds: the largest number of rounds of a combination.
+        most: the largest number of rounds of a combination; None: as its protocol says.
     """
     trials, seconds = 0.0, 0.0
     able = [c for c in plan.combinations if c.unsupported is None]
-    chosen = able
     # A search that is resumed keeps the combinations that it has begun; which others it will choose is unknown.
-    if plan.search is not None:
-        chosen = [c for c in able if not all(is_left(Trial(c.id, name)) for name in plan.passes)]
-    share = max(0, plan.size - len(chosen)) / max(1, len(able) - len(chosen))
-    begun = {c.id for c in chosen}
+    begun = set()
+    for combination in able:
+        if plan.search is None or any(not is_left(Trial(combination.id, name)) for name in plan.passes):
+            begun.add(combination.id)
+    share = max(0, plan.size - len(begun)) / max(1, len(able) - len(begun))
     for combination in able:
         weight = 1.0 if combination.id in begun else share
-        beside_s = TRIAL_S.get(str(combination.config["backend"].get("framework")), OTHER_TRIAL_S)
+        protocol = combination.config["protocol"]
+        least_s = max(protocol["min_s"], protocol.get("min_samples", 0) * protocol.get("sample_s", 0.0))
         for name in plan.passes:
-            count = min(rounds(combination), rounds_of(combination, name))
+            count = rounds_of(combination, name)
+            if most is not None:
+                count = min(count, most)
             left = sum(is_left(Trial(combination.id, name, number)) for number in range(count))
             trials += weight * left
-            seconds += weight * left * (requested_seconds(combination, name) + beside_s)
-    return Work(round(trials), seconds)
+            seconds += weight * left * TRIAL_S
+            if pass_named(name).kind == "rounds":
+                seconds += weight * left * (protocol["warmup_s"] + least_s)
+    return PredictedWork(round(trials), START_AND_END_S + IMPORT_S + seconds)
 
 
 def rounds_of(combination: Combination, pass_name: PassName) -> int:
     """Return how many trials a pass over a combination has."""
     return int(combination.config["protocol"]["rounds"]) if pass_named(pass_name).kind == "rounds" else 1
-
-
-def requested_seconds(combination: Combination, pass_name: PassName) -> float:
-    """Return how long the protocol requests a trial to measure."""
-    if pass_named(pass_name).kind != "rounds":
-        return 0.0
-    protocol = combination.config["protocol"]
-    least = max(protocol["min_s"], protocol.get("min_samples", 0) * protocol.get("sample_s", 0.0))
-    return float(protocol["warmup_s"] + least)
-
-
-def _fewest_rounds(combination: Combination) -> int:
-    """Return the number of rounds if verdicts that stop them are decided as early as possible."""
-    return MIN_ROUNDS if most_rounds(combination.config) else int(combination.config["protocol"]["rounds"])
 
 
 def print_plan(plan: Plan, out: Console, is_left: Callable[[Trial], bool] = lambda _: True) -> None:
@@ -100,81 +89,69 @@ def print_plan(plan: Plan, out: Console, is_left: Callable[[Trial], bool] = lamb
         out: where to print.
         is_left: whether a trial is to be measured; of a sweep that is resumed, not all are.
     """
-    able = [c for c in plan.combinations if c.unsupported is None]
-    # Counted, not listed: there may be millions.
-    out.print(_table(plan, {c.id: sum(rounds_of(c, name) for name in plan.passes) for c in able}))
+    out.print(_table(plan))
     hidden = len(plan.combinations) - SHOWN_ROWS
     if hidden > 0:
         out.print(Text(f"… and {hidden} more"))
     out.print()
-    for line in [*_axes(plan), *_left_out(plan.excluded)]:
-        out.print(Text(line), soft_wrap=True)
-    passes = plan.passes if able else ()
-    rounds = max((rounds_of(c, name) for c in able for name in plan.passes), default=0)
-    least = predicted_work(plan, is_left, _fewest_rounds)
-    most = predicted_work(plan, is_left, lambda c: int(c.config["protocol"]["rounds"]))
-    shards = len(plan.shards)
-    at_most = "at most " if any(most_rounds(c.config) for c in plan.combinations) else ""
-    for line in (
-        f"passes      {', '.join(passes)} ({at_most}{rounds} timing {'round' if rounds == 1 else 'rounds'})",
-        *_search(plan),
-        *_without_comparisons(plan),
-        f"trials      {_span(least.trials, most.trials)} in {shards} {'shard' if shards == 1 else 'shards'}",
-        *_times(plan, least, most, predicted_work(plan, is_left, lambda _: 1)),
-    ):
-        out.print(Text(line), soft_wrap=True)
-    for line in _tasks(plan):
-        out.print(Text(line), soft_wrap=True)
-    warn_of_oversubscription(plan, out)
-
-
-def _search(plan: Plan) -> Iterator[str]:
-    """Yield what a search looks for, and how many combinations it measures."""
+    lines = [*_axes(plan), *_left_out(plan.excluded)]
+    able = [c for c in plan.combinations if c.unsupported is None]
+    passes = ", ".join(plan.passes) if able else ""
+    rounds = 0
+    for combination in able:
+        for name in plan.passes:
+            rounds = max(rounds, rounds_of(combination, name))
+    stops_early = any(most_rounds(c.config) for c in plan.combinations)
+    at_most = "at most " if stops_early else ""
+    lines.append(f"passes      {passes} ({at_most}{rounds} timing round{'s' * (rounds != 1)})")
     if plan.search is not None:
         goals = ", ".join(f"{goal.direction} {goal.metric}" for goal in plan.search.goals)
         conditions = "".join(f", {condition}" for condition in plan.compare.constraints or ())
         count = f"{plan.size} of {len(plan.combinations)} combinations, chosen by {plan.search.sampler}"
-        yield f"search      {count}: {goals}{conditions}"
-
-
-def _without_comparisons(plan: Plan) -> Iterator[str]:
-    """Yield that verdicts are to end the rounds, but nothing is compared."""
-    varying = [axis for axis, values in plan.axes.items() if len(values) > 1]
-    is_compared = plan.compare.against is not None or any(axis in plan.baseline for axis in varying)
-    # A search with one goal compares with the best.
-    is_compared = is_compared or (plan.search is not None and len(plan.search.goals) == 1)
-    if not is_compared and any(most_rounds(c.config) for c in plan.combinations):
-        yield "verdicts    none: no combination has a baseline among the others (compare.baseline)"
-
-
-def _times(plan: Plan, least: Work, most: Work, first: Work) -> Iterator[str]:
-    """Yield the predicted duration, and that a budget does not suffice to measure everything once."""
-    if not most.trials:
-        yield "about       nothing is left to measure"
-        return
-    frameworks = {str(c.config["backend"].get("framework")) for c in plan.combinations if c.unsupported is None}
-    once_s = START_AND_END_S + max((IMPORT_S.get(name, OTHER_IMPORT_S) for name in frameworks), default=0.0)
+        lines.append(f"search      {count}: {goals}{conditions}")
+    if stops_early and not _is_compared(plan):
+        lines.append("verdicts    none: no combination has a baseline among the others (compare.baseline)")
+    most = predicted_work(plan, is_left)
+    least = predicted_work(plan, is_left, MIN_ROUNDS) if stops_early else most
+    shards = len(plan.shards)
+    lines.append(f"trials      {_span(least.trials, most.trials)} in {shards} shard{'s' * (shards != 1)}")
     budget_s = None if plan.cluster else parse_seconds(plan.budget)
-    shortest, longest = once_s + least.seconds, once_s + most.seconds
-    if budget_s is None:
-        yield f"about       {_duration(shortest, longest)}, by the protocol"
-        return
-    yield f"about       {_duration(min(shortest, budget_s), min(longest, budget_s))}, by the protocol"
-    once = once_s + first.seconds
-    if once > budget_s:
-        yield f"budget      {plan.budget} is too short: to measure everything once takes about {_duration(once, once)}"
+    if not most.trials:
+        lines.append("about       nothing is left to measure")
+    elif budget_s is None:
+        lines.append(f"about       {_duration(least.seconds, most.seconds)}, by the protocol")
+    else:
+        within = _duration(min(least.seconds, budget_s), min(most.seconds, budget_s))
+        lines.append(f"about       {within}, by the protocol")
+        once_s = predicted_work(plan, is_left, 1).seconds
+        if once_s > budget_s:
+            once = _duration(once_s, once_s)
+            lines.append(f"budget      {plan.budget} is too short: to measure everything once takes about {once}")
+    if plan.cluster:
+        lines += _tasks(plan)
+    for line in lines:
+        out.print(Text(line), soft_wrap=True)
+    warn_of_oversubscription(plan, out)
+
+
+def _is_compared(plan: Plan) -> bool:
+    """True if anything is compared: with another sweep, with a baseline, or in a search with one goal with the best."""
+    if plan.compare.against is not None or (plan.search is not None and len(plan.search.goals) == 1):
+        return True
+    return any(axis in plan.baseline and len(values) > 1 for axis, values in plan.axes.items())
 
 
 def _duration(least: float, most: float) -> str:
-    unit_s, unit = (60, "min") if most >= 600 else (1, "s")
-    return f"{_span(round(least / unit_s), round(most / unit_s))} {unit}"
+    if most >= 600:
+        return f"{_span(round(least / 60), round(most / 60))} min"
+    return f"{_span(round(least), round(most))} s"
 
 
 def _span(least: int, most: int) -> str:
     return str(most) if least == most else f"{least} to {most}"
 
 
-def _table(plan: Plan, trials: Mapping[str, int]) -> Table:
+def _table(plan: Plan) -> Table:
     count = len(plan.combinations)
     title = f"{plan.name}: {count} combination{'s' * (count != 1)}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -183,37 +160,44 @@ def _table(plan: Plan, trials: Mapping[str, int]) -> Table:
     table.add_column("id", style="dim", min_width=ID_WIDTH)  # to be copied, as into compare.baseline
     table.add_column("trials")
     for combination in plan.combinations[:SHOWN_ROWS]:
-        message = f"unsupported: {combination.unsupported}" if combination.unsupported else str(trials[combination.id])
+        if combination.unsupported:
+            message = f"unsupported: {combination.unsupported}"
+        else:  # counted, not listed: there may be millions
+            message = str(sum(rounds_of(combination, name) for name in plan.passes))
         table.add_row(*(_shown(combination.axes[axis]) for axis in plan.axes), combination.id, message)
     return table
 
 
 def _axes(plan: Plan) -> Iterator[str]:
-    """Return the number of combinations for each value of an axis, for axes with several values."""
+    """Yield the number of combinations for each value of an axis, for axes with several values."""
     for axis, values in plan.axes.items():
         if len(values) > 1:
             counts = Counter(_shown(c.axes[axis]) for c in plan.combinations)
             text = [f"{value} ({count})" for value, count in counts.items()]
-            more = f", … {len(text) - SHOWN_VALUES} more" if len(text) > SHOWN_VALUES else ""
-            yield f"{axis}: {len(text)} values: {', '.join(text[:SHOWN_VALUES])}{more}"
+            shown = ", ".join(text[:SHOWN_VALUES])
+            if len(text) > SHOWN_VALUES:
+                shown += f", … {len(text) - SHOWN_VALUES} more"
+            yield f"{axis}: {len(text)} values: {shown}"
 
 
 def _left_out(excluded: tuple[Excluded, ...]) -> Iterator[str]:
     """Yield the points that a rule excluded, or the first ones and their number if there are many."""
-    for kind, group in groupby(sorted(excluded, key=_kind), key=_kind):
+
+    def rule(one: Excluded) -> str:
+        return one.reason if one.reason.startswith("exclude: ") else "the same as another"
+
+    for name, group in groupby(sorted(excluded, key=rule), key=rule):
         points = list(group)
         for one in points[:SHOWN_EXCLUDED]:
             yield f"excluded: {', '.join(f'{key}={_shown(value)}' for key, value in one.axes.items())} ({one.reason})"
         if len(points) > SHOWN_EXCLUDED:
-            yield f"excluded: … {len(points) - SHOWN_EXCLUDED} more, {len(points)} in all ({kind})"
+            yield f"excluded: … {len(points) - SHOWN_EXCLUDED} more, {len(points)} in all ({name})"
 
 
 def _tasks(plan: Plan) -> Iterator[str]:
-    """Return the requested resources of a cluster: a line for tasks with the same resources."""
-    if not plan.cluster:
-        return
+    """Yield the requested resources of a cluster: a line for tasks with the same resources."""
     scheduler = scheduler_of(plan.cluster["settings"], Jobs(Path()))
-    most = scheduler.largest_array()
+    largest = scheduler.largest_array()
     seconds = {c.id: sum(expected_seconds(c, name) for name in plan.passes) for c in plan.combinations}
     alike: dict[str, list[float]] = {}
     for shard, asked in zip(plan.shards, plan.cluster["resources"], strict=True):
@@ -222,14 +206,9 @@ def _tasks(plan: Plan) -> Iterator[str]:
             text += f" memory>={asked['needed_memory'] / 2**30:.3g}GiB"
         alike.setdefault(text, []).append(sum(seconds[id] for id in shard))
     for text, tasks in alike.items():
-        arrays = math.ceil(len(tasks) / most)
+        arrays = math.ceil(len(tasks) / largest)
         count = f"{len(tasks)} task{'s' * (len(tasks) > 1)} in {arrays} array{'s' * (arrays > 1)}"
         yield f"{scheduler.title.lower():<11} {count}, up to {max(tasks) / 60:.1f} min of work each: {text}"
-
-
-def _kind(one: Excluded) -> str:
-    """Return the rule; for repeated combinations a text that does not name the other one."""
-    return one.reason if one.reason.startswith("exclude: ") else "the same as another"
 
 
 def _shown(value: Any) -> str:

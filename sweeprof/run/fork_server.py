@@ -31,7 +31,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
@@ -57,7 +56,7 @@ from sweeprof.run.worker import TrialWatch, redirect_output, run_trial
 from sweeprof.targets import instantiate
 
 PRELOAD_S = 600.0
-"""An import that takes longer hangs."""
+"""An import that takes longer is considered to hang."""
 GRACE_S = 30.0
 """How long a fork server may take to fork a child, and to answer when a trial's time limit has passed."""
 STOPPED_S = 4.0
@@ -112,13 +111,10 @@ class ForkServer:
         """
         if self._preload_s is None:
             try:
-                left_s = max(0.0, self._deadline - time.monotonic())
-                ready = self._received(left_s, [self.pid])
-            except (NoAnswer, ProcessLost):
-                self._process.kill()
-                self._process.close()
-                raise
-            except BaseException:
+                ready = self._received(max(0.0, self._deadline - time.monotonic()), [self.pid])
+            except BaseException as error:
+                if isinstance(error, NoAnswer | ProcessLost):
+                    self._process.kill()
                 self._process.close()
                 raise
             self._preload_s = float(ready["preload_s"])
@@ -126,17 +122,19 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """True if it can still be asked."""
+        """True if its process runs and was not stopped."""
         return self._process.alive and not is_stopped(self.pid)
 
     def run(self, request: Request) -> ProcessExit:
         """Run the trial in a fresh child and wait for its end; raises like :meth:`wait_until_ready`, which comes first."""
         self.wait_until_ready()
+        # The fork server ends a trial at its limit. One that says nothing for GRACE_S more does not work any longer.
+        limit_s = None if request.timeout_s is None else request.timeout_s + GRACE_S
         try:
             self._process.send(asdict(request), GRACE_S)
             worker: int = self._received(GRACE_S, [self.pid])["worker"]
             try:
-                return self._exit(request, worker)
+                return ProcessExit(**self._received(limit_s, [self.pid, worker]))
             except WorkerError:
                 # What the trial had started, which its fork server can no longer end.
                 with suppress(ProcessLookupError):
@@ -145,11 +143,6 @@ class ForkServer:
         except (NoAnswer, ProcessLost):
             self._process.kill()
             raise
-
-    def _exit(self, request: Request, worker: int) -> ProcessExit:
-        # The fork server ends a trial at its limit. One that says nothing for GRACE_S more does not work any longer.
-        limit_s = None if request.timeout_s is None else request.timeout_s + GRACE_S
-        return ProcessExit(**self._received(limit_s, [self.pid, worker]))
 
     def _received(self, limit_s: float | None, watched: Sequence[int]) -> dict[str, Any]:
         """Return the next message of the fork server.
@@ -168,11 +161,11 @@ class ForkServer:
                 if time.monotonic() >= end:
                     raise NoAnswer(f"the fork server did not answer within {limit_s:.4g} s; it was replaced") from None
             # Twice in a row: where all processes were stopped and continue, this one may be the first that does.
-            before, stopped = stopped, {pid for pid in watched if is_stopped(pid)}
-            if both := before & stopped:
-                ending = f"was stopped (SIGSTOP) for more than {STOPPED_S:g} s; it was replaced"
-                if self.pid in both:
-                    raise ProcessLost(f"the fork server {ending}")
+            before, stopped = stopped, set(filter(is_stopped, watched))
+            ending = f"was stopped (SIGSTOP) for more than {STOPPED_S:g} s; it was replaced"
+            if self.pid in before & stopped:
+                raise ProcessLost(f"the fork server {ending}")
+            if before & stopped:
                 raise NoAnswer(f"the process of the trial {ending}")
 
     def close(self) -> None:
@@ -186,9 +179,12 @@ def serve(connection: Connection, *preload: str) -> None:
     gc.disable()  # imports set off full collections, which take a fifth of their time and free little
     # An import may take minutes, in which nothing reads the socket.
     _send_when_closed(connection, signal.SIGKILL)
-    for module in preload:
-        _imported(module)
-    _warm_up()
+    for target in preload:
+        _import(target)
+    # What every trial does first is done once: what Python, Hydra and sweeprof then keep in memory, the children share.
+    instantiate({"_target_": "builtins.dict"})
+    Record.from_dict(Record("sweep", "combination", "timing", "ok").to_dict())
+    look()
     timing.remember()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     own = _children()
@@ -217,14 +213,7 @@ def serve(connection: Connection, *preload: str) -> None:
     os._exit(0)
 
 
-def _warm_up() -> None:
-    """Do once what every trial does first: what Python, Hydra and sweeprof then keep in memory, the children share."""
-    instantiate({"_target_": "builtins.dict"})
-    Record.from_dict(Record("sweep", "combination", "timing", "ok").to_dict())
-    look()
-
-
-def _imported(target: str) -> None:
+def _import(target: str) -> None:
     """Import a module, and call its function if the target is ``module:function``.
 
     Of an error the last line printed, which the shard reports, says where it was raised.
@@ -255,7 +244,7 @@ def _run_worker(request: Request, connection: Connection, server: int) -> None:
     """Run the trial in the forked child, and end it."""
     code = 1
     gc.enable()
-    atexit._clear()  # what the fork server's imports registered is not this process's to do
+    atexit._clear()  # exit functions that the fork server's imports registered are left to the fork server
     try:
         os.setpgid(0, 0)
         die_with(server)
@@ -272,7 +261,7 @@ def _run_worker(request: Request, connection: Connection, server: int) -> None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
             signal.setitimer(signal.ITIMER_REAL, EXITING_S)
-            atexit._run_exitfuncs()  # what the trial did register: AutoGraph's files, for one, are removed so
+            atexit._run_exitfuncs()  # what the trial registered, as to remove the files of AutoGraph
         os._exit(code)  # without the fork server's own clean-up
 
 
@@ -287,17 +276,22 @@ def _wait(child: int, request: Request, connection: Connection) -> ProcessExit |
         waiter.register(connection.socket, select.POLLIN | select.POLLHUP)
         end = math.inf if request.timeout_s is None else time.monotonic() + request.timeout_s
         ready: set[int] = set()
-        while not ready and excess is None and (left_s := end - time.monotonic()) > 0:
-            ready = {descriptor for descriptor, _ in waiter.poll(min(left_s, watch.every_s) * 1000)}
+        while not ready and excess is None and time.monotonic() < end:
+            wait_s = max(0.0, min(end - time.monotonic(), watch.every_s))
+            ready = {descriptor for descriptor, _ in waiter.poll(wait_s * 1000)}
             excess = watch.excess()
     finally:
         os.close(handle)
-    ended = handle in ready
-    _kill_group(child)  # also what the trial itself may have started
+    try:
+        os.killpg(child, signal.SIGKILL)  # also what the trial itself may have started
+    except ProcessLookupError:
+        os.kill(child, signal.SIGKILL)  # not yet the leader of its own group
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not ended and ready:
+    if handle in ready:
+        return ProcessExit(code)
+    if ready:
         return None
-    return ProcessExit(code, timed_out=not ended and excess is None, used_bytes=None if ended else excess)
+    return ProcessExit(code, timed_out=excess is None, used_bytes=excess)
 
 
 def _end_strays(own: Set[int]) -> None:
@@ -325,14 +319,7 @@ def _children() -> set[int]:
     return {process.pid for process in psutil.Process().children()}
 
 
-def _kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        os.kill(leader, signal.SIGKILL)  # not yet the leader of its own group
-
-
-# Isolation of trials: each in a child that is forked from a process with its imports (default), or in this process.
+# ---- Isolation of trials: each in a child that is forked from a process with its imports (default), or in this process ----
 
 
 LOOK_S = 5.0
@@ -360,9 +347,7 @@ class WorkerPool:
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for servers in self._free.values():
             for server in servers:
                 server.close()
@@ -374,6 +359,16 @@ class WorkerPool:
         for config, pass_name in trials:
             self._planned.setdefault(_key(config, pass_name, {}), (config, pass_name))
         self._importing()
+
+    def _importing(self) -> list[ForkServer]:
+        """Return the fork servers that import, after starting those that there are processors for now."""
+        importing = [server for servers in self._free.values() for server in servers if not server.is_ready]
+        while self._planned and len(importing) < usable_processors():
+            key = next(iter(self._planned))
+            server = self._started(*self._planned.pop(key), {})
+            self._free.setdefault(key, []).append(server)
+            importing.append(server)
+        return importing
 
     @property
     def is_importing(self) -> bool:
@@ -387,7 +382,7 @@ class WorkerPool:
 
     def wait_for_import(self) -> None:
         """Wait until one more of the imports has ended, or for a few seconds."""
-        wait([server.fileno() for server in self._importing()], LOOK_S)
+        wait(list(map(ForkServer.fileno, self._importing())), LOOK_S)
 
     def is_ready(self, config: Json, pass_name: PassName) -> bool:
         """True if a trial with this config and pass would not wait for an import that was started."""
@@ -432,16 +427,6 @@ class WorkerPool:
         """Return a new fork server, with environment variables beside those of the backend."""
         log = self._logs / f"fork-server-{config['backend']['framework']}.log"
         return ForkServer(preload(config, pass_name), {**environment(config, pass_name), **more}, log)
-
-    def _importing(self) -> list[ForkServer]:
-        """Return the fork servers that import, after starting those that there are processors for now."""
-        importing = [server for servers in self._free.values() for server in servers if not server.is_ready]
-        while self._planned and len(importing) < usable_processors():
-            key = next(iter(self._planned))
-            server = self._started(*self._planned.pop(key), {})
-            self._free.setdefault(key, []).append(server)
-            importing.append(server)
-        return importing
 
 
 def _key(config: Json, pass_name: PassName, more: Mapping[str, str]) -> str:

@@ -18,11 +18,10 @@ import socket
 import struct
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any
 
 from sweeprof.measuring.timing import InterleavedRun, State, become_quiet
@@ -78,9 +77,6 @@ class ProcessExit:
     """Memory of its processes, if it was ended because that was above ``limits.memory``."""
 
 
-# An interleaved run: several trials at the same time, each in its own process, of which only one works at a time.
-
-
 KILLED_S = 10.0
 """How long a killed process may take until it is gone."""
 LOOK_S = 0.05
@@ -127,14 +123,6 @@ class _Peer:
                 os.kill(self.pid, signal.SIGKILL)
 
 
-def _user_of(connection: socket.socket) -> int:
-    """Return the id of the user whose process is on the other side: any user of the host may connect to an abstract address."""
-    _, user, _ = struct.unpack(
-        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    )
-    return int(user)
-
-
 class Coordinator:
     """The shard's side; a context.
 
@@ -164,9 +152,7 @@ class Coordinator:
         self._listener.listen(2 * len(self._names))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.close()
 
     def run(self, trials: Mapping[str, Callable[[], object]]) -> None:
@@ -205,7 +191,10 @@ class Coordinator:
                     return
                 continue
             connection = Connection(accepted)
-            if _user_of(accepted) in (0, os.geteuid()):
+            # Any user of the host may connect to an abstract address.
+            size = struct.calcsize("3i")
+            _, user, _ = struct.unpack("3i", accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+            if user in (0, os.geteuid()):
                 hello = connection.receive() or {}
             if hello.get("name") != name:
                 connection.close()
@@ -238,14 +227,6 @@ class Coordinator:
 
     def run_participant(self, name: str, run: Callable[[Request], ProcessExit], request: Request) -> ProcessExit:
         """Run the trial of a participant by ``run``; returns how its process ended."""
-        end = run(self._request(name, request))
-        if self._is_interrupted:
-            raise RuntimeError("the interleaved run was interrupted")  # the trial has no outcome, and leaves no record
-        peer = self._peers.get(name)
-        return replace(end, timed_out=end.timed_out or (peer is not None and peer.timed_out))
-
-    def _request(self, name: str, request: Request) -> Request:
-        """Return the request for a participant, with the address of this coordinator."""
         partners = tuple(other for other in self._names if other != name)
         # The coordinator limits each participant's own work; this is the longest that one may have to wait, and what ends a
         # process that hangs before it has connected.
@@ -255,10 +236,14 @@ class Coordinator:
         first = self._first_processor % len(available)
         processors = (available[first:] + available[:first])[:threads]
         interleaved = Interleaved(self._address, self._id, partners, tuple(processors))
-        return replace(request, timeout_s=waits_s, interleaved=interleaved)
+        end = run(replace(request, timeout_s=waits_s, interleaved=interleaved))
+        if self._is_interrupted:
+            raise RuntimeError("the interleaved run was interrupted")  # the trial has no outcome, and leaves no record
+        peer = self._peers.get(name)
+        return replace(end, timed_out=end.timed_out or (peer is not None and peer.timed_out))
 
 
-class Participant:
+class InterleavedParticipant:
     """The worker's side: the turns of a trial, see :class:`sweeprof.measuring.timing.Turns`."""
 
     def __init__(self, connection: Connection, interleaved_run: InterleavedRun) -> None:
@@ -294,7 +279,7 @@ class Participant:
 
 
 @contextmanager
-def joined(interleaved: Interleaved | None, name: str) -> Iterator[Participant | None]:
+def joined(interleaved: Interleaved | None, name: str) -> Iterator[InterleavedParticipant | None]:
     """Join the interleaved run as the trial called ``name``; yields None for a trial that runs alone."""
     if interleaved is None:
         yield None
@@ -305,20 +290,14 @@ def joined(interleaved: Interleaved | None, name: str) -> Iterator[Participant |
         connection = Connection(unix)
         with suppress(OSError):  # the shard is gone, as the first turn will show
             connection.send({"name": name, "pid": os.getpid()})
-        with _bound_to(interleaved.processors):
+        before = os.sched_getaffinity(0)
+        # This thread, and those that it starts, run only on these processors.
+        os.sched_setaffinity(0, interleaved.processors)
+        try:
             run = InterleavedRun(interleaved.id, interleaved.partners, processors=interleaved.processors)
-            yield Participant(connection, run)
+            yield InterleavedParticipant(connection, run)
+        finally:
+            os.sched_setaffinity(0, before)
     finally:
         with suppress(OSError):  # the model has closed all descriptors
             unix.close()
-
-
-@contextmanager
-def _bound_to(processors: Collection[int]) -> Iterator[None]:
-    """Let this thread, and those that it starts, run only on the given processors."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, processors)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,10 @@ def launch_shards(plan: Plan, folder: Folder, launch: Launch, live: Console) -> 
 
 def _wait_for_shards(plan: Plan, folder: Folder, live: Console) -> None:
     limit_s = plan.limits.timeout_s
-    sizes = [len(group) for shard in range(len(plan.shards)) for group in plan.trial_groups(shard)]
-    silent_s = math.inf if limit_s is None else max(sizes) * (limit_s + STARTING_S)
+    silent_s = math.inf
+    if limit_s is not None:
+        groups = chain.from_iterable(map(plan.trial_groups, range(len(plan.shards))))
+        silent_s = max(map(len, groups)) * (limit_s + STARTING_S)
     wait_until_idle(
         folder.path, lambda: live.print(Text("waiting for shards that still run", style="yellow")), silent_s
     )

@@ -1,11 +1,10 @@
-"""Locks by flock(2): those of a sweep's folder, so that one driver and one process per shard work in it, and the host lock.
+"""Locks by flock(2): those of a sweep's folder, so that one driver and one process per shard work in it, and those of a host.
 
-The locks of a folder are files in it (``head.lock`` of its driver, ``work.lock`` of whatever runs trials, ``sending.lock``,
-``report.lock``); ``head.json`` names the driver. The names ``head.lock`` and ``head.json`` are older than the word driver: they
-stay, so that two versions of sweeprof exclude each other and folders of earlier versions can be resumed. On a file system without
-locks, nothing is guarded.
+The locks of a folder are files in it (``driver.lock`` of its driver, ``work.lock`` of whatever runs trials, ``sending.lock``,
+``report.lock``); ``driver.json`` names the driver. On a file system without locks, nothing is guarded.
 
 The host lock is in a folder that all users share (``/tmp/sweeprof-locks``): trials that measure hold it alone, all others share it.
+Host slots give each trial permission to run by it, and a GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -41,7 +40,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.environment import ROOT, gpus, usable_processors, user_name
 from sweeprof.results.files import open_regular, read_json, validated, write_json
 from sweeprof.results.record import Json, Record, Warning
-from sweeprof.storage import DRIVER, Event, events_of
+from sweeprof.storage import DRIVER, TrialEvent, events_of
 
 ENDING_S = 30.0
 """How long processes of a run that was killed may take to end."""
@@ -62,8 +61,8 @@ LOCKS = Path("/proc/locks")
 DRIVER_DIED = 70
 """Exit code of a shard whose driver is gone; nobody reads it."""
 log = logging.getLogger(__name__)
-_ACTIVITIES = {
-    "head.lock": "being measured",
+ACTIVITIES = {
+    "driver.lock": "being measured",
     "work.lock": "processes of its last run are still ending",
     "sending.lock": "being sent to its tracker",
     "report.lock": "its reports are being written",
@@ -73,7 +72,7 @@ _ACTIVITIES = {
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """``head.json``: the process that is, or was, the driver of the sweep."""
+    """``driver.json``: the process that is, or was, the driver of the sweep."""
 
     pid: int
     host: str
@@ -86,8 +85,8 @@ class Driver:
 
 
 def read_driver(folder: Path) -> Driver:
-    """Return what ``head.json`` holds; raises :class:`Damaged` or ``OSError`` if it cannot be read."""
-    return validated(Driver, read_json(folder / "head.json"))
+    """Return what ``driver.json`` holds; raises :class:`Damaged` or ``OSError`` if it cannot be read."""
+    return validated(Driver, read_json(folder / "driver.json"))
 
 
 @contextmanager
@@ -103,11 +102,15 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
     """
     with ExitStack() as driver_held:
         try:
-            other = driver_held.enter_context(locked(folder / "head.lock"))
+            other = driver_held.enter_context(locked(folder / "driver.lock"))
         except FileNotFoundError:  # as by ``sweeprof prune``
             raise UserError([Problem(key, str(folder), "was just removed by another process.")]) from None
         if other:
-            raise UserError([Problem(key, str(folder), f"is in use by {_driver_name(folder)}; wait until it ends.")])
+            name = "another process"
+            with suppress(OSError, Damaged):
+                driver = read_driver(folder)
+                name = f"process {driver.pid} of {driver.user} on {driver.host}"
+            raise UserError([Problem(key, str(folder), f"is in use by {name}; wait until it ends.")])
         with ExitStack() as held:
             still_works = None if allow_jobs else held.enter_context(locked(folder / "work.lock", ENDING_S))
             if still_works:
@@ -118,9 +121,9 @@ def driver_lock(folder: Path, allow_jobs: bool = False, key: str = "resume") -> 
                 raise UserError([Problem(key, str(folder), message)])
             # While no trial can start, so that processes of an earlier driver see that the folder is no longer theirs.
             token = secrets.token_hex(8)
-            gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
-            driver = Driver(os.getpid(), socket.gethostname(), user_name(), token, gpus, os.getsid(0))
-            write_json(folder / "head.json", asdict(driver))
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            driver = Driver(os.getpid(), socket.gethostname(), user_name(), token, visible, os.getsid(0))
+            write_json(folder / "driver.json", asdict(driver))
         os.environ[DRIVER] = token
         try:
             yield
@@ -136,18 +139,11 @@ def locked(path: Path, wait_s: float = 0) -> Iterator[str | None]:
         yield None if has_it else _holder_of(file.fileno())
 
 
-def _driver_name(folder: Path) -> str:
-    with suppress(OSError, Damaged):
-        driver = read_driver(folder)
-        return f"process {driver.pid} of {driver.user} on {driver.host}"
-    return "another process"
-
-
 def has_driver(folder: Path) -> bool:
     """True if a driver is at work in ``folder``."""
     try:
-        with open_regular(folder / "head.lock", "rb") as lock:
-            return not _wait_for(lock.fileno(), fcntl.LOCK_SH, None, 0)
+        with open_regular(folder / "driver.lock", "rb") as lock:
+            return not _wait_for(lock.fileno(), fcntl.LOCK_SH, folder / "driver.lock", 0)
     except (FileNotFoundError, UserError):  # a command that uses the folder names what is not a file
         return False
 
@@ -156,17 +152,17 @@ def has_driver(folder: Path) -> bool:
 def all_locks(folder: Path) -> Iterator[str | None]:
     """Hold every lock of ``folder``; yields the reason if one of them is taken, else None."""
     with ExitStack() as held:
-        activity = None
-        for name, description in _ACTIVITIES.items():
+        reason = None
+        for name, activity in ACTIVITIES.items():
             try:
                 # For writing: NFS gives an exclusive lock to no other file. A lock without a file was never taken.
                 lock = held.enter_context(open_regular(folder / name, "r+b"))
             except FileNotFoundError:
                 continue
-            if not _wait_for(lock.fileno(), fcntl.LOCK_EX, None, 0):
-                activity = description
+            if not _wait_for(lock.fileno(), fcntl.LOCK_EX, folder / name, 0):
+                reason = activity
                 break
-        yield activity
+        yield reason
 
 
 @contextmanager
@@ -228,8 +224,13 @@ def wait_until_idle(folder: Path, on_wait: Callable[[], object], silent_s: float
         if _wait_for(work.fileno(), fcntl.LOCK_EX, path, PROBE_S):
             return
         on_wait()
-        before: list[Event] | None = None
-        while (events := list(events_of(folder / "events"))) != before or _waits(events):
+        before: list[TrialEvent] | None = None
+        while True:
+            events = list(events_of(folder / "events"))
+            # A trial may wait long for the host lock, which other sweeps hold.
+            is_waiting = "waiting" in {event.key: event.kind for event in events}.values()
+            if events == before and not is_waiting:
+                break
             before = events
             if _wait_for(work.fileno(), fcntl.LOCK_EX, path, silent_s):
                 return
@@ -237,37 +238,38 @@ def wait_until_idle(folder: Path, on_wait: Callable[[], object], silent_s: float
         raise WorkerError(f"{message}: end that process, then resume the sweep")
 
 
-def _waits(events: Sequence[Event]) -> bool:
-    """True if a trial waits for the host lock, which sweeps may hold for long."""
-    return "waiting" in {event.key: event.kind for event in events}.values()
-
-
-def _wait_for(descriptor: int, kind: int, path: Path | None, wait_s: float) -> bool:
+def _wait_for(
+    descriptor: int, kind: int, path: Path, wait_s: float, is_explained: Callable[[], bool] = lambda: False
+) -> bool:
     """Wait for a lock; true if this process has it now, or the file system has no locks.
 
     A wait of more than :data:`SAID_AFTER_S` is logged.
 
     Args:
         path: the file of the descriptor, for the message.
+        is_explained: is asked once a second; while it is true, the time does not count.
     """
     began = time.monotonic()
+    looked = -math.inf
     is_said = False
     try:
         while not _try(descriptor, kind):
-            waited_s = time.monotonic() - began
-            if waited_s >= wait_s:
+            now = time.monotonic()
+            if now - looked >= LOOK_S:
+                looked = now
+                if is_explained():
+                    began = math.inf
+                elif began == math.inf:
+                    began = now
+            if now - began >= wait_s:
                 return False
-            if waited_s >= SAID_AFTER_S and not is_said:
+            if now - began >= SAID_AFTER_S and not is_said:
                 is_said = True
-                _say_waiting(descriptor, path)
+                log.warning("waiting for %s, which is held by %s", path, _holder_of(descriptor))
             time.sleep(POLL_S)
     except OSError:
         return True
     return True
-
-
-def _say_waiting(descriptor: int, path: Path | None) -> None:
-    log.warning("waiting for %s, which is held by %s", path, _holder_of(descriptor))
 
 
 def _holder_of(descriptor: int) -> str:
@@ -279,7 +281,7 @@ def _holder_of(descriptor: int) -> str:
             if words[1] == "FLOCK" and words[5].rpartition(":")[2] == number and int(words[4]) > 0:
                 process = psutil.Process(int(words[4]))
                 name = shlex.join(process.cmdline()[:MOST_WORDS]) or process.name()
-                return f"process {process.pid} of {process.username()} ({_UNPRINTABLE.sub('?', name)[:80]})"
+                return f"process {process.pid} of {process.username()} ({_printable(name)})"
     return "another process"
 
 
@@ -289,12 +291,15 @@ def end_with_driver(folder: Path) -> None:
         driver = read_driver(folder)
         if driver.host != socket.gethostname():
             return
-        parents = [process.pid for process in psutil.Process().parents()]
-        if driver.pid not in parents:
-            if driver.session == os.getsid(0) and not _is_running(driver.pid):
-                os._exit(DRIVER_DIED)  # it was a child of a driver that was killed before this process began its work
+        if driver.pid in [process.pid for process in psutil.Process().parents()]:
+            handle = os.pidfd_open(driver.pid)
+        elif driver.session != os.getsid(0):
             return
-        handle = os.pidfd_open(driver.pid)
+        else:
+            with suppress(psutil.NoSuchProcess):
+                if psutil.Process(driver.pid).status() != psutil.STATUS_ZOMBIE:
+                    return
+            os._exit(DRIVER_DIED)  # it was a child of a driver that was killed before this process began its work
     except (OSError, Damaged, psutil.Error):
         return
 
@@ -305,10 +310,7 @@ def end_with_driver(folder: Path) -> None:
     threading.Thread(target=wait, name="sweeprof-driver", daemon=True).start()
 
 
-def _is_running(pid: int) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    return False
+# ---- The host lock ----
 
 
 FOLDER = Path("/tmp/sweeprof-locks")
@@ -318,7 +320,7 @@ SHARED_MODE = 0o1777
 PERMISSION_S = 1.0
 """How long another process may take until every user may use a folder or file that it has created."""
 MOST_NOTES = 1000
-"""Maximum number that is read: any user may write any number."""
+"""Maximum number of notes that are read: any user may write any number."""
 NOTE_BYTES = 1 << 16
 _UNPRINTABLE = re.compile(r"[^\w .:@+/\-]")
 MOST_WORDS = 5
@@ -337,8 +339,6 @@ class Holder:
     """The sweep's name."""
     measures: bool = False
     device: str = "cpu"
-    since: float = 0.0
-    """Seconds since the epoch."""
 
     def __str__(self) -> str:
         return f"sweep {self.name} ({self.sweep_id}) of user {self.user or 'unknown'}, pid {self.pid}"
@@ -362,7 +362,7 @@ class HostLock:
     def __init__(self, me: Holder, folder: Path | None = None) -> None:
         self._me, self._folder = me, folder or FOLDER
         self._notes = f"note-{secrets.token_hex(6)}"  # process ids repeat where containers share the folder
-        os.close(self._open("gate"))
+        os.close(_open_shared(self._folder, "gate.lock"))
 
     @contextmanager
     def taken(self, measures: bool, gpus: Sequence[str] = (), on_wait: OnWait | None = None) -> Iterator[str | None]:
@@ -372,87 +372,65 @@ class HostLock:
         """
         exclusive = fcntl.LOCK_EX if measures else fcntl.LOCK_SH
         with ExitStack() as locks:
-            gpu = self._take_gpu(locks, gpus, exclusive, on_wait) if gpus else None
+            gpu = None
+            of_host = exclusive
+            if gpus:
+                of_host = fcntl.LOCK_SH
+                gpu, descriptor = self._first_free("gpu", gpus, exclusive)
+                if descriptor is None:
+                    self._take(locks, f"gpu-{gpu}", exclusive, on_wait)
+                else:
+                    locks.callback(_release, descriptor)
             # A process that waits for the host holds the gate, so that processes that share the host cannot block it for ever.
             with ExitStack() as gate:
                 self._take(gate, "gate", fcntl.LOCK_EX, on_wait)
-                self._take(locks, "host", fcntl.LOCK_SH if gpus else exclusive, on_wait)
-            with self._noted(replace(self._me, measures=measures, device=gpu or "cpu", since=time.time())):
+                self._take(locks, "host", of_host, on_wait)
+            with self._noted(replace(self._me, measures=measures, device=gpu or "cpu")):
                 yield gpu
 
-    def _take_gpu(self, locks: ExitStack, gpus: Sequence[str], kind: int, on_wait: OnWait | None) -> str:
-        """Take the first GPU that is free, else wait for the first."""
+    def claim_gpu(self, gpus: Sequence[str]) -> tuple[str, int | None]:
+        """Return a GPU that no other shard claims, and the claim, to be closed at the end; if all are claimed, the first, None."""
+        return self._first_free("claim", gpus, fcntl.LOCK_EX)
+
+    def _first_free(self, purpose: str, gpus: Sequence[str], kind: int) -> tuple[str, int | None]:
+        """Return the first GPU whose lock is free, with the locked descriptor; if none is, the first GPU and None."""
         for gpu in gpus:
-            descriptor = self._open(f"gpu-{gpu}")
+            descriptor = _open_shared(self._folder, f"{purpose}-{gpu}.lock")
             if _try(descriptor, kind):
-                locks.callback(_release, descriptor)
-                return gpu
+                return gpu, descriptor
             os.close(descriptor)
-        self._take(locks, f"gpu-{gpus[0]}", kind, on_wait)
-        return gpus[0]
+        return gpus[0], None
 
     def _take(self, locks: ExitStack, name: str, kind: int, on_wait: OnWait | None) -> None:
-        """Wait for a lock; it is released when ``locks`` is left."""
-        descriptor = self._open(name)
+        """Wait for a lock; it is released when ``locks`` is left.
+
+        Raises:
+            UserError: no sweep holds it, but another program does not release it.
+        """
+        path = self._folder / f"{name}.lock"
+        descriptor = _open_shared(self._folder, path.name)
         try:
             if not _try(descriptor, kind):
                 holders = self.holders()
                 if on_wait and holders:
                     on_wait(holders)
-                self._wait(descriptor, kind, self._folder / f"{name}.lock")
+                # Other threads of this sweep explain the wait, too.
+                if not _wait_for(descriptor, kind, path, UNKNOWN_S, lambda: bool(self.holders(with_own=True))):
+                    message = f"is held by {_holder_of(descriptor)}, which is not a sweep, for more than {UNKNOWN_S:g} s: end it."
+                    raise UserError([Problem("limits.locks", str(path), message)])
         except BaseException:
             os.close(descriptor)
             raise
         locks.callback(_release, descriptor)
 
-    def _wait(self, descriptor: int, kind: int, path: Path) -> None:
-        """Wait until the lock is taken.
-
-        Raises:
-            UserError: no sweep holds it, but another program does not release it.
-        """
-        unknown_since: float | None = None
-        is_said = False
-        looked = -math.inf
-        while not _try(descriptor, kind):
-            now = time.monotonic()
-            if now - looked >= LOOK_S:
-                looked = now
-                if self._holders(with_own=True):  # of other threads, too
-                    unknown_since = None
-                elif unknown_since is None:
-                    unknown_since = now
-            if unknown_since is not None and now - unknown_since >= SAID_AFTER_S and not is_said:
-                is_said = True
-                _say_waiting(descriptor, path)
-            if unknown_since is not None and now - unknown_since >= UNKNOWN_S:
-                message = (
-                    f"is held by {_holder_of(descriptor)}, which is not a sweep, for more than {UNKNOWN_S:g} s: end it."
-                )
-                raise UserError([Problem("limits.locks", str(path), message)])
-            time.sleep(POLL_S)
-
-    def claim_gpu(self, gpus: Sequence[str]) -> tuple[str, int | None]:
-        """Return a GPU that no other shard claims, and the claim, to be closed at the end; if all are claimed, the first, None."""
-        for gpu in gpus:
-            descriptor = self._open(f"claim-{gpu}")
-            if _try(descriptor, fcntl.LOCK_EX):
-                return gpu, descriptor
-            os.close(descriptor)
-        return gpus[0], None
-
-    def holders(self) -> list[Holder]:
-        """Return the other processes that hold the host lock now; those that measure come first."""
-        return self._holders(with_own=False)
-
-    def _holders(self, with_own: bool) -> list[Holder]:
+    def holders(self, with_own: bool = False) -> list[Holder]:
+        """Return the processes that hold the host lock now, those that measure first; without this one unless ``with_own``."""
         holders = []
         for path in itertools.islice(self._folder.glob("note-*.json"), MOST_NOTES):
-            if path.name.startswith(self._notes) and not with_own:
-                continue
-            holder = _read_note(path)
-            if holder is not None:
-                holders.append(holder)
+            if with_own or not path.name.startswith(self._notes):
+                holder = _read_note(path)
+                if holder is not None:
+                    holders.append(holder)
         return sorted(holders, key=lambda holder: not holder.measures)
 
     @contextmanager
@@ -469,14 +447,11 @@ class HostLock:
                 (self._folder / name).unlink()
             _release(descriptor)
 
-    def _open(self, name: str) -> int:
-        return _open_shared(self._folder, f"{name}.lock")
-
 
 def host_lock(plan: Plan) -> HostLock:
     """Return the lock of this host for a sweep."""
-    folder = plan.limits.locks
-    return HostLock(this_process(plan.sweep_id, plan.name), user_path(folder) if folder else None)
+    folder = user_path(plan.limits.locks) if plan.limits.locks else None
+    return HostLock(this_process(plan.sweep_id, plan.name), folder)
 
 
 def this_process(sweep_id: str, name: str) -> Holder:
@@ -514,10 +489,18 @@ def _read_note(path: Path) -> Holder | None:
     except (OSError, UserError, ValueError, RecursionError):
         # The file of another user whose process is gone, half a note, or something else.
         return None
-    if not 0 < holder.pid < 2**31 or not 0 <= holder.since < 2**40:
+    if not 0 < holder.pid < 2**31:
         return None
-    shown = [_UNPRINTABLE.sub("?", text)[:80] for text in (holder.sweep_id, holder.name, holder.device)]
-    return replace(holder, user=_name_of(status.st_uid), sweep_id=shown[0], name=shown[1], device=shown[2])
+    try:
+        user = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:  # in a container, or without the service that knows the names
+        user = f"with uid {status.st_uid}"
+    sweep_id, name, device = map(_printable, (holder.sweep_id, holder.name, holder.device))
+    return replace(holder, user=user, sweep_id=sweep_id, name=name, device=device)
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub("?", text)[:80]
 
 
 def _open_shared(folder: Path, name: str) -> int:
@@ -541,7 +524,8 @@ def _open_shared(folder: Path, name: str) -> int:
                 os.fchmod(descriptor, 0o666)
                 return descriptor
             # The system also locks files that may only be read.
-            with open_regular(folder / name, "r+b" if os.access(folder / name, os.W_OK) else "rb") as file:
+            is_writable = os.access(folder / name, os.W_OK)
+            with open_regular(folder / name, "r+b" if is_writable else "rb") as file:
                 return os.dup(file.fileno())
         except UserError:
             if folder.is_symlink() or not folder.is_dir():
@@ -560,14 +544,7 @@ def _unusable(folder: Path, reason: str) -> UserError:
     return UserError([Problem("limits.locks", str(folder), f"{reason}; {advice}")])
 
 
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # in a container, or without the service that knows the names
-        return f"with uid {uid}"
-
-
-# Host slots: permission for a trial to run on this host, with a GPU of its own that is the only one its process sees.
+# ---- Host slots: permission for a trial to run on this host, with a GPU of its own that is the only one its process sees ----
 
 
 SYSTEM = ROOT
@@ -602,10 +579,12 @@ class HostSlot:
 
     def noted(self, blank: Record) -> Record:
         """Return the record with the slot in its environment."""
-        more: Json = {"others": {"trials": list(self.others)}} if blank.pass_name in exclusive_passes() else {}
+        environment = dict(blank.environment)
+        if blank.pass_name in exclusive_passes():
+            environment["others"] = {"trials": list(self.others)}
         if self.gpu:
-            more["gpu"] = {"uuid": self.gpu.uuid, "model": self.gpu.model, "visible": self.gpu.token}
-        return replace(blank, environment={**blank.environment, **more})
+            environment["gpu"] = {"uuid": self.gpu.uuid, "model": self.gpu.model, "visible": self.gpu.token}
+        return replace(blank, environment=environment)
 
 
 def visible_gpus(root: Path, inherited: str | None) -> list[VisibleGpu]:
@@ -617,14 +596,15 @@ def visible_gpus(root: Path, inherited: str | None) -> list[VisibleGpu]:
     if inherited is None:
         return [VisibleGpu(gpu.uuid, gpu.uuid, gpu.model) for gpu in known]
     found = []
-    for token in filter(None, (word.strip() for word in inherited.split(","))):
+    for token in filter(None, map(str.strip, inherited.split(","))):
         if token == "-1":  # CUDA ignores what follows
             break
-        if token.isdigit():
-            at = known[int(token)] if int(token) < len(known) else None
-        else:
-            at = next((gpu for gpu in known if gpu.uuid.startswith(token)), None)
-        found.append(VisibleGpu(token, at.uuid if at else f"number-{token}", at.model if at else "unknown"))
+        visible = VisibleGpu(token, f"number-{token}", "unknown")
+        for number, gpu in enumerate(known):
+            if token == str(number) or (not token.isdigit() and gpu.uuid.startswith(token)):
+                visible = VisibleGpu(token, gpu.uuid, gpu.model)
+                break
+        found.append(visible)
     return found
 
 
@@ -634,10 +614,12 @@ class HostSlots:
     Args:
         lock: of this host.
         shard: its number, by which shards are spread over GPUs if every GPU is taken.
-        available: the GPUs that may be used.
+        available: the GPUs that may be used; None: those that this process sees.
     """
 
-    def __init__(self, lock: HostLock, shard: int, available: Sequence[VisibleGpu]) -> None:
+    def __init__(self, lock: HostLock, shard: int, available: Sequence[VisibleGpu] | None = None) -> None:
+        if available is None:
+            available = visible_gpus(SYSTEM, os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._lock, self._gpus = lock, {gpu.uuid: gpu for gpu in available}
         self._rotation = itertools.count(shard)
         self._own: str | None = None
@@ -653,10 +635,16 @@ class HostSlots:
     @contextmanager
     def taken(self, blanks: Sequence[Record], on_wait: OnWait | None = None) -> Iterator[HostSlot]:
         """Take a slot for the trials of a group; ``on_wait`` is called with the processes that it waits for."""
-        device = _device(blanks)
+        devices = {str(blank.config["device"]["type"]) for blank in blanks}
+        # A group on several devices takes the whole host, like one on the CPU.
+        device = devices.pop() if len(devices) == 1 else "cpu"
         measures = blanks[0].pass_name in exclusive_passes()
+        others: list[Json] = []
         with self._lock.taken(measures, self._candidates(device, measures), on_wait) as uuid:
-            others = [_described(holder) for holder in self._lock.holders()] if measures else []
+            if measures:
+                for holder in self._lock.holders():
+                    note = asdict(holder)
+                    others.append({key: note[key] for key in ("sweep_id", "user", "pid", "measures", "device")})
             yield HostSlot(self._gpus[uuid] if uuid else None, device in ("cuda", "gpu"), others)
 
     @contextmanager
@@ -673,45 +661,21 @@ class HostSlots:
             return []
         if number:
             return uuids[int(number) : int(number) + 1]
-        if measures:
-            if self._own is None:
-                self._own, self._claim = self._lock.claim_gpu(self._rotated(uuids))
+        if measures and self._own is not None:
             return [self._own]
-        return self._rotated(uuids)
-
-    def _rotated(self, uuids: list[str]) -> list[str]:
         first = next(self._rotation) % len(uuids)
-        return uuids[first:] + uuids[:first]
-
-
-def host_slots(lock: HostLock, shard: int, environment: Mapping[str, str] = os.environ) -> HostSlots:
-    """Return the slots of this host."""
-    return HostSlots(lock, shard, visible_gpus(SYSTEM, environment.get("CUDA_VISIBLE_DEVICES")))
-
-
-def _device(blanks: Sequence[Record]) -> str:
-    """Return the device of a group; a group on several devices takes the whole host, like one on the CPU."""
-    devices = {str(blank.config["device"]["type"]) for blank in blanks}
-    return devices.pop() if len(devices) == 1 else "cpu"
-
-
-def _described(holder: Holder) -> Json:
-    return {
-        "sweep_id": holder.sweep_id,
-        "user": holder.user,
-        "pid": holder.pid,
-        "measures": holder.measures,
-        "device": holder.device,
-    }
+        rotated = uuids[first:] + uuids[:first]
+        if not measures:
+            return rotated
+        self._own, self._claim = self._lock.claim_gpu(rotated)
+        return [self._own]
 
 
 def oversubscription(plan: Plan, processors: int | None = None) -> Warning | None:
     """Return the warning for a plan whose trials use more threads than there are CPUs; ``processors``: those of this process."""
     available = processors or usable_processors()
     threads = max((int(c.config["backend"].get("threads") or 1) for c in plan.combinations), default=1)
-    if plan.cluster:  # its nodes may have more
-        return None
-    if threads <= available:
+    if plan.cluster or threads <= available:  # the nodes of a cluster may have more
         return None
     text = f"backend.threads={threads} asks for more than the {available} processors that this process may use"
     return Warning("oversubscribed", text, f"backend.threads={available}")

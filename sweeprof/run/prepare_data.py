@@ -26,21 +26,29 @@ def prepare_data(configs: Sequence[Json], logs: Path) -> None:
         configs: of the combinations that will be measured.
         logs: folder for the log.
     """
-    wanted = [(config["dataset"], split) for config in configs for split in _splits(config)]
-    questions = list({json.dumps(one, sort_keys=True, default=str): one for one in wanted}.values())
+    wanted: dict[str, Json] = {}
+    for config in configs:
+        if config["dataset"].get("prepare"):
+            splits = ["test"]
+            if config["backend"].get("precision") == "int8":  # which is calibrated on the training split
+                splits.append("train")
+            for split in splits:
+                question = {"dataset": config["dataset"], "split": split}
+                wanted[json.dumps(question, sort_keys=True, default=str)] = question
     run_name()  # so that all trials have it
-    if not questions:
+    if not wanted:
         return
     output = logs / "data.log"
     child: Child | None = None
     try:
-        for dataset, split in questions:
+        for question in wanted.values():
             if child is None:
                 child = Child("sweeprof.run.prepare_data:prepared", [], child_environment({}), output, answers=True)
             try:
-                child.ask({"dataset": dataset, "split": split}, DECODING_S)
+                child.ask(question, DECODING_S)
             except WorkerError as error:
-                log.warning("decoding the %s split of %s before its trials: %s", split, dataset.get("_target_"), error)
+                target = question["dataset"].get("_target_")
+                log.warning("decoding the %s split of %s before its trials: %s", question["split"], target, error)
                 child.kill()
                 child.close()
                 child = None  # the next dataset has a new process
@@ -50,14 +58,6 @@ def prepare_data(configs: Sequence[Json], logs: Path) -> None:
         with suppress(FileNotFoundError):  # another shard of the sweep was faster
             if not output.stat().st_size:
                 output.unlink()
-
-
-def _splits(config: Json) -> tuple[str, ...]:
-    """Return the splits that are measured, of a dataset that is decoded before."""
-    if not config["dataset"].get("prepare"):
-        return ()
-    is_calibrated = config["backend"].get("precision") == "int8"  # on the training split
-    return ("test", "train") if is_calibrated else ("test",)
 
 
 def prepared(question: Json) -> Json:

@@ -12,9 +12,8 @@ import dataclasses
 import statistics
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from itertools import chain
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -23,11 +22,11 @@ from rich.text import Text
 from sweeprof.numbers import rounded
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import most_rounds
-from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
+from sweeprof.plan.plan import Plan, expected_seconds
 from sweeprof.results.files import open_regular
 from sweeprof.run.search import measured_plan
 from sweeprof.run.stopping import trials_end
-from sweeprof.storage import Event, Folder, Jobs, TrialKey, parsed
+from sweeprof.storage import Folder, Jobs, TrialEvent, TrialKey, parsed
 from sweeprof.text import axis_text
 
 WAKE_S = 1.0
@@ -36,7 +35,7 @@ MOST_LINES = 200
 
 
 @dataclass(slots=True)
-class State:
+class ProgressState:
     """The progress of the sweep, updated by events."""
 
     trials: dict[TrialKey, float]
@@ -61,11 +60,12 @@ class State:
 
     def left_s(self) -> float:
         """Return the expected seconds until the end: from the median duration of each pass so far, else from the protocol."""
-        taken = {name: statistics.median_high(seconds) for name, seconds in self.spent.items()}
-        left = sum(taken.get(key[1], guess) for key, guess in self.trials.items())
-        return left / max(1, len(self.begun))  # so many at once
+        left = 0.0
+        for (_, pass_name, _), expected_s in self.trials.items():
+            left += statistics.median_high(self.spent.get(pass_name) or [expected_s])
+        return left / max(1, len(self.begun))  # trials that run at once
 
-    def take(self, event: Event, label: str) -> str | None:
+    def take(self, event: TrialEvent, label: str) -> str | None:
         """Account for an event; returns a line to print if the trial failed."""
         if event.kind in ("begin", "running"):  # the time that a trial waited does not count
             self.current, self.begun[event.key] = f"{label}, {event.pass_name}", event.time
@@ -77,8 +77,10 @@ class State:
         key = event.key
         if self.is_search and key not in self.trials:
             # A search does not know beforehand which combinations it measures: any trial of this kind stands for it.
-            key = next((other for other in self.trials if other[1:] == key[1:]), key)
-            if key not in self.trials:  # it measures more than was expected, as with another seed than before
+            alike = [other for other in self.trials if other[1:] == key[1:]]
+            if alike:
+                key = alike[0]
+            else:  # it measures more than was expected, as with another seed than before
                 self.total += 1
         self.trials.pop(key, None)
         if event.kind == "decided":
@@ -104,24 +106,26 @@ class ProgressDisplay:
         self._ends = trials_end(folder)
         self._may_stop = any(most_rounds(c.config) for c in plan.combinations)
         """True if verdicts can be decided before all rounds are measured."""
-        axes = [axis for axis, values in plan.axes.items() if len(values) > 1] or ["model", "backend", "batch_size"]
         self._combinations = {c.id: c for c in plan.combinations}
+        self._axes = [axis for axis, values in plan.axes.items() if len(values) > 1]
+        if not self._axes:
+            self._axes = [axis for axis in ("model", "backend", "batch_size") if axis in plan.axes]
         self._shown_steps = 0
-        self._labels = {c.id: _label(c, axes) for c in plan.combinations}
-        if plan.search is None:
-            planned = plan.trials()
-        else:  # so many trials, of whichever combinations it chooses
-            able = [id for shard in plan.shards for id in shard]
+        is_search = plan.search is not None
+        if is_search:  # as many trials as it chooses, of whichever combinations
+            able = list(chain.from_iterable(plan.shards))
             planned = dataclasses.replace(plan, shards=(tuple(able[: plan.size]),)).trials()
-        measured = sum(folder.is_done(trial) for trial in measured_plan(plan, folder).trials())
-        left = {}
-        for trial in planned:
-            if plan.search is not None or not folder.is_done(trial):
-                key = (trial.combination_id, trial.pass_name, trial.round)
-                left[key] = _expected_seconds(self._combinations[trial.combination_id], trial)
-        if plan.search is not None:
-            left = dict(list(left.items())[measured:])
-        self.state = State(left, len(planned), is_search=plan.search is not None)
+            left = planned[sum(map(folder.is_done, measured_plan(plan, folder).trials())) :]
+        else:
+            planned = plan.trials()
+            left = [trial for trial in planned if not folder.is_done(trial)]
+        self.state = ProgressState({}, len(planned), is_search=is_search)
+        for trial in left:
+            combination = self._combinations[trial.combination_id]
+            expected_s = expected_seconds(combination, trial.pass_name)
+            if pass_named(trial.pass_name).kind == "rounds":
+                expected_s /= combination.config["protocol"]["rounds"]
+            self.state.trials[trial.combination_id, trial.pass_name, trial.round] = expected_s
         # Events of an earlier run are not shown.
         self._read = {path: path.stat().st_size for path in folder.events.glob("shard-*.jsonl")}
         self._stop = threading.Event()
@@ -145,9 +149,7 @@ class ProgressDisplay:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         if self._console.is_terminal:
@@ -157,22 +159,24 @@ class ProgressDisplay:
         last_line, waited_for, queue = 0.0, "", ""
         while not self._stop.wait(WAKE_S):
             self._take_new()
-            self._print_results()
             if self._console.is_terminal:
                 self._refresh()
             elif self._jobs.queue() not in ("", queue):
                 queue = self._jobs.queue()
-                self._console.print(queue, highlight=False, markup=False, soft_wrap=True)
+                self._print(queue)
             elif self.state.waited_for != waited_for:
                 waited_for = self.state.waited_for
-                self._console.print(waited_for, highlight=False, markup=False, soft_wrap=True)
+                self._print(waited_for)
             elif time.monotonic() - last_line >= 10 * WAKE_S and self.state.current:
                 last_line = time.monotonic()
-                self._console.print(self._plain(), highlight=False, markup=False, soft_wrap=True)
+                self._print(self._plain())
         self._take_new()
-        self._print_results()
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _take_new(self) -> None:
+        """Account for new events, and print a line for each failure and each combination that has its first result."""
         for path in sorted(self._events.glob("shard-*.jsonl")):
             try:
                 # Of thousands of tasks most have written nothing since.
@@ -190,38 +194,44 @@ class ProgressDisplay:
                     event = parsed(line)
                     if event is None:
                         continue
-                    failure = self.state.take(event, self._labels.get(event.combination_id, ""))
+                    failure = self.state.take(event, self._label(event.combination_id))
                     if failure:
                         self._console.print(Text(failure, style="red"), soft_wrap=True)
-
-    def _print_results(self) -> None:
-        """Print a line for each combination that has its first result since the last time."""
         for id in list(self.state.steps)[self._shown_steps : MOST_LINES]:
-            self._console.print(
-                f"{self._labels[id]}: {self._step(id)} ({self._rounds(id)})",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            steps = self.state.steps[id]
+            planned = int(self._combinations[id].config["protocol"]["rounds"])
+            step = rounded(statistics.median(steps.values()), "s")
+            self._print(f"{self._label(id)}: {step} ({len(steps)} of {planned} round{'s' * (planned > 1)})")
         self._shown_steps = len(self.state.steps)
 
-    def _step(self, id: str) -> str:
-        """Return the time of a step over the rounds so far."""
-        return rounded(statistics.median(self.state.steps[id].values()), "s")
-
-    def _rounds(self, id: str) -> str:
-        planned = int(self._combinations[id].config["protocol"]["rounds"])
-        return f"{len(self.state.steps[id])} of {planned} round{'s' * (planned > 1)}"
+    def _label(self, id: str) -> str:
+        """Return a combination's values, those that are not text with their axis: ``torch, batch_size 8``."""
+        if id not in self._combinations:
+            return ""
+        parts = []
+        for axis in self._axes:
+            value = self._combinations[id].axes[axis]
+            if not isinstance(value, str):
+                value = f"{axis.rpartition('.')[2]} {axis_text(value)}"
+            parts.append(value)
+        return ", ".join(parts)
 
     def _refresh(self) -> None:
-        failed = len(self.state.failures)
+        state = self.state
+        description, left, failed = state.current, "starting", ""
+        if not state.begun:
+            description = self._jobs.queue() or state.current
+        if state.current:
+            left = f"{self._left()} left"
+        if state.failures:
+            failed = f"{len(state.failures)} failed"
         self._bar.update(
             self._task,
-            completed=self.state.done,
-            total=self.state.total,
-            description=self.state.current if self.state.begun else self._jobs.queue() or self.state.current,
-            left=f"{self._left()} left" if self.state.current else "starting",
-            failed=f"{failed} failed" if failed else "",
+            completed=state.done,
+            total=state.total,
+            description=description,
+            left=left,
+            failed=failed,
         )
         self._bar.refresh()
 
@@ -235,21 +245,7 @@ class ProgressDisplay:
         seconds = self.state.left_s()
         if self._ends is not None:
             seconds = min(seconds, max(0.0, self._ends - time.monotonic()))
-        return f"{'at most ' if self._may_stop else ''}{_duration(seconds)}"
-
-
-def _label(combination: Combination, axes: Sequence[str]) -> str:
-    """Return the values of the axes; those that are no texts with their axis, as they say little alone: ``torch, batch_size 8``."""
-    parts = []
-    for axis in axes:
-        value = combination.axes[axis]
-        parts.append(value if isinstance(value, str) else f"{axis.rpartition('.')[2]} {axis_text(value)}")
-    return ", ".join(parts)
-
-
-def _expected_seconds(combination: Combination, trial: Trial) -> float:
-    rounds = combination.config["protocol"]["rounds"] if pass_named(trial.pass_name).kind == "rounds" else 1
-    return expected_seconds(combination, trial.pass_name) / float(rounds)
+        return f"at most {_duration(seconds)}" if self._may_stop else _duration(seconds)
 
 
 def _duration(seconds: float) -> str:

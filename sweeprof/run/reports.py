@@ -1,4 +1,7 @@
-"""The reports of a sweep, written into its folder: the page, tables, files of every combination; needs only the folder."""
+"""The reports of a sweep, written into its folder: the page, tables, files of every combination; needs only the folder.
+
+Also the sweeps that a reference names (``last``, ``tag:NAME``, ``mlflow:RUN_ID``), and the reports of a sweep that still runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TypedDict
 
 from sweeprof.errors import Damaged, Problem, UserError, WorkerError, nearest
@@ -48,7 +50,7 @@ from sweeprof.results.files import read_json, replacing, unwritable, validated, 
 from sweeprof.results.layer_times import LayerTimes
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.observations import Allocations, LayerMemory, Moment, Operators
-from sweeprof.results.record import PassName, Record
+from sweeprof.results.record import Json, PassName, Record
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import report_lock
 from sweeprof.storage import Folder, check_address, last_sweep, sweeps
@@ -73,8 +75,8 @@ class Tag(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The places where sweeps are searched."""
+class SweepLocations:
+    """Where sweeps are looked up."""
 
     output: Path
     """The folder of all sweeps."""
@@ -95,13 +97,14 @@ class Place:
         return self.uri or (f"sqlite:///{database}" if database.exists() else None)
 
 
-def located(reference: str, place: Place, key: str) -> Path:
+def located(reference: str, place: SweepLocations, key: str) -> Path:
     """Return the folder or the ``comparison.json`` of ``reference``; a sweep in MLflow is downloaded.
 
     Raises:
         UserError: there is none; ``key`` is the key or argument with the reference.
     """
-    if last := last_sweep(reference, place.output, key, place.name):
+    last = last_sweep(reference, place.output, key, place.name)
+    if last is not None:
         return last.path
     kind, _, rest = reference.partition(":")
     if kind == "tag":
@@ -111,11 +114,15 @@ def located(reference: str, place: Place, key: str) -> Path:
     path = user_path(reference).absolute()
     if (path / "plan.json").is_file() or (path / "comparison.json").is_file() or path.is_file():
         return path
-    raise UserError([Problem(key, reference, KNOWN, _nearest(reference, place))])
+    words = {"last": "last", "last~1": "last~1"}
+    for folder in sweeps(place.output):
+        words[folder.path.name] = words[str(folder.path)] = str(folder.path)
+    close = nearest(reference, list(words)) or nearest(Path(reference).name, list(words))
+    raise UserError([Problem(key, reference, KNOWN, words[close] if close else None)])
 
 
 def read_sweep(path: Path, reference: str, key: str, trust: bool = False) -> Comparison:
-    """The comparison of a folder or a file that :func:`located` found.
+    """Return the comparison of a folder or a file that :func:`located` found.
 
     Args:
         trust: whether metrics outside sweeprof may be imported, which the plan of a folder without a comparison names.
@@ -132,28 +139,21 @@ def read_sweep(path: Path, reference: str, key: str, trust: bool = False) -> Com
         raise UserError([Problem(key, reference, f"cannot be read: {file}: {error}")]) from None
 
 
-def set_tag(name: str, folder: Path, sweep_id: str, place: Place) -> str | None:
+def set_tag(name: str, folder: Path, sweep_id: str, place: SweepLocations) -> str | None:
     """Tag the sweep in ``folder``, on disk and in MLflow; returns why the tag could not be set in MLflow.
 
     Raises:
         UserError: the name is invalid.
     """
     if not _TAG.fullmatch(name):
-        raise UserError(
-            [
-                Problem(
-                    "--tag",
-                    name,
-                    "is not a tag: up to 100 letters of ASCII, digits, '.', '_' and '-', the first no '.' or '-'.",
-                )
-            ]
-        )
+        message = "is not a tag: up to 100 letters of ASCII, digits, '.', '_' and '-', the first no '.' or '-'."
+        raise UserError([Problem("--tag", name, message)])
     write_json(place.tags / name, {"folder": os.path.relpath(folder, place.output), "sweep_id": sweep_id})
     return _asked(place, {"tag": name, "sweep": sweep_id}) if place.address else None
 
 
-def tagged(place: Place) -> dict[str, list[str]]:
-    """The tags of a sweep, by its folder's true path and also by its id, as folders may be reached by several paths.
+def tagged(place: SweepLocations) -> dict[str, list[str]]:
+    """Return the tags of a sweep, by its folder's true path and also by its id, as folders may be reached by several paths.
 
     Raises:
         UserError: a tag cannot be read.
@@ -183,9 +183,11 @@ def against_saved(comparison: Comparison, folder: Path) -> list[Comparison]:
         folder: its folder.
     """
     output = Folder(folder).output
-    known = {comparison.sweep_id, comparison.against.sweep_id if comparison.against else None}
+    known = {comparison.sweep_id}
+    if comparison.against:
+        known.add(comparison.against.sweep_id)
     found: list[Comparison] = []
-    for file in sorted(Place(output).tags.glob("[!.]*")):
+    for file in sorted(SweepLocations(output).tags.glob("[!.]*")):
         try:
             tag = validated(Tag, read_json(file))
             path = output / tag["folder"]
@@ -199,13 +201,14 @@ def against_saved(comparison: Comparison, folder: Path) -> list[Comparison]:
     return found
 
 
-def _tagged(name: str, place: Place, key: str) -> Path:
-    reference = f"tag:{name}"
+def _tagged(name: str, place: SweepLocations, key: str) -> Path:
+    reference, file = f"tag:{name}", place.tags / name
     known = sorted(path.name for path in place.tags.glob("[!.]*"))
-    file = place.tags / name
     message = f"is not a tagged sweep. Known: {', '.join(known) or 'none'}; tag one: sweeprof compare DIR --tag NAME."
     problem = Problem(key, reference, message, nearest(name, known))
-    if _TAG.fullmatch(name) and file.is_file():
+    if not _TAG.fullmatch(name):
+        raise UserError([problem])
+    if file.is_file():
         try:
             folder = place.output / validated(Tag, read_json(file))["folder"]
         except (OSError, Damaged) as error:
@@ -213,12 +216,12 @@ def _tagged(name: str, place: Place, key: str) -> Path:
         if folder.is_dir():
             return folder
         problem = Problem(key, reference, f"names {folder}, which no longer exists; tag another with --tag {name}.")
-    if not _TAG.fullmatch(name) or place.address is None:
+    if place.address is None:
         raise UserError([problem])
     return _downloaded(reference, place, problem)
 
 
-def _downloaded(run: str, place: Place, problem: Problem) -> Path:
+def _downloaded(run: str, place: SweepLocations, problem: Problem) -> Path:
     target = place.output.absolute() / ".baselines" / f"{re.sub(r'[^0-9A-Za-z]+', '-', run)[:100]}.json"
     if place.address is None:
         message = f"is not in MLflow: {place.output / 'mlflow.db'} does not exist; give the address with --uri or tracking.uri."
@@ -230,7 +233,7 @@ def _downloaded(run: str, place: Place, problem: Problem) -> Path:
     return target
 
 
-def _asked(place: Place, question: Mapping[str, str]) -> str | None:
+def _asked(place: SweepLocations, question: Mapping[str, str]) -> str | None:
     """Query MLflow in a separate process, because its library is large; returns the error."""
     # An address may hold a password, which a command line would show to everyone.
     # Its requests may be repeated, unlike those of a tracker.
@@ -243,13 +246,6 @@ def _asked(place: Place, question: Mapping[str, str]) -> str | None:
     except WorkerError as lost:
         return str(lost)
     return error
-
-
-def _nearest(reference: str, place: Place) -> str | None:
-    names = {folder.path.name: str(folder.path) for folder in sweeps(place.output)}
-    words = {**names, **{path: path for path in names.values()}, "last": "last", "last~1": "last~1"}
-    close = nearest(reference, list(words)) or nearest(Path(reference).name, list(words))
-    return words[close] if close else None
 
 
 def keep_baseline(folder: Folder, plan: Plan, trust: bool = False) -> None:
@@ -272,22 +268,22 @@ def find_baseline(output: Path, uri: str | None, text: str, name: str) -> Path:
     Raises:
         UserError: it means none, or none that this version reads.
     """
-    path = located(text, Place(output, uri, name), BASELINE_KEY)
+    path = located(text, SweepLocations(output, uri, name), BASELINE_KEY)
     read_sweep(path, text, BASELINE_KEY)
     return path
 
 
-# The reports of a sweep, written into its folder: the page, tables, files of every combination; needs only the folder.
+# ---- The reports of a sweep ----
 
 
 MOST_INDENTED = 1000
-"""Rows of a ``comparison.json`` that people may want to read."""
+"""Largest number of rows for which ``comparison.json`` is indented, for people to read."""
 MOST_LAYERS = 10_000
 """Rows of layer tables in the page; the tables of further combinations are only in their files."""
 
+
 OBSERVED = frozenset({"analysis", "layer_times", "operators", "allocations", "peaks", "training"})
 """The passes with results of which a combination has files, or details in the page."""
-
 Format = Literal["samples", "parquet"]
 MOST_UNASKED = 1000
 """Maximum number of combinations for which large files are written by default."""
@@ -325,8 +321,32 @@ def write_reports(
     write_atomically(folder.path / "comparison.csv", csv_text(comparison))
     made = tables(comparison)  # once: of ten thousand combinations they take seconds
     write_atomically(folder.path / "comparison.md", markdown(comparison, made))
-    seen, links, left_out = _of_combinations(folder, _names(comparison))
-    layers = {name: one.layers for name, one in seen.items() if one.layers is not None}
+
+    seen: dict[str, Observed] = {}
+    links: dict[str, dict[str, str]] = {}
+    layers: dict[str, LayerTable] = {}
+    rows_left = MOST_LAYERS
+    written = _written.get(folder.path, {})
+    _written.clear()
+    _written[folder.path] = written
+    varying = comparison.varying_axes() or list(comparison.axes)
+    for row in comparison.rows:
+        name = axes_text({axis: row.axes[axis] for axis in varying if axis in row.axes})
+        records = [record for record in folder.records_of(row.combination_id) if record.pass_name in OBSERVED]
+        made_of = name, records, _files_of_passes(folder, row.combination_id)
+        before, one, files = written.pop(row.combination_id, ((), None, {}))
+        # A sweep that runs has its reports written often: what was written for the same results is not written again.
+        if one is None or before != made_of or not all((folder.path / link).is_file() for link in files.values()):
+            one = observed(folder, row.combination_id)
+            files = write_artifacts(folder, row.combination_id, one, name)
+        rows_left -= max(1, len(one.layers.rows)) if one.layers else 1
+        if rows_left >= 0 or not seen:
+            written[row.combination_id] = made_of, one, files
+            seen[name], links[name] = one, files
+            if one.layers is not None:
+                layers[name] = one.layers
+    left_out = len(comparison.rows) - len(seen)
+
     report = folder.path / "report.html"
     saved = against_saved(comparison, folder.path) if len(comparison.rows) <= MOST_UNASKED else []
     page = html(comparison, True, layers, details(seen, links), left_out, samples_of(folder, comparison), saved)
@@ -336,65 +356,9 @@ def write_reports(
     return report
 
 
-def _of_combinations(
-    folder: Folder, names: Mapping[str, str]
-) -> tuple[dict[str, Observed], dict[str, dict[str, str]], int]:
-    """Write the files of every combination; returns the content for the page, by name, and the number of omitted combinations.
-
-    What this process has written for the same results is not written again: a sweep that runs has its reports written often.
-    """
-    seen: dict[str, Observed] = {}
-    links: dict[str, dict[str, str]] = {}
-    before = _files_of_last.pop(folder.path, {})
-    _files_of_last.clear()
-    kept = _files_of_last[folder.path] = {}
-    rows_left = MOST_LAYERS
-    for id, name in names.items():
-        records, left = _observed_records(folder, id), _left_files(folder, id)
-        files = before.pop(id, None)
-        if files is None or not files.are_of(folder, name, records, left):
-            one = _observed(records, left)
-            files = _Files(name, records, one, write_artifacts(folder, id, one, name))
-        layers = files.observed.layers
-        rows_left -= max(1, len(layers.rows) if layers is not None else 0)
-        if rows_left >= 0 or not seen:
-            kept[id] = files
-            seen[name], links[name] = files.observed, files.links
-    return seen, links, len(names) - len(seen)
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The files of a combination as they were written, and what they were made of."""
-
-    title: str
-    records: list[Record]
-    observed: Observed
-    links: dict[str, str]
-
-    def are_of(self, folder: Folder, title: str, records: Sequence[Record], left: tuple[str, ...]) -> bool:
-        """True if they would be the same now; a record that has not changed is the same object (:meth:`Folder.records_of`)."""
-        return (
-            self.title == title
-            and len(records) == len(self.records)
-            and all(map(operator.is_, records, self.records))
-            and self.observed.files == left
-            and all((folder.path / link).is_file() for link in self.links.values())
-        )
-
-
-_files_of_last: dict[Path, dict[str, _Files]] = {}
-"""Of the combinations in the last page that was written, by the sweep's folder and their ids."""
-
-
-def _names(comparison: Comparison) -> dict[str, str]:
-    """Return names that distinguish combinations: the axes that vary, or all of a sweep of one."""
-    varying = comparison.varying_axes() or list(comparison.axes)
-    return {row.combination_id: _title(row.axes, varying) for row in comparison.rows}
-
-
-def _title(axes: Mapping[str, Any], varying: Sequence[str]) -> str:
-    return axes_text({axis: axes[axis] for axis in varying if axis in axes})
+_written: dict[Path, dict[str, tuple[tuple[object, ...], Observed | None, dict[str, str]]]] = {}
+"""Of the combinations in the last page that this process has written, by folder and id: title, records and files that their own
+files were made of; their observations; the addresses of the files."""
 
 
 def samples_of(folder: Folder, comparison: Comparison) -> dict[str, list[list[float]]]:
@@ -411,11 +375,12 @@ def samples_of(folder: Folder, comparison: Comparison) -> dict[str, list[list[fl
 
 def standing(folder: Folder) -> set[Format]:
     """Return the formats that were requested earlier: old files would contradict those that are written again."""
-    found: dict[Format, bool] = {
-        "samples": (folder.path / "tables" / "samples.csv").is_file(),
-        "parquet": (folder.path / "tables" / "measurements.parquet").is_file() and has_parquet(),
-    }
-    return {name for name, is_there in found.items() if is_there}
+    found: set[Format] = set()
+    if (folder.path / "tables" / "samples.csv").is_file():
+        found.add("samples")
+    if (folder.path / "tables" / "measurements.parquet").is_file() and has_parquet():
+        found.add("parquet")
+    return found
 
 
 def left_out(comparison: Comparison, formats: Collection[Format]) -> str | None:
@@ -433,7 +398,7 @@ def write_exports(
     folder: Folder,
     comparison: Comparison,
     formats: Collection[Format],
-    made: Sequence[ReportTable] | None = None,
+    made: Sequence[ReportTable],
 ) -> None:
     """Write ``pull_request.md``, ``comparison-tables.tex``, ``tables/*.csv`` and what else is wanted.
 
@@ -441,25 +406,18 @@ def write_exports(
         folder: of the sweep.
         comparison: what was measured.
         formats: optional formats to be written.
-        made: the comparison's tables, if they exist already.
+        made: the comparison's tables.
 
     Raises:
         UserError: Parquet is wanted, and pyarrow is not installed.
     """
-    texts = {
-        "pull_request.md": pull_request(comparison, made),
-        f"{TABLES}.tex": latex(comparison, made),
-    }
-    for name, text in texts.items():
-        write_atomically(folder.path / name, text, durable=False)
-    for make in _tables(folder, comparison, formats):
-        _write_table(folder.path / "tables", make, "parquet" in formats)
-
-
-def _tables(folder: Folder, comparison: Comparison, formats: Collection[Format]) -> Iterator[Callable[[], Tidy]]:
-    yield from (partial(table, comparison) for table in (measurements, rounds, problems))
+    write_atomically(folder.path / "pull_request.md", pull_request(comparison, made), durable=False)
+    write_atomically(folder.path / f"{TABLES}.tex", latex(comparison, made), durable=False)
+    makers: list[Callable[[], Tidy]] = [partial(table, comparison) for table in (measurements, rounds, problems)]
     if _has_samples(comparison, formats):
-        yield lambda: samples(comparison, _timings(folder, comparison))
+        makers.append(lambda: samples(comparison, _timings(folder, comparison)))
+    for make in makers:
+        _write_table(folder.path / "tables", make, "parquet" in formats)
 
 
 def _write_table(into: Path, make: Callable[[], Tidy], is_parquet_wanted: bool) -> None:
@@ -481,31 +439,31 @@ def _timings(folder: Folder, comparison: Comparison) -> Iterator[Record]:
 
 def observed(folder: Folder, combination_id: str) -> Observed:
     """Return the observations of a combination's passes; None for a pass that failed or was not run."""
-    return _observed(_observed_records(folder, combination_id), _left_files(folder, combination_id))
+    observations: dict[PassName, Json] = {}
+    for record in folder.records_of(combination_id):
+        if record.status == "ok" and record.observations is not None:
+            observations.setdefault(record.pass_name, record.observations)
 
+    def read(pass_name: PassName, kind: Any) -> Any:
+        return kind.from_dict(observations[pass_name]) if pass_name in observations else None
 
-def _observed_records(folder: Folder, id: str) -> list[Record]:
-    """Return the records that a combination's files are made of."""
-    return [record for record in folder.records_of(id) if record.pass_name in OBSERVED]
-
-
-def _left_files(folder: Folder, id: str) -> tuple[str, ...]:
-    """Return the names of the files that the passes of a combination left."""
-    left = folder.path / "artifacts" / id
-    return tuple(sorted(path.name for path in left.iterdir() if path.is_file())) if left.is_dir() else ()
-
-
-def _observed(records: Sequence[Record], files: tuple[str, ...]) -> Observed:
-    layers = _read(records, "analysis", LayerTable)
-    times = _read(records, "layer_times", LayerTimes)
+    layers, times = read("analysis", LayerTable), read("layer_times", LayerTimes)
+    if layers and times:
+        layers = layers.with_times(times)
     return Observed(
-        layers=layers.with_times(times) if layers and times else layers,
-        operators=_read(records, "operators", Operators),
-        allocations=_read(records, "allocations", Allocations),
-        peaks=_read(records, "peaks", Peaks),
-        training=_read(records, "training", Training),
-        files=files,
+        layers=layers,
+        operators=read("operators", Operators),
+        allocations=read("allocations", Allocations),
+        peaks=read("peaks", Peaks),
+        training=read("training", Training),
+        files=_files_of_passes(folder, combination_id),
     )
+
+
+def _files_of_passes(folder: Folder, combination_id: str) -> tuple[str, ...]:
+    """Return the names of the files that the passes of a combination left."""
+    left = folder.path / "artifacts" / combination_id
+    return tuple(sorted(path.name for path in left.glob("*") if path.is_file()))
 
 
 def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: str) -> dict[str, str]:
@@ -514,66 +472,54 @@ def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: 
     ``layers/ID.{csv,html}``, ``operators/ID.csv`` and ``memory/ID/{timeline,layers,tensors}.csv``, each where there is
     something to write. Among the addresses are those of ``artifacts/ID/*``, which the passes left.
     """
-    texts = _texts(combination_id, seen, title)
-    for path, text in texts.values():
+    id = combination_id
+    links = {name: f"artifacts/{id}/{name}" for name in seen.files}
+
+    def write(name: str, path: str, text: str) -> None:
         write_atomically(folder.path / path, text, durable=False)
-    left = {name: f"artifacts/{combination_id}/{name}" for name in seen.files}
-    return left | {name: path for name, (path, _) in texts.items()}
+        links[name] = path
 
-
-def _texts(id: str, seen: Observed, title: str) -> Mapping[str, tuple[str, str]]:
-    """Return path and content by name."""
-    found: dict[str, tuple[str, str]] = {}
     if seen.layers is not None:
-        found["layers.html"] = (f"layers/{id}.html", to_html(seen.layers, title=title))
-        found["layers.csv"] = (f"layers/{id}.csv", to_csv(seen.layers))
+        write("layers.html", f"layers/{id}.html", to_html(seen.layers, title=title))
+        write("layers.csv", f"layers/{id}.csv", to_csv(seen.layers))
     if seen.operators is not None:
-        found["operators.csv"] = (f"operators/{id}.csv", operators_csv(seen.operators))
+        write("operators.csv", f"operators/{id}.csv", operators_csv(seen.operators))
     if seen.allocations is not None:
         memory = seen.allocations
-        found["memory/timeline.csv"] = (f"memory/{id}/timeline.csv", _csv(Moment, memory.timeline))
-        found["memory/layers.csv"] = (f"memory/{id}/layers.csv", _csv(LayerMemory, memory.by_layer))
-        found["memory/tensors.csv"] = (f"memory/{id}/tensors.csv", tensors_csv(memory.tensors))
-    return found
+        write("memory/timeline.csv", f"memory/{id}/timeline.csv", _csv(Moment, memory.timeline))
+        write("memory/layers.csv", f"memory/{id}/layers.csv", _csv(LayerMemory, memory.by_layer))
+        write("memory/tensors.csv", f"memory/{id}/tensors.csv", tensors_csv(memory.tensors))
+    return links
 
 
 def _csv(kind: Any, rows: Sequence[Any]) -> str:
     """Return one header line, then one line per data class, its fields as columns."""
     names = [spec.name for spec in dataclasses.fields(kind)]
-    return csv_lines([names, *([getattr(row, name) for name in names] for row in rows)])
+    return csv_lines([names, *map(operator.attrgetter(*names), rows)])
 
 
-def _read(records: Sequence[Record], pass_name: PassName, kind: Any) -> Any:
-    """Return the result of a pass; None if it left none."""
-    for record in records:
-        if record.pass_name == pass_name and record.status == "ok" and record.observations is not None:
-            return kind.from_dict(record.observations)
-    return None
-
-
-# The reports of a sweep that still runs, written between its trials: what has been measured so far, and what is missing.
+# ---- The reports of a sweep that still runs: what has been measured so far, and what is missing ----
 
 
 SHARE = 0.02
 """Maximum share of the time that writing and sending take, after the first time."""
 EVERY_S = 10.0
-"""Reports are written no more often than that, and not before."""
+"""The shortest time between two reports, and before the first."""
 LOCK_S = 2.0
 """How long the reports of a running sweep wait for another process that writes some; then they are written without the lock."""
 WAKE_S = 5.0
 """How often the driver of a cluster's sweep looks for new records."""
 NOT_BEGUN = "the sweep is running"
 
-Send = Callable[[Comparison], object]
-"""Called with what has been measured, after the reports were written."""
 
 log = logging.getLogger(__name__)
-_receivers: list[Send] = []
+_receivers: list[Callable[[Comparison], object]] = []
+"""Called with what has been measured, after the reports were written."""
 
 
 @contextmanager
-def sent_to(send: Send) -> Iterator[None]:
-    """Call ``send`` with what the shards of this process write; a launcher of Hydra is between the driver and its shards."""
+def sent_to(send: Callable[[Comparison], object]) -> Iterator[None]:
+    """Call ``send`` after each report of the shards of this process, which a launcher of Hydra runs."""
     _receivers.append(send)
     try:
         yield
@@ -626,9 +572,7 @@ class ClusterReports:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -637,7 +581,7 @@ class ClusterReports:
         while not self._stop.wait(WAKE_S):
             if not self._reports.is_due:
                 continue
-            records = sum(1 for _ in self._folder.records.glob("*/*-r*.json"))
+            records = len(list(self._folder.records.glob("*/*-r*.json")))
             if records == reported:
                 continue
             reported = records

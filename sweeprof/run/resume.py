@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from sweeprof.errors import Damaged, Problem, UserError, choice_problem
 from sweeprof.passes.registry import checked_record
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.compose import Composer, change_problems, changed_search, placement_problems
-from sweeprof.plan.plan import OtherSweep, Plan, Shards, Trial
+from sweeprof.plan.plan import Plan, Shards, Trial
 from sweeprof.plan.sweep_file import plain_node
 from sweeprof.results.environment import capture
 from sweeprof.results.files import read_json, remove_unfinished, write_json
@@ -31,7 +32,7 @@ from sweeprof.run import driver
 from sweeprof.run.dry_run import print_plan
 from sweeprof.run.launchers import Launch
 from sweeprof.run.locks import driver_lock
-from sweeprof.run.search import measured_plan
+from sweeprof.run.search import begun, measured_plan
 from sweeprof.run.tracker_process import StoredTracker, stored_tracker
 from sweeprof.storage import Folder, Jobs, last_sweep
 
@@ -53,11 +54,16 @@ class TrialCounts:
     """How many combinations a search may still choose; their trials are not among those that are missing."""
 
     def __str__(self) -> str:
-        parts = [f"{count} {status}" for status, count in self.again.items()]
-        again = f", {sum(self.again.values())} again ({', '.join(parts)})" if parts else ""
-        missing = f"{'at most ' if self.is_at_most and self.missing else ''}{self.missing} missing"
-        search = f"; the search may choose up to {self.to_choose} more" if self.to_choose else ""
-        return f"{self.kept} trials are measured, {missing}{again}{search}"
+        text = f"{self.kept} trials are measured, "
+        if self.is_at_most and self.missing:
+            text += "at most "
+        text += f"{self.missing} missing"
+        if self.again:
+            parts = [f"{count} {status}" for status, count in self.again.items()]
+            text += f", {sum(self.again.values())} again ({', '.join(parts)})"
+        if self.to_choose:
+            text += f"; the search may choose up to {self.to_choose} more"
+        return text
 
 
 def find_sweep(resume: str, output: Path, name: str | None) -> Folder:
@@ -107,7 +113,7 @@ def with_settings(plan: Plan, given: Mapping[str, Any], sharded: tuple[Shards, J
     for key, value in given.items():
         top, _, rest = key.partition(".")
         if top == "limits":
-            limits.update({rest: value} if rest else value)
+            limits |= {rest: value} if rest else value
         elif top == "search":
             search[rest] = value
         elif top in TRIAL_KEYS:
@@ -128,15 +134,19 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     Raises:
         UserError: nothing that was measured belongs to it, or it would be compared with itself.
     """
-    against = _same_sweep(folder, old.compare.against, new.compare.against)
-    compare = dataclasses.replace(new.compare, against=against)
+    compare, before = new.compare, old.compare.against
+    if before is not None and compare.against is not None and before.label == compare.against.label:
+        # A name such as ``last`` keeps the meaning that it had when the sweep began.
+        compare = dataclasses.replace(compare, against=before)
+    elif compare.against is not None and Path(compare.against.file).resolve() == folder.path.resolve():
+        raise UserError([Problem("compare.baseline", compare.against.label, "is the sweep that is resumed.")])
     plan = dataclasses.replace(new, sweep_id=old.sweep_id, name=old.name, created=old.created, compare=compare)
-    measured = {path.name for path in folder.records.glob("*") if any(path.glob("*-r*.json"))}
-    before, after = {c.id for c in old.combinations}, {c.id for c in plan.combinations}
-    kept = measured & after
+    measured = begun(folder)
+    known, wanted = {c.id for c in old.combinations}, {c.id for c in plan.combinations}
+    kept = measured & wanted
     sentences = []
-    if before != after:
-        sentences.append(f"{len(after - before)} combinations are new, {len(before - after)} are gone.")
+    if known != wanted:
+        sentences.append(f"{len(wanted - known)} combinations are new, {len(known - wanted)} are gone.")
         sentences.append(f"{len(kept)} of {len(measured)} combinations with results belong to the new plan.")
     passes = [name for name in plan.passes if name not in old.passes]
     if passes:
@@ -147,18 +157,13 @@ def replace_plan(folder: Folder, old: Plan, new: Plan) -> tuple[Plan, list[str]]
     return plan, sentences
 
 
-def _same_sweep(folder: Folder, old: OtherSweep | None, new: OtherSweep | None) -> OtherSweep | None:
-    """Return the sweep to compare with: a name such as ``last`` keeps the meaning that it had when the sweep began."""
-    if old is not None and new is not None and old.label == new.label:
-        return old
-    if new is not None and Path(new.file).resolve() == folder.path.resolve():
-        raise UserError([Problem("compare.baseline", new.label, "is the sweep that is resumed.")])
-    return new
-
-
 def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
     """Write ``plan`` instead of ``old``; what that has decided is decided again if other verdicts are to be reached."""
-    if _compared(plan) != _compared(old):
+    compared = []
+    for one in (old, plan):
+        ids = [c.id for c in one.combinations]
+        compared.append((ids, one.passes, one.metrics, one.baseline, one.compare, one.threshold, one.search))
+    if compared[0] != compared[1]:
         folder.forget_decided()
     if plan.compare.against != old.compare.against:
         folder.baseline.unlink(missing_ok=True)
@@ -166,24 +171,26 @@ def store_plan(folder: Folder, old: Plan, plan: Plan) -> None:
         write_json(folder.plan, plan.to_dict())
 
 
-def _compared(plan: Plan) -> Any:
-    ids = [c.id for c in plan.combinations]
-    return ids, plan.passes, plan.metrics, plan.baseline, plan.compare, plan.threshold, plan.search
+def count_trials(
+    folder: Folder, plan: Plan, retry: frozenset[Status], move: bool, old: Plan | None = None
+) -> TrialCounts:
+    """Count the trials; with ``move`` the records of trials to run again, and those that cannot be read, are set aside.
 
-
-def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:
-    """Count the trials; with ``move`` the records of trials to run again, and those that cannot be read, are set aside."""
+    Args:
+        old: the plan that this one replaces: a search with another sampler or seed may choose other combinations.
+    """
     kept, missing, again = 0, 0, Counter[str]()
-    whole, plan = plan, measured_plan(plan, folder)
-    groups = [group for index in range(len(plan.shards)) for group in plan.trial_groups(index)]
-    for group in groups:
-        needed = [trial for trial in group if folder.record_path(trial).exists() or _is_needed(folder, trial)]
-        paths = [folder.record_path(trial) for trial in needed]
-        statuses = [_status(path) for path in paths]
-        if all(status is not None and status not in (DAMAGED, *retry) for status in statuses):
-            kept += len(needed)
+    measured = measured_plan(plan, folder)
+    for group in chain.from_iterable(map(measured.trial_groups, range(len(measured.shards)))):
+        statuses: dict[Path, str | None] = {}
+        for trial in group:
+            path = folder.record_path(trial)
+            if path.exists() or _is_needed(folder, trial):
+                statuses[path] = _status(path)
+        if all(status not in (None, DAMAGED, *retry) for status in statuses.values()):
+            kept += len(statuses)
             continue
-        for path, status in zip(paths, statuses, strict=True):  # of an interleaved round all: pairs need both
+        for path, status in statuses.items():  # of an interleaved round all: pairs need both
             if status is None:
                 missing += 1
                 continue
@@ -194,8 +201,14 @@ def count_trials(folder: Folder, plan: Plan, retry: frozenset[Status], move: boo
                 folder.set_aside(path)
     if again and move:
         folder.forget_decided()  # what is measured again may decide otherwise
-    to_choose = 0 if plan.search is None else max(0, whole.size - len(plan.combinations))
-    return TrialCounts(kept, dict(again), missing, any(most_rounds(c.config) for c in plan.combinations), to_choose)
+    to_choose = 0
+    if plan.search is not None:
+        to_choose = max(0, plan.size - len(measured.combinations))
+        before = old.search if old is not None else None
+        if before is not None and (before.sampler, before.seed) != (plan.search.sampler, plan.search.seed):
+            to_choose = min(plan.size, len(plan.combinations) - len(measured.combinations))
+    stops_early = any(most_rounds(c.config) for c in measured.combinations)
+    return TrialCounts(kept, dict(again), missing, stops_early, to_choose)
 
 
 def _is_left(folder: Folder, retry: frozenset[Status], trial: Trial) -> bool:
@@ -244,9 +257,18 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
     folder.check_files()
     if not config.trust and not config.dry_run:
         folder.check_owner("resume")
+
+    def say(*messages: str) -> None:
+        for line in (f"resuming {folder.path}", *messages):
+            live.print(Text(line), soft_wrap=True)
+
     try:
         stored_plan(folder)  # reports a plan that cannot be read
-        jobs = _jobs(folder, composer)
+        try:
+            jobs = live_jobs(folder, [OmegaConf.select(config, "cluster.address")], bool(config.trust))
+        except ClusterError as error:
+            message = f"was measured by jobs of a cluster that does not answer whether they still run: {error}"
+            raise UserError([Problem("resume", str(folder.path), message)]) from None
         with driver_lock(folder.path, allow_jobs=bool(jobs)):
             old = stored_plan(folder)
             if deciding:
@@ -256,7 +278,7 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
             if jobs:
                 messages.append(_running_jobs(jobs, folder, old, plan))
             if config.dry_run:
-                _print(live, folder, [*messages, f"{_counts(folder, old, plan, retry, move=False)}."])
+                say(*messages, f"{count_trials(folder, plan, retry, move=False, old=old)}.")
                 print_plan(plan, out, partial(_is_left, folder, retry))
                 return 0
             tracking = _tracking(composer, folder, keys)
@@ -266,32 +288,11 @@ def resume_sweep(composer: Composer, launch: Launch, out: Console, live: Console
             if plan.shards != old.shards:
                 Jobs(folder.path).forget()  # their shards are not those of the plan
             store_plan(folder, old, plan)
-            _print(live, folder, [*messages, f"{_counts(folder, old, plan, retry, move=True)}."])
+            say(*messages, f"{count_trials(folder, plan, retry, move=True, old=old)}.")
             restore_environment(folder)
-            return driver.measure_missing(folder, plan, tracking, launch, out, live).exit_code
+            return driver.measure_missing(folder, plan, tracking, launch, out, live)
     except OSError as error:
-        return driver.disk_failure(folder, error, live).exit_code
-
-
-def _counts(folder: Folder, old: Plan, plan: Plan, retry: frozenset[Status], move: bool) -> TrialCounts:
-    """Count the trials of a sweep whose plan replaces ``old``: another sampler or seed may choose other combinations."""
-    counts = count_trials(folder, plan, retry, move)
-    if old.search is None or plan.search is None:
-        return counts
-    if (old.search.sampler, old.search.seed) == (plan.search.sampler, plan.search.seed):
-        return counts
-    others = len(plan.combinations) - len(measured_plan(plan, folder).combinations)
-    return dataclasses.replace(counts, to_choose=min(plan.size, others))
-
-
-def _jobs(folder: Folder, composer: Composer) -> list[str]:
-    """Return the jobs that still measure the sweep; raises :class:`UserError` if their scheduler does not answer."""
-    address = OmegaConf.select(composer.config, "cluster.address")
-    try:
-        return live_jobs(folder, [address], bool(composer.config.trust))
-    except ClusterError as error:
-        message = f"was measured by jobs of a cluster that does not answer whether they still run: {error}"
-        raise UserError([Problem("resume", str(folder.path), message)]) from None
+        return driver.disk_failure(folder, error, live)
 
 
 def _running_jobs(jobs: Sequence[str], folder: Folder, old: Plan, plan: Plan) -> str:
@@ -305,16 +306,13 @@ def _running_jobs(jobs: Sequence[str], folder: Folder, old: Plan, plan: Plan) ->
     return f"{named} still measure it."
 
 
-def _print(live: Console, folder: Folder, messages: Sequence[str]) -> None:
-    for line in (f"resuming {folder.path}", *messages):
-        live.print(Text(line), soft_wrap=True)
-
-
 def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
+    """Return the stored plan with the settings of the command line, which are checked."""
     plain = composer.config.copy()
     with open_dict(plain):
         del plain["hydra"]
     config: Any = OmegaConf.to_container(plain, resolve=True)
+    sections = {key.partition(".")[0] for key in given}
     settings = {key: plain_node(composer.config, key) for key in given if key.partition(".")[0] in TRIAL_KEYS}
     problems = list(change_problems(plan.search, settings))
     if plan.search is None:
@@ -325,14 +323,10 @@ def _with_settings(plan: Plan, composer: Composer, given: set[str]) -> Plan:
     problems += config_problems(config)
     if problems:
         raise UserError(problems)
-    resharded = None
-    if _reshards(given):
-        resharded = composer.sharded(plan.combinations, plan.baseline, plan.passes, plan.search is not None)
-    return with_settings(plan, settings, resharded)
-
-
-def _reshards(given: set[str]) -> bool:
-    return any(key in ("shards", "hydra/launcher") or key.partition(".")[0] == "cluster" for key in given)
+    sharded = None
+    if "cluster" in sections or not given.isdisjoint(("shards", "hydra/launcher")):
+        sharded = composer.sharded(plan.combinations, plan.baseline, plan.passes, plan.search is not None)
+    return with_settings(plan, settings, sharded)
 
 
 def _tracking(composer: Composer, folder: Folder, given: set[str]) -> StoredTracker:

@@ -1,5 +1,6 @@
-"""The search of a sweep (``search``): a sampler of Optuna chooses which combinations are measured, one after the other.
+"""The search of a sweep (``search``), and which outputs of two combinations should agree.
 
+A sampler of Optuna chooses which combinations are measured, one after the other.
 Nothing of a search is stored beside the records. Whenever it begins or is resumed, it asks the sampler from the beginning, and
 tells it the results that there are already; with the same seed and the same records it makes the same choices.
 """
@@ -12,10 +13,10 @@ import statistics
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from sweeprof.config.override_syntax import frozen, make_sampler
 from sweeprof.metrics.compute import UNITS, by_unit, in_units
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 INEXACT = {"precision": ("int8", "bf16", "fp16")}
 """Settings of a backend that change its outputs on purpose; the accuracy shows their effect."""
+DEFAULT_BACKEND = DEFAULT_BASELINE["backend"]
 SAME = ("model", "dataset", "seed")
 """Keys that two combinations must have in common for their outputs to be expected to agree."""
 
@@ -52,8 +54,9 @@ def tolerance_of(own: Json, base: Json, tolerance: float | None) -> float | None
         return None
     if own["backend"].get("framework") == base["backend"].get("framework"):
         return None
-    if any(config["backend"].get(key) in values for config in (own, base) for key, values in INEXACT.items()):
-        return None
+    for key, values in INEXACT.items():
+        if own["backend"].get(key) in values or base["backend"].get(key) in values:
+            return None
     given = [config["backend"].get("tolerance", tolerance) for config in (own, base)]
     return None if None in given else max(given)
 
@@ -77,18 +80,18 @@ def output_references(plan: Plan, bases: Mapping[str, str | None]) -> dict[str, 
     Args:
         bases: by combination, the baseline.
     """
-    configs = {c.id: c.config for c in plan.combinations}
-    axes = {c.id: c.axes for c in plan.combinations}
+    combinations = {c.id: c for c in plan.combinations}
     backends = [c.axes["backend"] for c in plan.combinations if "backend" in c.axes and c.unsupported is None]
-    default = DEFAULT_BASELINE["backend"]
-    backend = plan.baseline.get("backend", default if default in backends else next(iter(backends), None))
-    on_backend = find_baselines({"backend": backend}, axes)
+    backend = plan.baseline.get("backend")
+    if "backend" not in plan.baseline and backends:
+        backend = DEFAULT_BACKEND if DEFAULT_BACKEND in backends else backends[0]
+    on_backend = find_baselines({"backend": backend}, {id: c.axes for id, c in combinations.items()})
     found = {}
-    for id, config in configs.items():
+    for id, combination in combinations.items():
         for other, whose in ((bases[id], THE_BASELINES), (on_backend[id], f"{backend}'s")):
             if other is None or other == id:
                 continue
-            tolerance = tolerance_of(config, configs[other], plan.compare.tolerance)
+            tolerance = tolerance_of(combination.config, combinations[other].config, plan.compare.tolerance)
             if tolerance is not None:
                 found[id] = Reference(other, tolerance, whose)
                 break
@@ -100,42 +103,39 @@ def disagreement(
 ) -> str | None:
     """Return how the outputs differ by more than ``tolerance``; None if they do not, or are not known.
 
+    Of several outputs it is the one with the largest difference relative to its largest value.
+
     Args:
         whose: what the outputs of ``base`` are called.
     """
-    sides = [_quality(records) for records in (own, base)]
-    if tolerance is None or sides[0] is None or sides[1] is None:
+    ours, theirs = _quality(own), _quality(base)
+    if tolerance is None or ours is None or theirs is None:
         return None
-    ours, theirs = sides[0], sides[1]
     if ours.is_varying or theirs.is_varying:  # :func:`unjudged` says so
         return None
     problem = incomparable(ours, theirs, whose)
     if problem is not None:
         return f"outputs differ: {problem}"
-    worst: tuple[float, str] | None = None
+    worst, reason = tolerance, None
     for name, own_output, base_output in pairs_of_outputs(ours, theirs):
-        reason = _difference(name, own_output.astype(np.float64), base_output.astype(np.float64), tolerance, whose)
-        if reason is not None and (worst is None or reason[0] > worst[0]):
-            worst = reason
-    return None if worst is None else worst[1]
-
-
-def _difference(
-    name: str, own: npt.NDArray[np.float64], base: npt.NDArray[np.float64], tolerance: float, whose: str
-) -> tuple[float, str] | None:
-    """Return the difference of an output relative to its largest value, and a sentence about it; None within the tolerance."""
-    subject = f"outputs {name!r}" if name else "outputs"
-    if not np.isfinite(own).all() or not np.isfinite(base).all():
-        is_equal = np.array_equal(own, base, equal_nan=True)
-        return None if is_equal else (math.inf, f"{subject} differ: not all of them are finite")
-    apart, largest = float(np.abs(own - base).max(initial=0)), float(np.abs(base).max(initial=0))
-    if apart <= tolerance * largest:
-        return None
-    share = apart / largest if largest else math.inf
-    return share, (
-        f"{subject} differ by up to {apart:.3g}, and {whose} are no larger than {largest:.3g}:"
-        f" more than compare.tolerance={tolerance:g} of that (random weights differ between frameworks: compare.tolerance=null)"
-    )
+        subject = f"outputs {name!r}" if name else "outputs"
+        own_values, base_values = own_output.astype(np.float64), base_output.astype(np.float64)
+        if not np.isfinite(own_values).all() or not np.isfinite(base_values).all():
+            if not np.array_equal(own_values, base_values, equal_nan=True):
+                return f"{subject} differ: not all of them are finite"
+            continue
+        apart, largest = (
+            float(np.abs(own_values - base_values).max(initial=0)),
+            float(np.abs(base_values).max(initial=0)),
+        )
+        if apart <= worst * largest:
+            continue
+        worst = apart / largest if largest else math.inf
+        reason = (
+            f"{subject} differ by up to {apart:.3g}, and {whose} are no larger than {largest:.3g}:"
+            f" more than compare.tolerance={tolerance:g} of that (random weights differ between frameworks: compare.tolerance=null)"
+        )
+    return reason
 
 
 def unjudged(
@@ -144,31 +144,37 @@ def unjudged(
     """Return the warning for two sides whose outputs should agree and are not both known; ``whose``: as of :func:`disagreement`."""
     if tolerance is None:
         return None
-    missing = next((who for who, side in (("its", own), (whose, base)) if _quality(side) is None), None)
-    if missing is None:
-        ours, theirs = _quality(own), _quality(base)
-        if ours is None or theirs is None or not (ours.is_varying or theirs.is_varying):
-            return None
-        return Warning(
-            "outputs_not_compared",
-            f"outputs cannot be compared: {incomparable(ours, theirs, whose)}; it is not certain that both sides compute the same",
-            "pad all batches to one length: dataset.collate.length=…, or Split(…, collate=Pad(length=…))",
-        )
+    ours, theirs = _quality(own), _quality(base)
+    if ours is None or theirs is None:
+        missing = "its" if ours is None else whose
+        text = f"{missing} outputs are unknown: it is not certain that both sides compute the same"
+        return Warning("outputs_not_compared", text, "see the quality pass of that side, or set compare.tolerance=null")
+    if not ours.is_varying and not theirs.is_varying:
+        return None
+    problem = incomparable(ours, theirs, whose)
     return Warning(
         "outputs_not_compared",
-        f"{missing} outputs are unknown: it is not certain that both sides compute the same",
-        "see the quality pass of that side, or set compare.tolerance=null",
+        f"outputs cannot be compared: {problem}; it is not certain that both sides compute the same",
+        "pad all batches to one length: dataset.collate.length=…, or Split(…, collate=Pad(length=…))",
     )
 
 
 def _quality(records: Sequence[Record]) -> Quality | None:
-    found: Mapping[str, Any] | None = next(
-        (r.observations for r in records if r.pass_name == "quality" and r.status == "ok"), None
-    )
-    return None if found is None else Quality.from_dict(found)
+    for record in records:
+        if record.pass_name == "quality" and record.status == "ok":
+            return None if record.observations is None else Quality.from_dict(record.observations)
+    return None
 
 
-# The search of a sweep (``search``): a sampler of Optuna chooses which combinations are measured, one after the other.
+def named_metrics(plan: Plan, metrics: Sequence[MetricInfo]) -> list[str]:
+    """Return the full names of the metrics that the goals of a search and, perhaps, the conditions name."""
+    goals = [goal.metric for goal in plan.search.goals] if plan.search else []
+    conditions = " ".join(plan.compare.constraints or ())
+    names = [info.name for info in in_units(metrics, UNITS)]
+    return [name for name in names if name in goals or name.rpartition("/")[2] in conditions]
+
+
+# ---- The search ----
 
 
 GROWING = ("batch_size", "generation.prompt_length", "generation.new_tokens")
@@ -215,59 +221,35 @@ class Assessment:
         assert plan.search is not None
         self._goals = [goal.metric for goal in plan.search.goals]
         self._sizes = [axis for axis, values in plan.axes.items() if _is_growing(axis) and len(values) > 1]
-        constraints = plan.compare.constraints or []
-        known, text = in_units(metrics, UNITS), " ".join(constraints)
-        self.named = [info.name for info in known if info.name in self._goals or info.name.rpartition("/")[2] in text]
-        """Full names of the metrics that the goals and, perhaps, the conditions name."""
-        self._names = {**metric_names(known), **{axis: axis for axis in plan.axes}}
-        self._conditions = conditions(constraints, list(self._names))
+        self.named = named_metrics(plan, metrics)
+        self._names = {**metric_names(in_units(metrics, UNITS)), **{axis: axis for axis in plan.axes}}
+        self._conditions = conditions(plan.compare.constraints or [], list(self._names))
 
     def outcome(self, axes: Mapping[str, object], values: Mapping[str, float]) -> Outcome:
         """Return the outcome of a combination with these axes and values; metrics without a value are left out."""
         excess, too_large = [], None
         for condition in self._conditions:
-            names = {name: self._names[name] for name in condition.expression.names}
-            known = {name: values.get(full, axes.get(full)) for name, full in names.items()}
-            excess.append(_excess(condition, known))
-            if (
-                excess[-1] > 0
-                and None not in known.values()
-                and all(full.startswith("memory/") for full in names.values())
-                and _is_upper_limit(condition, known)
-            ):
+            full_names = [self._names[name] for name in condition.expression.names]
+            known: dict[str, object] = {}
+            for name in condition.expression.names:
+                full = self._names[name]
+                known[name] = values.get(full, axes.get(full))
+            if None in known.values():
+                excess.append(1.0)
+                continue
+            try:
+                excess.append(condition.expression.excess(known))
+            except ValueError:  # the report says so
+                excess.append(1.0)
+            is_of_memory = all(full.startswith("memory/") for full in full_names)
+            if excess[-1] > 0 and is_of_memory and _is_upper_limit(condition, known):
                 too_large = f"{self.size(axes)} does not fulfil {condition.expression.text}"
-        goals = [values.get(name) for name in self._goals]
-        found = tuple(value for value in goals if value is not None)
-        return Outcome(found if len(found) == len(goals) else None, tuple(excess), too_large)
+        found = [values[goal] for goal in self._goals if goal in values]
+        return Outcome(tuple(found) if len(found) == len(self._goals) else None, tuple(excess), too_large)
 
     def size(self, axes: Mapping[str, object]) -> str:
         """Return the values of the axes along which a combination grows, as ``batch_size=64``."""
         return ", ".join(f"{axis}={axes[axis]}" for axis in self._sizes if axis in axes) or "it"
-
-
-def _excess(condition: Condition, values: Mapping[str, object]) -> float:
-    if None in values.values():
-        return 1.0
-    try:
-        return condition.expression.excess(values)
-    except ValueError:  # the report says so
-        return 1.0
-
-
-class OutcomeSource(Protocol):
-    """Knows the outcomes of combinations."""
-
-    def is_measured(self, id: str) -> bool:
-        """True if the outcome of a combination is known."""
-        ...
-
-    def of(self, id: str, others: Collection[str] = ()) -> Outcome:
-        """Return the outcome of a combination.
-
-        Args:
-            others: ids of the combinations that were measured before; the outputs are compared with a baseline among them.
-        """
-        ...
 
 
 class Outcomes:
@@ -289,42 +271,48 @@ class Outcomes:
     def first_trials(self, id: str) -> list[Trial]:
         """Return the trials of a combination that a search needs: everything once."""
         groups = trial_groups([self._combinations[id]], self._plan.passes, self._plan.baseline)
-        return [trial for group in groups for trial in group if trial.round == 0]
+        return [trial for trial in chain.from_iterable(groups) if trial.round == 0]
 
     def is_measured(self, id: str) -> bool:
-        """True if everything was measured once."""
+        """True if everything was measured once, so that the outcome of a combination is known."""
         return all(self._folder.record_path(trial).exists() for trial in self.first_trials(id))
 
     def of(self, id: str, others: Collection[str] = ()) -> Outcome:
+        """Return the outcome of a combination.
+
+        Args:
+            others: ids of the combinations that were measured before; the outputs are compared with a baseline among them.
+        """
         combination = self._combinations[id]
         records = self._first_records(id)
         if any(record.status == "oom" for record in records):
             return Outcome(None, too_large=f"{self._assessment.size(combination.axes)} ran out of memory")
         if not records or any(record.status not in FINE for record in records):
             return Outcome(None)
-        base = self._bases[id]
-        compared = self._first_records(base) if base is not None and base in others else records if base == id else None
         reference = self._references.get(id)
         if reference is not None and reference.id in others:
             theirs = self._first_records(reference.id)
             if disagreement(records, theirs, reference.tolerance, reference.whose) is not None:
                 return Outcome(None)
-        return self._assessment.outcome(combination.axes, self._values(combination, records, compared))
-
-    def _first_records(self, id: str) -> list[Record]:
-        return [record for record in self._folder.records_of(id) if record.round == 0]
-
-    def _values(
-        self, combination: Combination, records: Sequence[Record], compared: Sequence[Record] | None
-    ) -> dict[str, float]:
-        """Return the values that metrics have, by full name."""
+        base = self._bases[id]
+        compared = None
+        if base == id:
+            compared = records
+        elif base is not None and base in others:
+            compared = self._first_records(base)
         wanted = [*self._selected, *parts_of(self._selected, records)]
-        measured = {combination.id: evaluate(wanted, records, compared, combination.config["batch_size"])}
+        measured = {id: evaluate(wanted, records, compared, combination.config["batch_size"])}
         scores = [f"quality/{name}" for name in combination.config.get("quality") or {}]
         infos, measured = with_parts(self._infos, measured, scores)
         _, measured = by_unit(infos, measured, self._assessment.named)
-        found = {name: one.value for name, one in measured[combination.id].items()}
-        return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+        values = {}
+        for name, measurement in measured[id].items():
+            if measurement.value is not None and math.isfinite(measurement.value):
+                values[name] = float(measurement.value)
+        return self._assessment.outcome(combination.axes, values)
+
+    def _first_records(self, id: str) -> list[Record]:
+        return [record for record in self._folder.records_of(id) if record.round == 0]
 
 
 def _is_growing(axis: str) -> bool:
@@ -341,18 +329,17 @@ def _is_upper_limit(condition: Condition, values: Mapping[str, object]) -> bool:
 
 def _is_larger(axes: Mapping[str, object], than: Mapping[str, object]) -> bool:
     """True if a combination differs from another one only in axes along which it grows, and is larger."""
-    if axes.keys() != than.keys():
+    if axes.keys() != than.keys() or axes == than:
         return False
-    is_larger = False
     for axis, value in axes.items():
         other = than[axis]
         if value == other:
             continue
-        is_number = type(value) in (int, float) and type(other) in (int, float)
-        if not (_is_growing(axis) and is_number and float(str(value)) > float(str(other))):
+        if not _is_growing(axis) or type(value) not in (int, float) or type(other) not in (int, float):
             return False
-        is_larger = True
-    return is_larger
+        if float(str(value)) <= float(str(other)):
+            return False
+    return True
 
 
 def begun(folder: Folder) -> set[str]:
@@ -366,18 +353,16 @@ def measured_plan(plan: Plan, folder: Folder) -> Plan:
         return plan
     present = begun(folder)
     kept = tuple(c for c in plan.combinations if c.id in present)
-    shards = tuple(tuple(id for id in shard if id in present) for shard in plan.shards)
+    shards = tuple(tuple(filter(present.__contains__, shard)) for shard in plan.shards)
     return dataclasses.replace(plan, combinations=kept, shards=shards)
 
 
 def is_complete(plan: Plan, folder: Folder) -> bool:
     """True if a search has nothing left to measure: no further combination, and no further round of those that it chose."""
     measured = measured_plan(plan, folder)
-    if plan.search is None or not measured.combinations:
+    if plan.search is None or not measured.combinations or not all(map(folder.is_done, measured.trials())):
         return False
-    groups = [group for shard in range(len(measured.shards)) for group in measured.trial_groups(shard)]
-    has_rounds = all(folder.is_done(trial) for group in groups for trial in group)
-    return has_rounds and Search(plan, Outcomes(plan, folder), begun(folder)).next() is None
+    return Search(plan, Outcomes(plan, folder), begun(folder)).next() is None
 
 
 def not_run(plan: Plan, folder: Folder, trust: bool) -> list[Excluded]:
@@ -385,14 +370,16 @@ def not_run(plan: Plan, folder: Folder, trust: bool) -> list[Excluded]:
     if plan.search is None:
         return []
     outcomes = Outcomes(plan, folder, trust)
-    measured = measured_plan(plan, folder).combinations
-    too_large = [(c, reason) for c in measured if (reason := outcomes.of(c.id).too_large) is not None]
-    known = {c.id for c in measured}
+    measured = {c.id: c for c in measured_plan(plan, folder).combinations}
+    reasons = {id: outcomes.of(id).too_large for id in measured}
     found = []
     for combination in plan.combinations:
-        reasons = [why for c, why in too_large if _is_larger(combination.axes, c.axes)]
-        if reasons and combination.id not in known and combination.unsupported is None:
-            found.append(Excluded(combination.axes, f"not run, because {reasons[0]}"))
+        if combination.id in measured or combination.unsupported is not None:
+            continue
+        for id, reason in reasons.items():
+            if reason is not None and _is_larger(combination.axes, measured[id].axes):
+                found.append(Excluded(combination.axes, f"not run, because {reason}"))
+                break
     return found
 
 
@@ -430,19 +417,12 @@ class _Space:
         """Return how far two points are from each other: 1 for each axis with another choice, or another end of its numbers."""
         total = 0.0
         for axis, places in self._places.items():
-            is_ordered = not hasattr(self.distributions[axis], "choices")
             apart = abs(one[axis] - other[axis])
-            total += apart / (len(places) - 1) if is_ordered else float(apart > 0)
+            if not hasattr(self.distributions[axis], "choices"):  # its values have an order
+                total += apart / (len(places) - 1)
+            elif apart:
+                total += 1
         return total
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """The result of a search with one goal for a combination."""
-
-    value: float
-    """The logarithm of the goal's value."""
-    is_feasible: bool
 
 
 class Search:
@@ -455,7 +435,7 @@ class Search:
             sampler may choose others than before; those that were measured count nevertheless.
     """
 
-    def __init__(self, plan: Plan, outcomes: OutcomeSource, begun: Collection[str] = ()) -> None:
+    def __init__(self, plan: Plan, outcomes: Outcomes, begun: Collection[str] = ()) -> None:
         import optuna
 
         assert plan.search is not None
@@ -466,8 +446,10 @@ class Search:
         """Combinations that can still be chosen."""
         self._begun = frozenset(begun)
         self._measured: list[str] = []
-        self._results: dict[int, _Result] = {}
-        """By the number of the trial of the study."""
+        self._results: dict[int, float] = {}
+        """Of a search with one goal, by the number of the trial of the study: the logarithm of the value."""
+        self._feasible: set[int] = set()
+        """Numbers of the trials whose combination fulfils all conditions."""
         self._chosen: tuple[Suggestion, str] | None = None
         self._space = _Space(able)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -523,9 +505,7 @@ class Search:
         self._measured.append(id)
         axes = self._open.pop(id).axes
         if outcome.too_large is not None:
-            larger = [other for other, c in self._open.items() if _is_larger(c.axes, axes)]
-            for other in larger:
-                del self._open[other]
+            self._open = {other: c for other, c in self._open.items() if not _is_larger(c.axes, axes)}
         if outcome.values is None:
             self._study.tell(suggestion, state=TrialState.FAIL)
             return
@@ -535,7 +515,9 @@ class Search:
         values = [math.log(max(value, SMALLEST)) for value in outcome.values]
         self._study.tell(suggestion, values)
         if len(values) == 1:
-            self._results[suggestion.number] = _Result(values[0], outcome.is_feasible)
+            self._results[suggestion.number] = values[0]
+            if outcome.is_feasible:
+                self._feasible.add(suggestion.number)
             self._bound_values()
 
     def _bound_values(self) -> None:
@@ -544,18 +526,19 @@ class Search:
         A model of the values would otherwise describe how bad they are, as where one combination takes a thousand times as long,
         instead of the small differences between the best.
         """
-        is_maximized = self._search.goals[0].direction == "maximize"
-        sign = 1 if is_maximized else -1
-        feasible = [sign * result.value for result in self._results.values() if result.is_feasible]
-        if len(feasible) < LEAST_FEASIBLE:
+        if len(self._feasible) < LEAST_FEASIBLE:
             return
+        sign = 1 if self._search.goals[0].direction == "maximize" else -1
+        feasible = [sign * self._results[number] for number in self._feasible]
         best = max(feasible)
         least = best - SPREADS * max(best - statistics.median(feasible), LEAST_SPREAD)
-        bounded = {number: sign * max(sign * result.value, least) for number, result in self._results.items()}
         trials = self._study.get_trials()
-        if all(trials[number].values == [value] for number, value in bounded.items()):
-            return
-        for number, value in bounded.items():
-            trials[number].values = [value]
-        self._study = self._new_study()  # a study does not change the values of its trials
-        self._study.add_trials(trials)
+        has_changed = False
+        for number, value in self._results.items():
+            bounded = [sign * max(sign * value, least)]
+            if trials[number].values != bounded:
+                trials[number].values = bounded
+                has_changed = True
+        if has_changed:
+            self._study = self._new_study()  # a study does not change the values of its trials
+            self._study.add_trials(trials)

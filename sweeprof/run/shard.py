@@ -11,24 +11,24 @@ import signal
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from sweeprof.config.constraints import parse_size
 from sweeprof.errors import Damaged, WorkerError
 from sweeprof.passes.registry import exclusive_passes, pass_named
-from sweeprof.plan.plan import Combination, Plan, Trial, TrialGroup
+from sweeprof.plan.plan import Plan, Trial, TrialGroup
 from sweeprof.processes import NoAnswer, ProcessLost, signal_name
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import check_room, tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
 from sweeprof.run.fork_server import WorkerPool
 from sweeprof.run.interleave import Coordinator, ProcessExit, Request
-from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, host_slots, locked, work_lock
+from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, locked, work_lock
 from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.reports import LiveReports, prepare_reports
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
@@ -39,8 +39,6 @@ from sweeprof.storage import EventLog, Folder
 KILLED_TOGETHER_S = 0.3
 """How long a shard waits before it notes that the processes of a trial were killed: a launcher that ends its jobs kills their
 processes one after the other, and this one may be next."""
-
-
 Run = Callable[[Request], ProcessExit]
 """Runs a trial and waits for its end; raises :class:`WorkerError` as :meth:`WorkerPool.run` does."""
 
@@ -68,24 +66,18 @@ def run_shard(folder: Folder, index: int, wait_s: float = 0) -> bool:
 
 def _run_trials(folder: Folder, index: int, path: Path) -> None:
     plan = folder.read_plan()
-    todo = [group for group in plan.trial_groups(index) if not all(map(folder.is_done, group))]
     with (
         EventLog(path) as events,
         WorkerPool(plan.isolation, folder.logs) as pool,
-        host_slots(host_lock(plan), index) as slots,
+        HostSlots(host_lock(plan), index) as slots,
     ):
-        ids = plan.shards[index]
-        reports = LiveReports(folder)
-        sequential, budget = SequentialRounds(plan, folder, ids), Budget.of(folder, plan, index)
-        shard = _Shard(plan, folder, ids, pool, slots, events, reports, sequential, budget)
-        if plan.search is None:
-            todo = shard.run_during_imports(todo)
-        else:
-            shard.run_during_imports(todo)
+        shard = _Shard(plan, folder, index, pool, slots, events)
+        todo = shard.run_during_imports(_unfinished(plan, folder, index))
+        if plan.search is not None:
             shard.search()
             plan = measured_plan(plan, folder)
             shard.ids, shard.sequential = plan.shards[index], SequentialRounds(plan, folder, plan.shards[index])
-            todo = [group for group in plan.trial_groups(index) if not all(map(folder.is_done, group))]
+            todo = _unfinished(plan, folder, index)
         rounds = 0
         for group in todo:
             if group[0].round > rounds:
@@ -95,29 +87,26 @@ def _run_trials(folder: Folder, index: int, path: Path) -> None:
             shard.report()
 
 
-@dataclass(slots=True)
-class _Shard:
-    plan: Plan
-    folder: Folder
-    ids: Sequence[str]
-    """Of the combinations that it measures."""
-    pool: WorkerPool
-    slots: HostSlots
-    events: EventLog
-    reports: LiveReports
-    sequential: SequentialRounds
-    budget: Budget
-    environment: Mapping[str, Any] = field(default_factory=capture)
-    session: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    """Distinguishes this run of the shard from later ones that resume it: only rounds of the same run were interleaved."""
-    _combinations: dict[str, Combination] = field(init=False)
-    _timed_out: set[tuple[str, bool]] = field(init=False, default_factory=set)
-    """Combinations of which a trial reached its time limit, and whether its pass is exclusive."""
-    _lost: set[Trial] = field(init=False, default_factory=set)
-    """Trials whose fork server was killed or stopped, perhaps by another trial; each is run once more."""
+def _unfinished(plan: Plan, folder: Folder, index: int) -> list[TrialGroup]:
+    return [group for group in plan.trial_groups(index) if not all(map(folder.is_done, group))]
 
-    def __post_init__(self) -> None:
-        self._combinations = {c.id: c for c in self.plan.combinations}
+
+class _Shard:
+    def __init__(
+        self, plan: Plan, folder: Folder, index: int, pool: WorkerPool, slots: HostSlots, events: EventLog
+    ) -> None:
+        self.plan, self.folder, self.pool, self.slots, self.events = plan, folder, pool, slots, events
+        self.ids = plan.shards[index]
+        """Of the combinations that it measures."""
+        self.reports = LiveReports(folder)
+        self.sequential, self.budget = SequentialRounds(plan, folder, self.ids), Budget(folder, plan, index)
+        # The session distinguishes this run of the shard from later ones that resume it: only rounds of one run were interleaved.
+        self._environment = {**capture(), "session": uuid.uuid4().hex[:12]}
+        self._combinations = {c.id: c for c in plan.combinations}
+        self._timed_out: set[tuple[str, bool]] = set()
+        """Combinations of which a trial reached its time limit, and whether its pass is exclusive."""
+        self._lost: set[Trial] = set()
+        """Trials whose fork server was killed or stopped, perhaps by another trial; each is run once more."""
 
     def run_during_imports(self, groups: Sequence[TrialGroup]) -> list[TrialGroup]:
         """Import what the trials need, and meanwhile run trials that do not measure the device; returns the remaining groups.
@@ -128,21 +117,25 @@ class _Shard:
         remaining = list(groups)
         if not remaining:
             return remaining
+        trials = list(chain.from_iterable(groups))
         # A trial on a GPU has a fork server of its own GPU, which is known once it runs.
-        of_host = [group for group in groups if all(self._is_on_host(trial) for trial in group)]
-        with self.slots.shared(self._on_wait(remaining[0][0])):
-            self.pool.start(self._forked_from(trial) for group in of_host for trial in group)
-            self._prepare_data(groups)
+        on_host = {id for id, c in self._combinations.items() if str(c.config["device"]["type"]) == "cpu"}
+        with self.slots.shared(self._on_wait(trials[0])):
+            self.pool.start(self._forked_from(trial) for trial in trials if trial.combination_id in on_host)
+            measured = {trial.combination_id for trial in trials}
+            prepare_data([c.config for c in self.plan.combinations if c.id in measured], self.folder.logs)
             aside = []
-            if self.plan.search is None:
-                aside = [group for group in of_host if group[0].pass_name not in exclusive_passes()]
+            for group in groups:
+                is_aside = group[0].pass_name not in exclusive_passes() and self.plan.search is None
+                if is_aside and all(trial.combination_id in on_host for trial in group):
+                    aside.append(group)
             is_prepared = bool(self.plan.cluster)  # there the driver writes the reports
             while self.pool.is_importing:
-                group = next((group for group in aside if self.pool.is_ready(*self._forked_from(group[0]))), None)
-                if group is not None:
-                    aside.remove(group)
-                    remaining.remove(group)
-                    self._run_in(group, HostSlot())
+                ready = next((group for group in aside if self.pool.is_ready(*self._forked_from(group[0]))), None)
+                if ready is not None:
+                    aside.remove(ready)
+                    remaining.remove(ready)
+                    self._run_in(ready, HostSlot())
                 elif not is_prepared and self.pool.has_idle_processor:
                     prepare_reports()
                     is_prepared = True
@@ -164,26 +157,16 @@ class _Shard:
                 return
             for trial in trials:
                 self._run_in((trial,))
-                self._repeat_lost(trial)
+                path = self.folder.record_path(trial)
+                # Once more where its process was killed: every later choice of a search depends on its outcome.
+                if path.exists() and self._written(path, self._blank(trial)).status in ("crashed", "lost"):
+                    self.folder.set_aside(path)
+                    self._run_in((trial,))
                 self.report()
-
-    def _repeat_lost(self, trial: Trial) -> None:
-        """Run a trial once more whose process was killed: every later choice of a search depends on its outcome."""
-        path = self.folder.record_path(trial)
-        if path.exists() and self._written(path, self._blank(trial)).status in ("crashed", "lost"):
-            self.folder.set_aside(path)
-            self._run_in((trial,))
-
-    def _is_on_host(self, trial: Trial) -> bool:
-        return str(self._combinations[trial.combination_id].config["device"]["type"]) == "cpu"
 
     def _forked_from(self, trial: Trial) -> tuple[Json, PassName]:
         """Return what decides from which fork server a trial is forked."""
         return self._combinations[trial.combination_id].config, trial.pass_name
-
-    def _prepare_data(self, groups: Sequence[TrialGroup]) -> None:
-        measured = {trial.combination_id for group in groups for trial in group}
-        prepare_data([c.config for c in self.plan.combinations if c.id in measured], self.folder.logs)
 
     def report(self) -> None:
         """Write the reports of what has been measured, if they are due; the driver does so for the jobs of a cluster."""
@@ -206,32 +189,32 @@ class _Shard:
             return
         for trial in trials:
             self.events.write("begin", trial)
-        is_waiting = False
+        waits: list[Holder] = []
 
         def on_wait(holders: Sequence[Holder]) -> None:
-            nonlocal is_waiting
-            is_waiting = True
+            waits.extend(holders)
             self._on_wait(trials[0])(holders)
 
         blanks = [self._blank(trial) for trial in trials]
         with self.slots.taken(blanks, on_wait) if host is None else nullcontext(host) as taken:
-            if is_waiting:
+            if waits:
                 self.events.write("running", trials[0])
             if len(trials) > 1:
                 self._run_interleaved(trials, taken)
             else:
                 self._run_trial(self.pool.run, taken, trials[0])
             # One after the other, also if they were interleaved: a trial that kills the fork servers of the others is then alone.
-            for trial in [trial for trial in trials if trial in self._lost]:
-                self._run_trial(self.pool.run, taken, trial)
-                self._lost.discard(trial)
+            for trial in trials:
+                if trial in self._lost:
+                    self._run_trial(self.pool.run, taken, trial)
+                    self._lost.discard(trial)
 
     def _on_wait(self, trial: Trial) -> OnWait:
         """Return what notes that a trial waits for other sweeps."""
 
         def note(holders: Sequence[Holder]) -> None:
-            others = [holder for holder in holders if holder.sweep_id != self.plan.sweep_id]
-            self.events.write("waiting", trial, waits_for=str(others[0]) if others else None)
+            others = [str(holder) for holder in holders if holder.sweep_id != self.plan.sweep_id]
+            self.events.write("waiting", trial, waits_for=next(iter(others), None))
 
         return note
 
@@ -260,11 +243,9 @@ class _Shard:
             self.folder.stop_because(f"budget={self.plan.budget}, which is used up")
             return False
         for id in self.ids:
-            rounds = self.folder.rounds_that_decided(id)
-            if rounds is None and self._combinations[id].unsupported is None:
-                rounds = max(
-                    (record.round + 1 for record in self.folder.records_of(id, trials[0].pass_name)), default=0
-                )
+            if self.folder.rounds_that_decided(id) is None and self._combinations[id].unsupported is None:
+                records = self.folder.records_of(id, trials[0].pass_name)
+                rounds = max((record.round + 1 for record in records), default=0)
                 self.folder.note_decided(id, rounds, "budget")
                 self._write_decided(id, rounds)
         return False
@@ -287,8 +268,10 @@ class _Shard:
 
         A model that is too slow to be measured is counted all the same.
         """
-        timed_out = {is_exclusive for id, is_exclusive in self._timed_out if id == trial.combination_id}
-        if False not in timed_out and not (timed_out and trial.pass_name in exclusive_passes()):
+        is_too_slow = (trial.combination_id, False) in self._timed_out
+        if trial.pass_name in exclusive_passes():
+            is_too_slow = is_too_slow or (trial.combination_id, True) in self._timed_out
+        if not is_too_slow:
             return False
         self.events.write("begin", trial)
         reason = "an earlier trial of this combination ran into limits.timeout_s"
@@ -303,20 +286,21 @@ class _Shard:
     def _end(self, trial: Trial, record: Record) -> None:
         """Write the event of a trial's end, and stop the sweep if it failed and ``fail_fast`` is set."""
         status, reason = outcome(record)
-        log = self.folder.log_path(trial)
-        shown = str(log) if status not in FINE and log.is_file() else None
-        self.events.write("end", trial, status=status, reason=reason, log=shown, step_s=_step_s(record))
+        log: str | None = None
+        if status not in FINE and self.folder.log_path(trial).is_file():
+            log = str(self.folder.log_path(trial))
+        step_s: float | None = None
+        if record.pass_name == "timing" and record.status == "ok":
+            step_s = float(statistics.median((record.observations or {})["samples"]))
+        self.events.write("end", trial, status=status, reason=reason, log=log, step_s=step_s)
         self.budget.take(trial, record.wall_s)
         if self.plan.fail_fast and status not in FINE:
             self.folder.stop_because(f"fail_fast: {record.pass_name} {status}: {reason}")
 
     def _blank(self, trial: Trial) -> Record:
         """Return the record as it stands if the process leaves none."""
-        combination = self._combinations[trial.combination_id]
-        environment = {**self.environment, "session": self.session}
-        return self.folder.new_record(
-            self.plan, combination, trial, "crashed", "ended without leaving a record", environment
-        )
+        combination, reason = self._combinations[trial.combination_id], "ended without leaving a record"
+        return self.folder.new_record(self.plan, combination, trial, "crashed", reason, self._environment)
 
     def _record(self, run: Run, blank: Record, host: HostSlot) -> Record | None:
         """Run one trial and return its record: the worker's own, or one made here from the way its process ended.
@@ -384,13 +368,6 @@ class _Shard:
             return self._keep(replace(blank, status="crashed", reason=reason))
 
 
-def _step_s(record: Record) -> float | None:
-    """Return the median of the steps that a trial timed; None if it timed none."""
-    if record.pass_name != "timing" or record.status != "ok":
-        return None
-    return float(statistics.median((record.observations or {})["samples"]))
-
-
 def _failure(
     end: ProcessExit, timeout_s: float | None, oom_kill: bool, output: str | None, memory: int | None = None
 ) -> tuple[Status, str]:
@@ -398,15 +375,12 @@ def _failure(
     if end.used_bytes is not None and memory is not None:
         return "oom", excess_reason(end.used_bytes, memory)
     if end.timed_out:
-        return (
-            "timeout",
-            f"took longer than limits.timeout_s={timeout_s:g}" if timeout_s is not None else "took too long",
-        )
+        return "timeout", "took too long" if timeout_s is None else f"took longer than limits.timeout_s={timeout_s:g}"
     if end.code == -signal.SIGKILL and oom_kill:
         return "oom", "the system ran out of memory and killed it"
     if "std::bad_alloc" in (output or ""):
         return "oom", "std::bad_alloc"
     if end.code < 0:
         return "crashed", f"killed by {signal_name(-end.code)} (signal {-end.code})"
-    last_line = f": {output}" if output else ""
-    return "crashed", f"exited with code {end.code} without leaving a record{last_line}"
+    reason = f"exited with code {end.code} without leaving a record"
+    return "crashed", f"{reason}: {output}" if output else reason

@@ -59,13 +59,15 @@ def sweep(
     composer = Composer(context.config_loader, config, parsed, find_sweep, live)
 
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
-    unstorable = [problem for key in plain if key != "hydra" for problem in unstorable_values(key, plain[key])]
-    if problems := [*unstorable, *_ineffective(plain["hydra"])]:
+    problems: list[Problem] = []
+    for key, value in plain.items():
+        if key != "hydra":
+            problems += unstorable_values(key, value)
+    problems += _ineffective(plain["hydra"])
+    if problems:
         raise UserError(composer.located(problems))
 
-    def launch(folder: Folder, plan: Plan, shards: Sequence[int]) -> None:
-        _launch(context, task, config, folder, plan, shards)
-
+    launch = partial(_launch, context, task, config)
     if config.resume is not None:
         code = resume_sweep(composer, launch, out, live)
     else:
@@ -76,7 +78,7 @@ def sweep(
         if plan.cluster:
             scheduler_of(plan.cluster["settings"], Jobs(output)).check_installed()
         tracking: dict[str, Any] = OmegaConf.to_container(config.tracking, resolve=True)  # type: ignore[assignment]
-        code = driver.run(plan, output, tracking, launch, out, live).exit_code
+        code = driver.run(plan, output, tracking, launch, out, live)
     if code:
         sys.exit(code)
 
@@ -109,6 +111,7 @@ def _launch(
     plan: Plan,
     shards: Sequence[int],
 ) -> None:
+    """Run shards of the plan in the folder through the launcher of Hydra that the config names."""
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.sweep.dir = str(folder.path)
         if plan.cluster:  # also of a resumed sweep, whose command line need not repeat it

@@ -1,4 +1,6 @@
-"""The tracker's process: one writer, outside the measured time, whose failures do not affect the measurement.
+"""The tracker of a sweep: what its folder says of it (``tracking.json``), and the process that writes to it.
+
+There is one writer, outside the measured time, whose failures do not affect the measurement.
 
 A tracker's library is heavy and global (MLflow: 170 MB and threads), and a server may be slow or hang. In a process of its own
 it has a time limit, and its environment can be set before it is imported. Opening begins while the shards import frameworks; what
@@ -26,7 +28,6 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NotRequired, TextIO, TypedDict, cast
 
 from sweeprof.credentials import redacted_address, redacted_message, remember
@@ -35,7 +36,6 @@ from sweeprof.plan.plan import Plan
 from sweeprof.processes import (
     NO_WORKING_DIRECTORY,
     Child,
-    Connection,
     NoAnswer,
     collect_again,
     die_with,
@@ -43,7 +43,7 @@ from sweeprof.processes import (
 from sweeprof.results.comparison import Comparison
 from sweeprof.results.files import damaged, read_json, validated, write_json
 from sweeprof.results.record import Json, Record
-from sweeprof.run.locks import HostLock, has_driver, host_lock, sending_lock
+from sweeprof.run.locks import has_driver, host_lock, sending_lock
 from sweeprof.storage import Folder, check_address, foreign, sweeps
 from sweeprof.targets import instantiate
 from sweeprof.text import log_as_a_program, stored
@@ -64,11 +64,14 @@ def keep_config(folder: Folder, tracking: Json) -> None:
         with suppress(Damaged):
             write_json(folder.tracking, {**read_tracking(folder), **_NOTHING_YET})
             return
-    config = {key: redacted_address(value) if isinstance(value, str) else value for key, value in tracking.items()}
+    config = dict(tracking)
+    for key, value in tracking.items():
+        if isinstance(value, str):
+            config[key] = redacted_address(value)
     write_json(folder.tracking, {"config": config, "complete": config == tracking, **_NOTHING_YET})
 
 
-class Stored(TypedDict):
+class StoredTracking(TypedDict):
     """``tracking.json``."""
 
     config: Json
@@ -79,7 +82,7 @@ class Stored(TypedDict):
     missing: NotRequired[str | None]
 
 
-def read_tracking(folder: Folder) -> Stored:
+def read_tracking(folder: Folder) -> StoredTracking:
     """Return the content of ``tracking.json``; that of a sweep without a tracker if there is no such file.
 
     Raises:
@@ -88,7 +91,7 @@ def read_tracking(folder: Folder) -> Stored:
     """
     if not folder.tracking.exists():
         return {"config": {"_target_": None}, "complete": True}
-    stored = validated(Stored, read_json(folder.tracking))
+    stored = validated(StoredTracking, read_json(folder.tracking))
     config = stored["config"]
     for key, kind in (("_target_", str), ("uri", str)):
         if not isinstance(config.get(key), kind | None):
@@ -124,18 +127,17 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
     except Damaged as error:
         message = f"has a tracking.json that cannot be read: {error}; remove it, or give {key}=…."
         raise UserError([Problem("DIR", str(folder.path), message)]) from None
-    target, address = stored["config"].get("_target_"), stored["config"].get("uri")
-    if not target:
+    address = stored["config"].get("uri")
+    if not stored["config"].get("_target_"):
         return StoredTracker({"_target_": None}, confined=False)
     config = settings_of(folder, stored, trust)
     mine = (*given, os.environ.get("MLFLOW_TRACKING_URI") or "")
-    whole = next((one for one in mine if address is not None and one and same_address(one, address)), None)
-    if whole is not None:
-        return StoredTracker({**config, "uri": whole}, confined=False)
-    if trust:
-        known = reachable(stored)
-        if known is not None:
-            return StoredTracker({**config, "uri": known.get("uri")}, confined=False)
+    for one in mine:
+        if address is not None and one and same_address(one, address):
+            return StoredTracker({**config, "uri": one}, confined=False)
+    known = reachable(stored) if trust else None
+    if known is not None:
+        return StoredTracker({**config, "uri": known.get("uri")}, confined=False)
     if not stored["complete"]:
         message = (
             f"had a password, which is not stored; set MLFLOW_TRACKING_URI, or send it with: {sending_command(folder)}"
@@ -145,37 +147,41 @@ def stored_tracker(folder: Folder, key: str, given: Sequence[str] = (), trust: b
     if not (_is_beside(folder, database) and foreign(folder.output) is None):
         how = "set MLFLOW_TRACKING_URI" if key == "MLFLOW_TRACKING_URI" else f"give {key}=…, or set MLFLOW_TRACKING_URI"
         check_address(folder, key, database, mine, how)
-    if address is None or _is_beside(folder, address):
-        return StoredTracker(config, confined=True)
+    if address is not None and not _is_beside(folder, address):
+        _check_logins(folder, key, address)
+    return StoredTracker(config, confined=True)
+
+
+def _check_logins(folder: Folder, key: str, address: str) -> None:
+    """Raise :class:`UserError` for an address that only the folder names, if it is a database or the user's login would be sent."""
     if _is_foreign_database(folder, address):
         message = (
             f"is a database that only the sweep's folder names; if it is yours, give {key}={shlex.quote(address)}."
         )
         raise UserError([Problem(key, address, message)])
-    if known_logins := logins():
+    known_logins = logins()
+    if known_logins:
         message = (
             f"is an address that only the sweep's folder names; your login ({', '.join(known_logins)}) is sent there if you give "
             f"{key}={shlex.quote(address)}, or MLFLOW_TRACKING_URI."
         )
         raise UserError([Problem(key, address, message)])
-    return StoredTracker(config, confined=True)
 
 
-def settings_of(folder: Folder, stored: Stored, trust: bool) -> Json:
+def settings_of(folder: Folder, stored: StoredTracking, trust: bool) -> Json:
     """Return the config of the tracker with its settings checked; raises :class:`UserError` for a tracker of somebody's own."""
     target = stored["config"]["_target_"]
-    if trust and target not in KNOWN:
-        return stored["config"]
     if target not in KNOWN:
-        trusting = "add --trust (resume: trust=true) if you trust its author."
-        message = f"is sent by {target!r}, which is code outside sweeprof: {trusting}"
+        if trust:
+            return stored["config"]
+        advice = "add --trust (resume: trust=true) if you trust its author."
+        message = f"is sent by {target!r}, which is code outside sweeprof: {advice}"
         raise UserError([Problem("DIR", str(folder.path), message)])
     try:
         settings = validated(KNOWN[target], stored["config"])
     except Damaged as error:
-        raise UserError(
-            [Problem("DIR", str(folder.path), f"has a tracking.json that cannot be read: {error}.")]
-        ) from None
+        message = f"has a tracking.json that cannot be read: {error}."
+        raise UserError([Problem("DIR", str(folder.path), message)]) from None
     return {"_target_": target, **asdict(settings)}
 
 
@@ -193,7 +199,7 @@ def _is_foreign_database(folder: Folder, address: str | None) -> bool:
     return address is not None and not address.startswith(("http://", "https://")) and not _is_beside(folder, address)
 
 
-def reachable(stored: Stored) -> Json | None:
+def reachable(stored: StoredTracking) -> Json | None:
     """Return the config of the tracker in ``tracking.json``; None if it lacks a password that is not in the environment."""
     config: Json = dict(stored["config"])
     if stored["complete"]:
@@ -212,8 +218,9 @@ def noted_ending(folder: Folder) -> tuple[SweepOutcome, str] | None:
     """Return what :func:`note_ending` stored last; None if the driver was killed before."""
     with suppress(OSError, Damaged):
         stored = read_tracking(folder)
-        ending, missing = stored.get("ending"), stored.get("missing")
-        return (ending, missing or "") if ending else None
+        ending = stored.get("ending")
+        if ending:
+            return ending, stored.get("missing") or ""
     return None
 
 
@@ -221,8 +228,10 @@ def note_sent(folder: Folder, trouble: str | None) -> None:
     """Store that everything in the folder was sent, or why not; a sweep that was sent before stays sent."""
     with suppress(OSError, ValueError):  # without the note it is sent once more, which changes nothing
         stored = read_tracking(folder)
-        sent = stored.get("sent") if trouble else datetime.now(UTC).isoformat(timespec="seconds")
-        write_json(folder.tracking, {**stored, "sent": sent, "trouble": trouble})
+        stored["trouble"] = trouble
+        if not trouble:
+            stored["sent"] = datetime.now(UTC).isoformat(timespec="seconds")
+        write_json(folder.tracking, stored)
 
 
 def unsent(output: Path) -> list[Folder]:
@@ -242,11 +251,19 @@ def is_unsent(folder: Folder) -> bool:
 def sending_command(folder: Folder) -> str:
     """Return the command that sends the sweep; :data:`HIDDEN` is what the user has to fill in."""
     words = ["sweeprof", "sync", str(folder.path)]
+    address = _address_to_name(folder)
+    if address is not None:
+        words.append(f"uri={address}")
+    return shlex.join(words)
+
+
+def _address_to_name(folder: Folder) -> str | None:
+    """Return the tracker's address if later commands use it only where the user names it, or completes its login."""
     with suppress(OSError, ValueError, KeyError):
         stored = read_tracking(folder)
         if not stored["complete"] or _is_foreign_database(folder, stored["config"]["uri"]):
-            words.append(f"uri={stored['config']['uri']}")
-    return shlex.join(words)
+            return str(stored["config"]["uri"])
+    return None
 
 
 def shown_at(folder: Folder, links: Links, uri: str | None = None) -> tuple[str, str]:
@@ -263,14 +280,11 @@ def viewing_command(folder: Folder, uri: str | None = None) -> str:
     if uri is not None:
         return shlex.join(["mlflow", "server", "--backend-store-uri", redacted_address(uri)])
     command = shlex.join(["sweeprof", "ui", str(folder.path)])
-    with suppress(OSError, ValueError, KeyError):
-        stored = read_tracking(folder)
-        if not stored["complete"] or _is_foreign_database(folder, stored["config"]["uri"]):
-            return f"MLFLOW_TRACKING_URI={shlex.quote(stored['config']['uri'])} {command}"
-    return command
+    address = _address_to_name(folder)
+    return command if address is None else f"MLFLOW_TRACKING_URI={shlex.quote(address)} {command}"
 
 
-# The tracker's process: one writer, outside the measured time, whose failures do not affect the measurement.
+# ---- The process ----
 
 
 OPEN_S = 120.0
@@ -312,9 +326,7 @@ class TrackerProcess:
             self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_closing = True
         if self._child:
             self._child.close()
@@ -443,9 +455,11 @@ class _Discreet:
 
 def trouble_of(error: Exception) -> str:
     """Return the error of a tracker, and what to do about it, without passwords."""
+    message = f"{type(error).__name__}: {error}"
     status = getattr(error, "get_http_status_code", lambda: None)()
-    refused = status == HTTPStatus.UNAUTHORIZED or "error code 401" in str(error)
-    return redacted_message(f"{type(error).__name__}: {error}{f' - {LOGIN}' if refused else ''}")
+    if status == HTTPStatus.UNAUTHORIZED or "error code 401" in str(error):
+        message += f" - {LOGIN}"
+    return redacted_message(message)
 
 
 def serve(connection: Connection, parent: str) -> None:
@@ -455,20 +469,27 @@ def serve(connection: Connection, parent: str) -> None:
     sys.stdout, sys.stderr = cast("TextIO", _Discreet(sys.stdout)), cast("TextIO", _Discreet(sys.stderr))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     tracker: Tracker | None = None
-    progress = _Progress(connection)
+    reported = -math.inf
+
+    def report_progress() -> None:
+        nonlocal reported
+        now = time.monotonic()
+        if now - reported >= PROGRESS_S:
+            reported = now
+            connection.send({"progress": True})
 
     def do(message: Mapping[str, Any]) -> None:
         nonlocal tracker
-        text: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         try:
             if tracker is None:
                 tracker = _made(message)
-                tracker.on_progress = progress.report
+                tracker.on_progress = report_progress
             links = _done(tracker, message, Folder(Path(message["folder"])))
-            text["links"] = dataclasses.asdict(links) if links else None
+            answer["links"] = dataclasses.asdict(links) if links else None
         except Exception as error:  # errors of a tracker are reported, and end nothing
-            text["trouble"] = stored(trouble_of(error))
-        connection.send(text)
+            answer["trouble"] = stored(trouble_of(error))
+        connection.send(answer)
 
     for message in connection.messages():
         if "open" not in message:
@@ -484,40 +505,26 @@ def _open(message: Mapping[str, Any], do: Callable[[Mapping[str, Any]], object])
     """Open the tracker at a low priority; what keeps a processor busy is done while nothing is measured here."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), OPENING_NICE)
     config = message["config"]
-    is_server = str(config.get("uri")).startswith(("http://", "https://"))
     with ExitStack() as lock:
         gc.disable()
         try:
             if config["_target_"] in KNOWN:
                 with suppress(SweeprofError, OSError):
-                    lock.enter_context(_host_lock(Folder(Path(message["folder"])), message["trust"]).taken(False))
+                    folder = Folder(Path(message["folder"]))
+                    plan = folder.read_plan()
+                    if folder.foreign() is not None and not message["trust"]:  # which names no place for lock files
+                        plan = dataclasses.replace(plan, limits=dataclasses.replace(plan.limits, locks=None))
+                    lock.enter_context(host_lock(plan).taken(False))
                 import_module(config["_target_"].rpartition(".")[0]).import_library()
         finally:
             collect_again()
-        if is_server:
+        if _is_server(config):
             lock.close()
         do(message)
 
 
-def _host_lock(folder: Folder, trust: bool) -> HostLock:
-    """Return the lock of this host for a sweep; a folder of somebody else names no place for lock files."""
-    plan = folder.read_plan()
-    if folder.foreign() is not None and not trust:
-        plan = dataclasses.replace(plan, limits=dataclasses.replace(plan.limits, locks=None))
-    return host_lock(plan)
-
-
-class _Progress:
-    """Reports to the driver, from time to time, that something was sent."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._told = connection, -math.inf
-
-    def report(self) -> None:
-        now = time.monotonic()
-        if now - self._told >= PROGRESS_S:
-            self._told = now
-            self._connection.send({"progress": True})
+def _is_server(config: Mapping[str, Any]) -> bool:
+    return str(config.get("uri")).startswith(("http://", "https://"))
 
 
 def _made(message: Mapping[str, Any]) -> Tracker:
@@ -533,8 +540,7 @@ def _made(message: Mapping[str, Any]) -> Tracker:
     if message["confined"]:
         from sweeprof.tracking.connection import confine_artifacts
 
-        is_server = str(config.get("uri")).startswith(("http://", "https://"))
-        confine_artifacts(None if is_server else Path(config["output"]))
+        confine_artifacts(None if _is_server(config) else Path(config["output"]))
     module, _, name = target.rpartition(".")
     # Not by Hydra, which would fill in what the text of a setting names, such as ${oc.env:PASSWORD}.
     arguments = {key: value for key, value in config.items() if key != "_target_"}
@@ -543,10 +549,11 @@ def _made(message: Mapping[str, Any]) -> Tracker:
 
 
 def _done(tracker: Tracker, message: Mapping[str, Any], folder: Folder) -> Links | None:
-    with sending_lock(folder.path, OTHERS_OPEN_S if "open" in message else OTHERS_CLOSE_S):
-        if "open" in message:
-            info = message["open"]
+    if "open" in message:
+        info = message["open"]
+        with sending_lock(folder.path, OTHERS_OPEN_S):
             return tracker.open(SweepInfo(**{**info, "axes": tuple(info["axes"])}))
+    with sending_lock(folder.path, OTHERS_CLOSE_S):
         comparison = Comparison.read(folder.path)  # of the reports that were just written
         if "show" in message:
             tracker.show(comparison, list(_outcomes(folder, message["show"])), folder.path, message["show"])

@@ -1,4 +1,4 @@
-"""The process of one trial: run the pass, write a record, end."""
+"""The process of one trial: run the pass, write a record, end; and the watch of its memory and log by its fork server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import random
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from sweeprof.results.comparison import warnings_of
 from sweeprof.results.environment import gpu_processes, gpu_warnings, load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
-from sweeprof.run.interleave import Participant, Request, joined
+from sweeprof.run.interleave import InterleavedParticipant, Request, joined
 from sweeprof.storage import Folder
 from sweeprof.text import LONGEST_TRACEBACK, open_closed_descriptors, stored
 
@@ -64,14 +64,13 @@ class TrialWatch:
     def _shorten_log(self) -> None:
         with suppress(OSError):  # of a log that does not exist yet, or a folder that was removed
             size = self._log.stat(follow_symlinks=False).st_size
-            if size <= MOST_LOG:
-                return
-            with self._log.open("r+b") as file:
-                file.seek(size - KEPT_OF_LOG)
-                end = file.read(KEPT_OF_LOG)
-                file.truncate(0)  # writers append, whatever the size is
-            with self._log.open("ab") as file:
-                file.write(f"… of {size:,} bytes the last {KEPT_OF_LOG:,}:\n".encode() + end)
+            if size > MOST_LOG:
+                with self._log.open("r+b") as file:
+                    file.seek(size - KEPT_OF_LOG)
+                    end = file.read(KEPT_OF_LOG)
+                    file.truncate(0)  # writers append, whatever the size is
+                with self._log.open("ab") as file:
+                    file.write(f"… of {size:,} bytes the last {KEPT_OF_LOG:,}:\n".encode() + end)
 
 
 def excess_reason(used: int, limit: int) -> str:
@@ -114,7 +113,7 @@ def _descendants(pid: int) -> Iterator[int]:
                     yield from _descendants(int(child))
 
 
-# The process of one trial: run the pass, write a record, end.
+# ---- The trial ----
 
 
 LIMITS = (
@@ -134,62 +133,70 @@ def run_trial(request: Request) -> None:
         _run(request, participant)
 
 
-def _run(request: Request, participant: Participant | None) -> None:
+def _run(request: Request, participant: InterleavedParticipant | None) -> None:
     costs = {"fork": time.monotonic() - request.asked}
     started = datetime.now(UTC).isoformat(timespec="seconds")
     blank = Record.from_dict(request.blank)
+    log, folder = Path(request.log), Folder(Path(request.records).parent)
     profiler: Profiler | None = None
     interference = Interference(blank, request.family)
-    warnings: tuple[Warning, ...] = ()
-    observations: Json | None = None
+    warnings: list[Warning] = []
+    result: Any = None
     status: Status = "ok"
     reason: str | None = None
     trace: str | None = None
     location: str | None = None
     before = _ProcessState()
     try:
-        if request.memory is not None:
-            _limit_memory(request.memory)
-        _seed(blank.config["seed"]["weights"])
+        if request.memory is not None:  # beyond which allocations fail, and the pass raises
+            limit = psutil.Process().memory_info().data + request.memory
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        # User code may draw from these generators beside the framework's, before anything is built.
+        random.seed(blank.config["seed"]["weights"])
+        np.random.seed(blank.config["seed"]["weights"])
         profiler = Profiler.from_config(blank.config)
         profiler.session.participant = participant
-        seen = profiler.run(blank.pass_name)
-        observations = _observations(seen)
+        found = profiler.run(blank.pass_name)
+        result = _plain(found)
         if request.memory is not None and shared_bytes() > request.memory:  # before the fork server has seen it
             raise MemoryError(excess_reason(shared_bytes(), request.memory))
-        for name, content in getattr(seen, "files", {}).items():
-            write_bytes(Path(request.records).parent / "artifacts" / blank.combination_id / name, content)
-        warnings += getattr(seen, "warnings", ())
-        for trace_of_metric in getattr(seen, "tracebacks", ()):
-            _log(Path(request.log), trace_of_metric)
+        for name, content in getattr(found, "files", {}).items():
+            write_bytes(folder.path / "artifacts" / blank.combination_id / name, content)
+        warnings += getattr(found, "warnings", ())
+        for trace_of_metric in getattr(found, "tracebacks", ()):
+            _log(log, trace_of_metric)
     except Exception as error:
         status, reason, trace = _outcome(error, profiler)
         if profiler is not None and profiler.session.partial is not None:
-            observations = _observations(profiler.session.partial)
-        location = location_of(error) if trace else None
-        _log(Path(request.log), trace)
-    own = dict(profiler.session.costs) if profiler else {}
-    warnings += tuple(profiler.session.warnings) if profiler else ()
-    if participant and "measure" in own:  # without the turns of the other participants
-        own |= {"measure": own["measure"] - participant.waited_s, "wait": participant.waited_s}
+            result = _plain(profiler.session.partial)
+        if trace:
+            location = location_of(error)
+            _log(log, trace)
     others, disturbed = interference.observed()
-    deviating = warnings_of(profiler.session.settings.deviations) if profiler else ()
+    deviating: Sequence[Warning] = ()
+    if profiler is not None:
+        costs |= profiler.session.costs
+        warnings += profiler.session.warnings
+        deviating = warnings_of(profiler.session.settings.deviations)
+    if participant and "measure" in costs:  # without the turns of the other participants
+        costs["measure"] -= participant.waited_s
+        costs["wait"] = participant.waited_s
     before.restore()
-    repaired = Folder(Path(request.records).parent).repair(blank.combination_id)
+    repaired = folder.repair(blank.combination_id)
     if repaired:
-        advice = "Keep the model's code from changing the folder of the sweep."
-        warnings += (Warning("folder_changed", f"The folder of the sweep was changed: {'; '.join(repaired)}.", advice),)
+        text = f"The folder of the sweep was changed: {'; '.join(repaired)}."
+        warnings.append(Warning("folder_changed", text, "Keep the model's code from changing the folder of the sweep."))
     replace(
         blank,
         status=status,
         reason=reason,
         traceback=trace,
         location=location,
-        observations=observations,
+        observations=result,
         warnings=tuple(dict.fromkeys((*disturbed, *warnings, *deviating))),
         started=started,
         wall_s=time.monotonic() - request.asked,
-        costs={**costs, **own},
+        costs=costs,
         environment={**blank.environment, "load": load(), **_settings(blank, profiler), **others},
     ).write(Path(request.records))
 
@@ -243,7 +250,7 @@ class Interference:
         return {"ran": ran, "others": seen}, warnings
 
 
-def _observations(found: PassResult) -> Json:
+def _plain(found: PassResult) -> Json:
     """Return the result of a pass as JSON data."""
     data: Json = found.to_dict() if hasattr(found, "to_dict") else asdict(found)
     return data
@@ -251,44 +258,31 @@ def _observations(found: PassResult) -> Json:
 
 def _settings(blank: Record, profiler: Profiler | None) -> Json:
     """Return the settings that were in effect while the model ran, and where they were not as requested."""
-    threads = blank.config["backend"].get("threads")
-    if profiler is None or not profiler.session.settings.in_effect:
-        return {"threads": threads}
-    settings = profiler.session.settings
-    found: Json = {"threads": settings.in_effect.get("threads", threads), "settings": dict(settings.in_effect)}
-    if settings.deviations:
-        found["deviations"] = {name: list(values) for name, values in settings.deviations.items()}
+    found: Json = {"threads": blank.config["backend"].get("threads")}
+    if profiler is not None and profiler.session.settings.in_effect:
+        settings = profiler.session.settings
+        found["settings"] = dict(settings.in_effect)
+        found["threads"] = settings.in_effect.get("threads", found["threads"])
+        if settings.deviations:
+            found["deviations"] = {name: list(values) for name, values in settings.deviations.items()}
     return found
 
 
 def _outcome(error: Exception, profiler: Profiler | None) -> tuple[Status, str, str | None]:
+    """Return status, reason and traceback of a trial that raised."""
     cause = original(error)
     if isinstance(cause, Unsupported):
         return "unsupported", str(cause), None
-    ran_out = isinstance(cause, MemoryError) or (
-        profiler is not None and profiler.session.backend.is_out_of_memory(cause)
-    )
-    return "oom" if ran_out else "failed", described(error), formatted(error)
+    status: Status = "failed"
+    if isinstance(cause, MemoryError) or (profiler and profiler.session.backend.is_out_of_memory(cause)):
+        status = "oom"
+    return status, described(error), formatted(error)
 
 
-def _log(log: Path, trace: str | None) -> None:
-    if trace is not None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(stored(trace, LONGEST_TRACEBACK))
-
-
-def _seed(seed: int) -> None:
-    """Seed the generators that user code may draw from beside the framework's, before anything is built."""
-    random.seed(seed)
-    np.random.seed(seed)
-
-
-def _limit_memory(size: int) -> None:
-    """Let this process allocate ``size`` bytes more; beyond that allocations fail and the pass raises."""
-    info = psutil.Process().memory_info()
-    limit = info.data + size
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+def _log(log: Path, trace: str) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(stored(trace, LONGEST_TRACEBACK))
 
 
 def redirect_output(log: Path) -> None:

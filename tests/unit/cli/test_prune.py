@@ -14,7 +14,7 @@ import pytest
 from support.subcommands import subcommand
 from sweeprof.results.files import write_json
 from sweeprof.run.locks import driver_lock
-from sweeprof.run.reports import Place, located, set_tag
+from sweeprof.run.reports import SweepLocations, located, set_tag
 from sweeprof.run.tracker_process import keep_config, note_sent
 from sweeprof.storage import Folder, Jobs, Note, sweeps
 
@@ -79,14 +79,14 @@ def test_a_tagged_sweep_stays_however_its_folder_is_reached(
     output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "link").symlink_to(output)
-    set_tag("v1", day(output, 1), f"s{day(output, 1).name}", Place(output))
-    set_tag("good", tmp_path / "link" / "nightly" / day(output, 2).name, "s2", Place(output))
+    set_tag("v1", day(output, 1), f"s{day(output, 1).name}", SweepLocations(output))
+    set_tag("good", tmp_path / "link" / "nightly" / day(output, 2).name, "s2", SweepLocations(output))
     assert main(["nightly", "--output", str(tmp_path / "link"), "--keep", "1"]) == 0
     assert days(output) == [1, 2, 5]
     out = capsys.readouterr().out
     assert f"{day(output, 1).name}  tag:v1\n" in out
     assert f"{day(output, 2).name}  tag:good\n" in out
-    assert located("tag:v1", Place(output), "BASE") == output / "nightly" / day(output, 1).name
+    assert located("tag:v1", SweepLocations(output), "BASE") == output / "nightly" / day(output, 1).name
 
 
 def test_a_tag_is_known_by_the_sweeps_id_where_outputs_were_moved(output: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_sweep_that_is_tagged_amid_it_stays(output: Path, monkeypatch: pytest.
 
     def slow(path: Path, **options: Any) -> None:
         real(path, **options)
-        set_tag("v1", day(output, 2), "s2", Place(output))
+        set_tag("v1", day(output, 2), "s2", SweepLocations(output))
 
     monkeypatch.setattr(shutil, "rmtree", slow)
     assert prune(output, "--keep", "1") == 0
@@ -233,7 +233,7 @@ def test_what_cannot_be_removed_is_told_and_keeps_no_other(
 
 def test_nothing_in_a_folder_is_open_while_it_is_removed(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS would keep such a file, under another name, and with it the folder."""
-    (day(output, 1) / "head.lock").touch()
+    (day(output, 1) / "driver.lock").touch()
     opened: list[str] = []
 
     def looking(path: Path) -> None:

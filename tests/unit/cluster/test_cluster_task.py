@@ -43,7 +43,7 @@ def test_it_does_not_end_with_the_driver(folder: Folder, submission: Submission)
     driver = subprocess.Popen([sys.executable, "-c", ""])
     driver.wait()
     told = {"pid": driver.pid, "host": socket.gethostname(), "user": None, "token": "x", "gpus": None}
-    write_json(folder.path / "head.json", {**told, "session": os.getsid(0)})
+    write_json(folder.path / "driver.json", {**told, "session": os.getsid(0)})
     task = multiprocessing.get_context("fork").Process(
         target=cluster_task.main, args=([str(folder.path), submission.token],)
     )

@@ -126,7 +126,7 @@ def test_most_of_a_short_budget_is_for_measuring(tmp_path: Path, seconds: str, k
     plan = plan_of(NEAR, seconds)
     folder = sweep_folder(tmp_path / "sweep", plan)
     stopping.begin_budget(folder, plan)
-    ends = stopping.Budget.of(folder, plan, 0).ends
+    ends = stopping.Budget(folder, plan, 0).ends
     whole = time.monotonic() - process_age() + (parse_seconds(seconds) or 0)
     assert whole - (ends or 0) == pytest.approx(kept_s, abs=0.05)
 
@@ -137,7 +137,7 @@ def test_tasks_of_a_cluster_share_the_node_time(tmp_path: Path) -> None:
     )
     plan = dataclasses.replace(plan, shards=(("ca",), ("cb", "cc")))
     folder = sweep_folder(tmp_path / "sweep", plan)
-    ends = [stopping.Budget.of(folder, plan, shard).ends for shard in (0, 1)]
+    ends = [stopping.Budget(folder, plan, shard).ends for shard in (0, 1)]
     assert [round((end or 0) - time.monotonic()) for end in ends] == [200, 400]
 
 
@@ -145,7 +145,7 @@ def test_the_time_of_trials_is_expected_from_those_before(tmp_path: Path) -> Non
     plan = plan_of({"a": {"step_s": 0.01}}, "10min")
     folder = sweep_folder(tmp_path / "sweep", plan)
     stopping.note_end(folder, 5)
-    left = stopping.Budget.of(folder, plan, 0)
+    left = stopping.Budget(folder, plan, 0)
     trial = Trial("ca", "timing", 1)
     assert left.has_time_for([trial])
     left.take(trial, 100)
@@ -160,7 +160,7 @@ def test_a_clock_that_is_set_changes_no_budget(tmp_path: Path, monkeypatch: pyte
     stopping.note_end(folder, 60)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + step_s)
-    left = stopping.Budget.of(folder, plan, 0)
+    left = stopping.Budget(folder, plan, 0)
     assert (left.ends or 0) - time.monotonic() == pytest.approx(60, abs=5)
     assert left.has_time_for([Trial("ca", "timing", 1)])
     left.take(Trial("ca", "timing", 0), 100)
@@ -174,7 +174,7 @@ def test_a_shard_on_another_host_has_the_budget_of_the_drivers(tmp_path: Path, m
     real = time.monotonic
     monkeypatch.setattr(stopping, "_boot", lambda: "another")
     monkeypatch.setattr(time, "monotonic", lambda: real() + 1e6)
-    assert (stopping.Budget.of(folder, plan, 0).ends or 0) - time.monotonic() == pytest.approx(60, abs=5)
+    assert (stopping.Budget(folder, plan, 0).ends or 0) - time.monotonic() == pytest.approx(60, abs=5)
 
 
 @pytest.mark.parametrize("protocol", ["quick", "default"])

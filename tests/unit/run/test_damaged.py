@@ -33,8 +33,8 @@ from sweeprof.results.record import Environment, Json, Record
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import Driver
 from sweeprof.run.resume import count_trials, restore_environment, retry_statuses
-from sweeprof.run.tracker_process import Stored
-from sweeprof.storage import Event, Folder, _Decided, events_of, parsed
+from sweeprof.run.tracker_process import StoredTracking
+from sweeprof.storage import Folder, TrialEvent, _Decided, events_of, parsed
 
 report = subcommand("report")
 
@@ -270,7 +270,7 @@ def test_whatever_an_event_log_holds_the_events_in_it_are_read(line: bytes, tmp_
     event = {"event": "begin", "time": 1.0, "combination_id": "c1", "pass": "timing", "round": 0}
     folder = _place(tmp_path_factory).parent
     (folder / "shard-0.jsonl").write_bytes(line.replace(b"\n", b"") + b"\n" + json.dumps(event).encode() + b"\n")
-    assert list(events_of(folder)) == [Event("begin", 1.0, "c1", "timing", 0)]
+    assert list(events_of(folder)) == [TrialEvent("begin", 1.0, "c1", "timing", 0)]
 
 
 @pytest.mark.parametrize("name", ["../x", "\x1b[2J", "", "Timing", "a" * 81])
@@ -290,11 +290,11 @@ KINDS: dict[str, type] = {
     f"records/{ID}/analysis-r0.json": Record,
     "environment.json": Environment,
     "plan.json": Plan,
-    "tracking.json": Stored,
-    "head.json": Driver,
+    "tracking.json": StoredTracking,
+    "driver.json": Driver,
     f"records/{ID}/decided.json": _Decided,
     "comparison.json": Comparison,
-    "events/shard-0.jsonl": Event,
+    "events/shard-0.jsonl": TrialEvent,
 }
 """The type of each stored file."""
 STORED_AS = {"pass_name": "pass", "kind": "event", "waits_for": "for"}
@@ -327,7 +327,7 @@ def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     folder.note_decided(ID, 2)
-    write_json(folder.path / "head.json", dataclasses.asdict(Driver(1, "elsewhere", None, "a", None)))
+    write_json(folder.path / "driver.json", dataclasses.asdict(Driver(1, "elsewhere", None, "a", None)))
     write_json(folder.tracking, {"config": {"_target_": None}, "complete": True})
     event = {"event": "end", "time": 1.0, "combination_id": ID, "pass": "timing", "round": 0, "status": "ok"}
     folder.events.mkdir()
@@ -337,7 +337,7 @@ def test_no_value_of_a_wrong_type_ends_a_command_with_a_traceback(
     original = file.read_bytes()
     output = str(folder.output)
     commands = [["report", str(folder.path)]]
-    if name in ("plan.json", "tracking.json", "head.json"):
+    if name in ("plan.json", "tracking.json", "driver.json"):
         commands += [["ui", str(folder.path), "--no-browser"], ["collect", str(folder.path)]]
         commands += [
             ["prune", "golden", "--keep", "1", "--dry-run", "--output", output],
@@ -378,7 +378,7 @@ def _socket(path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("report.lock", "head.lock", "work.lock", "sending.lock", "tracking.json", "stop", "baseline.json"),
+        *("report.lock", "driver.lock", "work.lock", "sending.lock", "tracking.json", "stop", "baseline.json"),
         *(f"records/{ID}/timing-r1.json", "events/shard-0.jsonl", "logs/x.log", "report.html"),
     ],
 )
@@ -406,7 +406,7 @@ def test_a_plan_that_is_not_a_file_is_no_sweep_to_prune_or_to_be_the_last(
     assert folder.plan.exists()
 
 
-@pytest.mark.parametrize("name", ["report.lock", "head.lock", "events/shard-0.jsonl"])
+@pytest.mark.parametrize("name", ["report.lock", "driver.lock", "events/shard-0.jsonl"])
 @pytest.mark.parametrize("make", [Path.mkdir, _fifo, _socket, lambda path: path.symlink_to("elsewhere")])
 def test_what_is_not_a_regular_file_is_never_opened(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
     path = tmp_path / Path(name).name

@@ -14,8 +14,8 @@ from sweeprof.results.comparison import SearchGoal
 from sweeprof.run import dry_run
 from sweeprof.run.dry_run import print_plan
 
-ONCE_S = dry_run.START_AND_END_S + dry_run.IMPORT_S["fake"]
-ROUND_S, ANALYSIS_S = 0.5 + 1.0 + dry_run.TRIAL_S["fake"], dry_run.TRIAL_S["fake"]
+ONCE_S = dry_run.START_AND_END_S + dry_run.IMPORT_S
+ROUND_S, ANALYSIS_S = 0.5 + 1.0 + dry_run.TRIAL_S, dry_run.TRIAL_S
 
 
 def plan_of(*models: str, rounds: int = 3, decide: str | None = None) -> Plan:

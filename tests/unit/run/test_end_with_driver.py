@@ -22,7 +22,7 @@ def test_a_process_begins_no_work_for_a_driver_of_its_session_that_is_dead(
     driver = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet waited for by whoever started it
     told = {"pid": driver.pid, "host": socket.gethostname(), "user": None, "token": "x", "gpus": None}
-    write_json(tmp_path / "head.json", {**told, "session": os.getsid(0)})
+    write_json(tmp_path / "driver.json", {**told, "session": os.getsid(0)})
     worker = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     assert subprocess.run(worker, start_new_session=not is_same_session, check=False).returncode == code
     driver.wait()

@@ -22,7 +22,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.record import Record
 from sweeprof.run import fork_server, locks
 from sweeprof.run.fork_server import WorkerPool
-from sweeprof.run.interleave import Coordinator, Participant, ProcessExit, Request, joined
+from sweeprof.run.interleave import Coordinator, InterleavedParticipant, ProcessExit, Request, joined
 from sweeprof.run.shard import run_shard
 from sweeprof.storage import Folder
 
@@ -34,7 +34,7 @@ def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "FOLDER", tmp_path / "locks")
 
 
-def inside(play: Callable[[Participant], None]) -> Callable[[Request], ProcessExit]:
+def inside(play: Callable[[InterleavedParticipant], None]) -> Callable[[Request], ProcessExit]:
     """Returns what runs a player in the calling thread; what it does is a function of its turns."""
 
     def run(request: Request) -> ProcessExit:
@@ -46,7 +46,7 @@ def inside(play: Callable[[Participant], None]) -> Callable[[Request], ProcessEx
     return run
 
 
-def hold(plays: Mapping[str, Callable[[Participant], None]], timeout_s: float | None = None) -> None:
+def hold(plays: Mapping[str, Callable[[InterleavedParticipant], None]], timeout_s: float | None = None) -> None:
     with Coordinator(list(plays), timeout_s) as coordinator:
         trials = {}
         for name, play in plays.items():
@@ -67,8 +67,10 @@ class Log:
         self.done.append((name, what))
         self._working.release()
 
-    def player(self, name: str, samples: int, leaves_after: int | None = None) -> Callable[[Participant], None]:
-        def play(player: Participant) -> None:
+    def player(
+        self, name: str, samples: int, leaves_after: int | None = None
+    ) -> Callable[[InterleavedParticipant], None]:
+        def play(player: InterleavedParticipant) -> None:
             self.work(name, "warm-up")
             assert player.ready(0.5 if name == "a" else 2.0) == 2.0 or leaves_after is not None
             taken = 0
@@ -119,8 +121,8 @@ def test_the_others_go_on_without_one_that_is_gone() -> None:
 def test_it_ends_for_all_when_one_has_used_up_its_time() -> None:
     seen: dict[str, int] = {"a": 0, "b": 0}
 
-    def player(name: str) -> Callable[[Participant], None]:
-        def play(player: Participant) -> None:
+    def player(name: str) -> Callable[[InterleavedParticipant], None]:
+        def play(player: InterleavedParticipant) -> None:
             player.ready(1.0)
             while player.take() is not None:
                 seen[name] += 1
@@ -300,7 +302,7 @@ def test_an_interrupted_interleaved_run_leaves_no_record_and_no_process(
 
 
 def test_a_player_whose_coordinator_is_gone_ends_without_an_outcome(tmp_path: Path) -> None:
-    def leaves(player: Participant) -> None:
+    def leaves(player: InterleavedParticipant) -> None:
         with pytest.raises(SystemExit):
             player.ready(1.0)
 

@@ -65,14 +65,14 @@ DRIVER = {"pid": 1, "user": None, "token": "0123456789abcdef"}
 def test_gpus_that_a_launcher_hides_are_seen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_head: str | None, of_job: str | None, then: str | None
 ) -> None:
-    write_json(tmp_path / "head.json", {**DRIVER, "host": socket.gethostname(), "gpus": of_head})
+    write_json(tmp_path / "driver.json", {**DRIVER, "host": socket.gethostname(), "gpus": of_head})
     monkeypatch.setenv(GPUS, of_job) if of_job is not None else monkeypatch.delenv(GPUS, raising=False)
     restore_gpus(tmp_path)
     assert os.environ.get(GPUS) == then
 
 
 def test_gpus_of_another_host_say_nothing_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_json(tmp_path / "head.json", {**DRIVER, "host": "elsewhere", "gpus": None})
+    write_json(tmp_path / "driver.json", {**DRIVER, "host": "elsewhere", "gpus": None})
     monkeypatch.setenv(GPUS, "")
     restore_gpus(tmp_path)
     assert os.environ[GPUS] == ""

@@ -342,13 +342,12 @@ def test_whoever_comes_first_makes_a_folder_that_others_can_use_and_not_break(fo
     ("content", "shown"),
     [
         (
-            {"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "user": None, "since": 1.0},
+            {"pid": 7, "sweep_id": "\x1b[2J", "name": "a\u202eb\n" + "x" * 500, "user": None},
             "sweep a?b?x",
         ),
-        ({"pid": 7, "sweep_id": "s", "name": "n", "user": "root\x1b[31m", "since": 1}, "sweep n (s)"),
-        ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": None, "since": 1.0}, None),
-        ({"pid": "7", "sweep_id": "s", "name": "n", "since": 1.0}, None),
-        ({"pid": 7, "sweep_id": "s", "name": "n", "since": "now"}, None),
+        ({"pid": 7, "sweep_id": "s", "name": "n", "user": "root\x1b[31m"}, "sweep n (s)"),
+        ({"pid": 7, "sweep_id": "s", "name": {"a": 1}, "user": None}, None),
+        ({"pid": "7", "sweep_id": "s", "name": "n"}, None),
         ([1], None),
         (None, None),
     ],

@@ -110,10 +110,9 @@ def on_two_frameworks(plan: Plan) -> Plan:
     )
 
 
-def compared(path: Path, apart: float) -> Comparison:
-    plan = on_two_frameworks(
-        fake_plan({"a": {}, "b": {}}, ["timing", "quality"], metrics=["latency/forward", OUTPUT_DIFFERENCE])
-    )
+def compared(path: Path, apart: float, rounds: int = 1) -> Comparison:
+    metrics = ["latency/forward", OUTPUT_DIFFERENCE]
+    plan = on_two_frameworks(fake_plan({"a": {}, "b": {}}, ["timing", "quality"], metrics=metrics, rounds=rounds))
     folder = sweep_folder(path, plan)
     for id, seconds, outputs in (("ca", 0.5, BASE), ("cb", 1.0, BASE + np.float32(apart))):
         timing(id, seconds).write(folder.records)
@@ -129,6 +128,12 @@ def test_a_row_whose_outputs_differ_failed_and_is_compared_with_nothing(tmp_path
     cell = differing.cells["latency/forward"]
     assert (cell.measurement.value, cell.ratio, cell.verdict) == (1.0, None, None)
     assert differing.cells[OUTPUT_DIFFERENCE].measurement.value == pytest.approx(0.5)
+
+
+def test_outputs_that_differ_hide_the_values_of_an_incomplete_row_too(tmp_path: Path) -> None:
+    agreeing, differing = (compared(tmp_path / name, apart, 2).rows[1] for name, apart in (("a", 1e-4), ("b", 0.5)))
+    assert (agreeing.is_incomplete, agreeing.has_values) == (True, True)
+    assert (differing.status, differing.is_incomplete, differing.has_values) == ("failed", False, False)
 
 
 def four_rows(path: Path, baseline: dict[str, str], apart: dict[str, float]) -> dict[str, Row]:

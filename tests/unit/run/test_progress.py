@@ -15,13 +15,13 @@ from rich.console import Console
 from support.plans import fake_plan
 from sweeprof.results.record import PassName
 from sweeprof.run import progress
-from sweeprof.run.progress import ProgressDisplay, State
+from sweeprof.run.progress import ProgressDisplay, ProgressState
 from sweeprof.run.stopping import note_end
-from sweeprof.storage import Event, EventKind, Folder
+from sweeprof.storage import EventKind, Folder, TrialEvent
 
 
-def event(kind: EventKind, id: str, pass_name: PassName = "timing", time: float = 0, **fields: Any) -> Event:
-    return Event(kind, time, id, pass_name, 0, **fields)
+def event(kind: EventKind, id: str, pass_name: PassName = "timing", time: float = 0, **fields: Any) -> TrialEvent:
+    return TrialEvent(kind, time, id, pass_name, 0, **fields)
 
 
 def line(kind: str, id: str, time: float, **fields: Any) -> str:
@@ -29,29 +29,29 @@ def line(kind: str, id: str, time: float, **fields: Any) -> str:
     return json.dumps({"event": kind, "time": time, "combination_id": id, "pass": "quality", "round": 0, **fields})
 
 
-def waiting(id: str, holder: str | None) -> Event:
+def waiting(id: str, holder: str | None) -> TrialEvent:
     return event("waiting", id, waits_for=holder)
 
 
-def ended(id: str, time: float, status: str = "ok", reason: str | None = None, **fields: Any) -> Event:
+def ended(id: str, time: float, status: str = "ok", reason: str | None = None, **fields: Any) -> TrialEvent:
     return event("end", id, time=time, status=status, reason=reason, **fields)
 
 
 @pytest.fixture
-def state() -> State:
-    return State({(id, "timing", 0): 5.0 for id in "abcd"}, 4)
+def state() -> ProgressState:
+    return ProgressState({(id, "timing", 0): 5.0 for id in "abcd"}, 4)
 
 
-def test_at_the_beginning(state: State) -> None:
+def test_at_the_beginning(state: ProgressState) -> None:
     assert (state.done, state.left_s(), state.current) == (0, 20.0, "")
 
 
-def test_a_begun_trial_is_the_current_one(state: State) -> None:
+def test_a_begun_trial_is_the_current_one(state: ProgressState) -> None:
     assert state.take(event("begin", "a", time=100), "mlp torch") is None
     assert (state.current, state.done) == ("mlp torch, timing", 0)
 
 
-def test_what_is_left_is_the_median_of_what_was_seen(state: State) -> None:
+def test_what_is_left_is_the_median_of_what_was_seen(state: ProgressState) -> None:
     for id, begin, end in (("a", 0, 2), ("b", 10, 20), ("c", 30, 33)):
         state.take(event("begin", id, time=begin), "")
         assert state.take(ended(id, end), "") is None
@@ -60,13 +60,13 @@ def test_what_is_left_is_the_median_of_what_was_seen(state: State) -> None:
 
 
 def test_a_pass_not_seen_yet_is_guessed() -> None:
-    state = State({("a", "timing", 0): 5.0, ("a", "quality", 0): 1.0, ("b", "quality", 0): 1.0}, 3)
+    state = ProgressState({("a", "timing", 0): 5.0, ("a", "quality", 0): 1.0, ("b", "quality", 0): 1.0}, 3)
     state.take(event("begin", "a", "quality", 0), "")
     state.take(event("end", "a", "quality", 4, status="ok", reason=None), "")
     assert state.left_s() == 5.0 + 4.0
 
 
-def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: State) -> None:
+def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: ProgressState) -> None:
     state.take(event("begin", "a", time=0), "mlp")
     state.take(waiting("a", None), "mlp")  # another shard of this sweep
     assert state.current == "mlp, timing"
@@ -79,7 +79,7 @@ def test_a_wait_is_shown_and_is_no_part_of_what_a_trial_takes(state: State) -> N
 
 
 @pytest.mark.parametrize("status", ["failed", "crashed", "oom", "timeout", "skipped"])
-def test_failures_are_worth_a_line(state: State, status: str) -> None:
+def test_failures_are_worth_a_line(state: ProgressState, status: str) -> None:
     state.take(event("begin", "a"), "mlp torch")
     line = state.take(ended("a", 1, status, "why"), "mlp torch")
     assert line == f"mlp torch, timing: {status}: why"
@@ -88,18 +88,18 @@ def test_failures_are_worth_a_line(state: State, status: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["ok", "unsupported"])
-def test_what_is_no_failure_is_not(state: State, status: str) -> None:
+def test_what_is_no_failure_is_not(state: ProgressState, status: str) -> None:
     assert state.take(ended("a", 1, status, "why"), "mlp") is None
     assert state.failures == []
 
 
-def test_an_end_that_is_told_twice_counts_once(state: State) -> None:
+def test_an_end_that_is_told_twice_counts_once(state: ProgressState) -> None:
     state.take(ended("a", 1), "")
     state.take(ended("a", 1), "")
     assert state.done == 1
 
 
-def test_two_shards_at_once_keep_their_times_apart(state: State) -> None:
+def test_two_shards_at_once_keep_their_times_apart(state: ProgressState) -> None:
     state.take(event("begin", "a", time=0), "")
     state.take(event("begin", "b", time=9), "")
     state.take(ended("a", 10), "")
@@ -216,7 +216,7 @@ def test_the_time_left_is_an_upper_limit_where_verdicts_end_the_rounds(
     assert display._plain() == f"[0/8] a timing ({left})"
 
 
-def test_a_search_that_measures_more_than_was_expected_is_not_complete_before(state: State) -> None:
+def test_a_search_that_measures_more_than_was_expected_is_not_complete_before(state: ProgressState) -> None:
     state.is_search = True
     for number in range(6):
         state.take(ended(f"other{number}", number), "")

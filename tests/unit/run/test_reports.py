@@ -22,7 +22,7 @@ from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
 from sweeprof.run import reports
 from sweeprof.run.comparison import comparison_of
-from sweeprof.run.reports import Place, left_out, set_tag, standing, write_reports
+from sweeprof.run.reports import SweepLocations, left_out, set_tag, standing, write_reports
 from sweeprof.storage import Folder
 
 report = subcommand("report")
@@ -132,7 +132,7 @@ def test_tagged_sweeps_of_the_same_name_are_baselines_of_the_page(tmp_path: Path
         shutil.copytree(GOLDEN, folder.path)
         plan = json.loads(folder.plan.read_text())
         folder.plan.write_text(json.dumps({**plan, "sweep_id": f"s{place}"}))
-        set_tag(f"t{place}", folder.path, f"s{place}", Place(tmp_path))
+        set_tag(f"t{place}", folder.path, f"s{place}", SweepLocations(tmp_path))
     (tmp_path / ".tags" / "broken").write_text("{")
     write_json(older.path / "comparison.json", comparison_of(older))
     write_json(other.path / "comparison.json", comparison_of(other))

@@ -19,7 +19,7 @@ from sweeprof.results.comparison import Comparison, SearchGoal, SearchSummary
 from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials
-from sweeprof.run.search import Assessment, Outcome, Search
+from sweeprof.run.search import Assessment, Outcome, Outcomes, Search
 from sweeprof.run.shard import run_shard
 from sweeprof.run.stopping import Budget
 from sweeprof.storage import Folder
@@ -188,7 +188,7 @@ def test_several_goals_have_a_front(tmp_path: Path) -> None:
     )
 
 
-class Known:
+class Known(Outcomes):
     """Outcomes that are known as soon as they were asked for: the throughput is the batch size."""
 
     def __init__(self) -> None:

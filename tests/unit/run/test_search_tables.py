@@ -19,7 +19,7 @@ from sweeprof.config.schema import LimitSettings
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.results.comparison import SearchGoal
-from sweeprof.run.search import Assessment, Outcome, Search
+from sweeprof.run.search import Assessment, Outcome, Outcomes, Search
 
 TABLES = Path(__file__).parent / "search_tables"
 SHARE = 6
@@ -47,7 +47,7 @@ QUESTIONS = {
 }
 
 
-class Table:
+class Table(Outcomes):
     """A measured sweep, as a search sees it."""
 
     def __init__(self, name: str, sampler: str, seed: int) -> None:

@@ -24,7 +24,7 @@ from sweeprof.run import driver, locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials, retry_statuses
 from sweeprof.run.shard import run_shard
-from sweeprof.storage import Folder
+from sweeprof.storage import Folder, sweeps
 
 MODULE = """
 import numpy as np
@@ -112,8 +112,9 @@ def swept(plan: Plan) -> tuple[int, Folder, str]:
 
     printed = io.StringIO()
     out = Console(file=printed, width=100)
-    ended = driver.run(plan, Path("outputs").absolute(), {"_target_": None}, launch, out, out)
-    return ended.exit_code, Folder(ended.folder), printed.getvalue()
+    output = Path("outputs").absolute()
+    code = driver.run(plan, output, {"_target_": None}, launch, out, out)
+    return code, next(sweeps(output)), printed.getvalue()
 
 
 def read_back(folder: Folder) -> Comparison:

@@ -19,7 +19,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.results.files import write_json
 from sweeprof.results.record import Record
 from sweeprof.run import driver
-from sweeprof.run.reports import Place, located
+from sweeprof.run.reports import SweepLocations, located
 from sweeprof.run.resume import find_sweep
 from sweeprof.storage import Folder, created_at, sweeps
 
@@ -59,7 +59,7 @@ def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
     third = tmp_path / "other" / "2026-10-26_00-00-00Z"
     write_json(third / "plan.json", dataclasses.replace(planned(BEFORE + timedelta(days=1)), name="other").to_dict())
     for reference, path in (("last", third), ("last~1", second), ("nightly/last", second), ("nightly/last~1", first)):
-        assert located(reference, Place(tmp_path), "BASE") == path
+        assert located(reference, SweepLocations(tmp_path), "BASE") == path
         assert sweep_folder(reference, tmp_path).path == path
         assert find_sweep(reference, tmp_path, None).path == path
     assert find_sweep("last", tmp_path, "nightly").path == second
@@ -73,8 +73,8 @@ def test_the_newest_sweep_has_the_same_names_everywhere(tmp_path: Path) -> None:
 def test_last_and_prune_are_right_when_daylight_saving_time_ends(tmp_path: Path) -> None:
     first = new(tmp_path, BEFORE)
     second = new(tmp_path, BEFORE + timedelta(minutes=30))  # 02:15 by the clock, after 02:45
-    assert located("last", Place(tmp_path), "BASE") == second
-    assert located("last~1", Place(tmp_path), "BASE") == first
+    assert located("last", SweepLocations(tmp_path), "BASE") == second
+    assert located("last~1", SweepLocations(tmp_path), "BASE") == first
     assert prune(["nightly", "--keep", "1", "--output", str(tmp_path)]) == 0
     assert second.is_dir()
     assert not first.exists()

@@ -15,7 +15,7 @@ from support.samples import comparison, records
 from sweeprof.errors import UserError
 from sweeprof.results.comparison import Comparison, comparison_from
 from sweeprof.results.files import write_json
-from sweeprof.run.reports import Place, located, read_sweep, set_tag
+from sweeprof.run.reports import SweepLocations, located, read_sweep, set_tag
 from sweeprof.tracking import baselines
 from sweeprof.tracking.mlflow import MlflowTracker
 from sweeprof.tracking.runs import sweep_info
@@ -93,7 +93,7 @@ def test_temporary_files_may_be_on_another_file_system(tmp_path: Path, monkeypat
 @pytest.mark.slow
 def test_another_process_asks_mlflow_where_there_is_no_folder(output: Path, client: MlflowClient) -> None:
     made = tracked(output, "s1", "2026-11-20T00:30:00+00:00")
-    place = Place(output)
+    place = SweepLocations(output)
     assert set_tag("nightly", output / "quickstart" / "s1", "s1", place) is None
     assert located("tag:nightly", place, "BASE") == output / "quickstart" / "s1"
     (place.tags / "nightly").unlink()
