@@ -167,14 +167,13 @@ def _(found: Differences) -> View:
     if not found:
         return View("There are no metrics to compare.")
     told = answer(comparison_of(found))
-    sentence = told.finding if found.is_complete else ""
-    parts: list[str | ViewTable] = [told.certainty] if sentence and told.certainty else []
+    parts: list[str | ViewTable] = [told.certainty] if told.finding and told.certainty else []
     notes = definition_lines([one.name for one in found], found.definitions) if found.has_notes else []
     titles = [
         role if name is None else f"{name} ({role})"
         for name, role in zip(found.names, (_BASELINE, _CANDIDATE), strict=True)
     ]
-    return View(sentence, (*parts, _differences_table(found, titles), *notes))
+    return View(told.finding, (*parts, _differences_table(found, titles), *notes))
 
 
 def definition_lines(names: Iterable[str], definitions: Mapping[str, str]) -> list[str]:
