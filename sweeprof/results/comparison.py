@@ -593,7 +593,7 @@ def set_against(sweep: Comparison, base: Comparison, label: str) -> Comparison:
         rows.append(compared)
     matched = {partner.combination_id for partner in partners.values()}
     own_metrics = {info.name for info in sweep.metrics}
-    measured = set()
+    measured: set[str] = set()
     for row in partners.values():
         if row.has_values:
             measured.update(name for name, cell in row.cells.items() if cell.measurement.value is not None)

@@ -322,7 +322,7 @@ def _truth(value: Any, word: str) -> bool:
     return value
 
 
-def _bounded(value: Any) -> Any:
+def _bounded(value: int | float) -> int | float:
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise ValueError("has a number beyond all bounds")
     return value

@@ -1,11 +1,12 @@
-"""LayerTimes: how long each call of each module took, forward and backward, as it was measured."""
+"""The times of every call of every module, forward and backward, as measured; of a step of a training loop; and their frames."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -19,20 +20,9 @@ if TYPE_CHECKING:
     import pandas
 
 
-# Data frames of results: a line per repeat or statistics over the repeats, and columns that describe the host.
-
-
 Host = Mapping[str, str | int]
 """Columns that describe a host, as :func:`sweeprof.results.environment.host_columns` returns them."""
 
-STATISTICS: dict[str, Callable[[Sequence[float]], float | None]] = {
-    "mean": statistics.fmean,
-    "max": max,
-    "min": min,
-    # Of a sample, with n − 1: one repeat has none.
-    "std": lambda values: statistics.stdev(values) if len(values) > 1 else None,
-    "median": statistics.median,
-}
 _NAMES = {"path": str, "type": str, "call": int, "repeats": int, "repeat": int, "warmup": bool, "reason": str}
 
 
@@ -63,21 +53,25 @@ def repeat_lines(
         reasons: why values are missing.
     """
     count = max(map(len, phases.values()))
-    lines = []
-    if aggr:
-        line = {**named, "repeats": count - warmup}
-        for name, values in phases.items():
-            for statistic, compute in STATISTICS.items():
-                line[f"{name}_{statistic}_s"] = compute(values[warmup:]) if values else None
-        if count - warmup == 1:
-            reasons = [*reasons, "one repeat has no standard deviation"]
-        lines.append({**line, "reason": "; ".join(reasons) or None})
-    else:
+    if not aggr:
+        lines = []
         for repeat in range(count):
-            seconds = {f"{name}_s": values[repeat] if values else None for name, values in phases.items()}
-            line = {**named, "repeat": repeat, "warmup": repeat < warmup, **seconds}
+            line = {**named, "repeat": repeat, "warmup": repeat < warmup}
+            for name, values in phases.items():
+                line[f"{name}_s"] = values[repeat] if values else None
             lines.append({**line, "reason": "; ".join(reasons) or None})
-    return lines
+        return lines
+    line = {**named, "repeats": count - warmup}
+    for name, values in phases.items():
+        kept = values[warmup:]
+        line[f"{name}_mean_s"] = statistics.fmean(kept) if kept else None
+        line[f"{name}_max_s"] = max(kept, default=None)
+        line[f"{name}_min_s"] = min(kept, default=None)
+        line[f"{name}_std_s"] = statistics.stdev(kept) if len(kept) > 1 else None  # with n − 1
+        line[f"{name}_median_s"] = statistics.median(kept) if kept else None
+    if count - warmup == 1:
+        reasons = [*reasons, "one repeat has no standard deviation"]
+    return [{**line, "reason": "; ".join(reasons) or None}]
 
 
 def repeat_frame(lines: Sequence[Json]) -> pandas.DataFrame:
@@ -92,9 +86,6 @@ def repeat_frame(lines: Sequence[Json]) -> pandas.DataFrame:
     return frame.astype({name: _NAMES.get(name, float) for name in known})
 
 
-# LayerTimes: how long each call of each module took, forward and backward, as it was measured.
-
-
 ROOT = "__root__"
 """The model itself."""
 OUTSIDE = "__outside__"
@@ -107,7 +98,7 @@ def is_below(path: str, other: str) -> bool:
 
 
 def above(path: str) -> list[str]:
-    """The modules that one is inside of, outermost first: ``__root__``, ``a`` and ``a.b`` for ``a.b.c``."""
+    """Return the modules that one is inside of, outermost first: ``__root__``, ``a`` and ``a.b`` for ``a.b.c``."""
     if path in (ROOT, OUTSIDE):
         return []
     parts = path.split(".")
@@ -121,25 +112,25 @@ TOLERANCE = 0.1
 
 
 def disagreement(whole: Sequence[float], parts: Sequence[float]) -> float | None:
-    """Return what the parts come to as a share of the whole, if that is off by more than :data:`TOLERANCE`; else None.
+    """Return the sum of the parts as a share of the whole, if it is off by more than :data:`TOLERANCE`; else None.
 
-    Compared are both the medians, as a table shows them, and the pairs of one repeat: the larger difference counts.
+    Both the medians, as a table shows them, and the pairs of one repeat are compared: the larger difference counts.
 
     Args:
         whole: seconds of a step, one value per repeat.
         parts: seconds of all its calls together, one value per repeat.
     """
     of_medians = _share(statistics.median(parts), statistics.median(whole))
-    of_pairs = statistics.median(_share(part, step) for part, step in zip(parts, whole, strict=True))
-    ratio = max(of_medians, of_pairs, key=lambda share: abs(share - 1))
+    of_pairs = statistics.median(map(_share, parts, whole))
+    ratio = of_medians if abs(of_medians - 1) >= abs(of_pairs - 1) else of_pairs
     return None if abs(ratio - 1) <= TOLERANCE else ratio
 
 
-def _added(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[float, ...]:
+def _added(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
     """Return the sums of two calls' seconds by repeat; a call without seconds adds nothing."""
     if not first or not second:
-        return first or second
-    return tuple(one + other for one, other in zip(first, second, strict=True))
+        return tuple(first or second)
+    return tuple(map(operator.add, first, second))
 
 
 def _share(part: float, whole: float) -> float:
@@ -193,7 +184,7 @@ class PhaseTimes:
         """
         if not self.plain:
             return None
-        return statistics.median(b / a for a, b in zip(self.plain, self.probed, strict=True))
+        return statistics.median(probed / plain for plain, probed in zip(self.plain, self.probed, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,24 +244,29 @@ class LayerTimes(Stored):
         together. Means would add up, but a single stall would show as a slow layer.
         """
         forward, backward = self._self_seconds("forward"), self._self_seconds("backward")
-        totals = zip(self._inclusive(forward), self._inclusive(backward), strict=True)
-        return tuple(
-            Seconds(forward_total or 0.0, forward_self or 0.0, backward_total, backward_self, call.reason)
-            for call, forward_self, backward_self, (forward_total, backward_total) in zip(
-                self.calls, forward, backward, totals, strict=True
-            )
-        )
+        forward_totals, backward_totals = list(forward), list(backward)
+        for totals in (forward_totals, backward_totals):
+            for index, call in reversed(list(enumerate(self.calls))):  # a call comes after the one it was made in
+                seconds = totals[index]
+                if call.parent is not None and seconds is not None:
+                    totals[call.parent] = (totals[call.parent] or 0.0) + seconds
+        found = []
+        for index, call in enumerate(self.calls):
+            total, own = forward_totals[index] or 0.0, forward[index] or 0.0
+            found.append(Seconds(total, own, backward_totals[index], backward[index], call.reason))
+        return tuple(found)
 
     def below(self, path: str) -> Seconds | None:
         """Return the seconds of all calls below a module that is never called itself, such as a list; None without calls."""
         inner = [s for call, s in zip(self.calls, self.seconds, strict=True) if call.path.startswith(f"{path}.")]
         if not inner:
             return None
-        known = [s.backward_self for s in inner if s.backward_self is not None]
-        forward = sum(s.forward_self for s in inner)
-        if known:
-            return Seconds(forward, 0.0, sum(known), 0.0, None)
-        return Seconds(forward, 0.0, None, None, next((s.reason for s in inner if s.reason), None))
+        forward = sum(seconds.forward_self for seconds in inner)
+        backward = [seconds.backward_self for seconds in inner if seconds.backward_self is not None]
+        if backward:
+            return Seconds(forward, 0.0, sum(backward), 0.0, None)
+        reasons = [seconds.reason for seconds in inner if seconds.reason]
+        return Seconds(forward, 0.0, None, None, reasons[0] if reasons else None)
 
     @property
     def repeats(self) -> int:
@@ -285,10 +281,12 @@ class LayerTimes(Stored):
 
     def _summary(self, name: PhaseName, phase: PhaseTimes) -> PhaseSummary:
         kept = PhaseTimes(phase.plain[self.warmup :], phase.probed[self.warmup :])
-        self_seconds = zip(self.calls, self._self_seconds(name), strict=True)
-        outside = [seconds or 0.0 for call, seconds in self_seconds if call.path == OUTSIDE]
+        outside = 0.0
+        for call, seconds in zip(self.calls, self._self_seconds(name), strict=True):
+            if call.path == OUTSIDE:
+                outside += seconds or 0.0
         plain = statistics.median(kept.plain) if kept.plain else None
-        return PhaseSummary(plain, self._covered(name, phase), kept.overhead, sum(outside), self._doubt(name, kept))
+        return PhaseSummary(plain, self._covered(name, phase), kept.overhead, outside, self._doubt(name, kept))
 
     def _doubt(self, name: PhaseName, phase: PhaseTimes) -> str | None:
         parts = self._totals(name)
@@ -296,10 +294,12 @@ class LayerTimes(Stored):
         if ratio is None:
             return None
         share = "more than 1000 %" if ratio > 10 else f"{100 * ratio:.0f} %"
+        text = f"the times of the calls add up to {share} of the {name}"
         if phase.plain:
-            return f"the times of the calls add up to {share} of the {name} without probes"
-        cost = f"the times of the calls add up to {share} of the {name} with probes; the rest is what probes are estimated to cost"
-        return f"{cost}, which no step without probes confirms"
+            return f"{text} without probes"
+        return (
+            f"{text} with probes; the rest is what probes are estimated to cost, which no step without probes confirms"
+        )
 
     @property
     def warnings(self) -> tuple[Warning, ...]:
@@ -317,40 +317,35 @@ class LayerTimes(Stored):
     def without(self, excluded: Collection[str]) -> LayerTimes:
         """Return the times without the calls of these paths: their seconds are part of the calls around them.
 
-        What is around no call is part of what runs outside any module.
+        Seconds of a call that no other one is around become part of what runs outside any module.
         """
-        kept = [place for place, call in enumerate(self.calls) if call.path not in excluded or call.path == OUTSIDE]
-        position = {old: new for new, old in enumerate(kept)}
-        owners = []
-        for place in range(len(self.calls)):
-            owner: int | None = place
+        position: dict[int, int] = {}  # by place of a kept call, its place in the result
+        outside = None
+        for place, call in enumerate(self.calls):
+            if call.path == OUTSIDE or call.path not in excluded:
+                if call.path == OUTSIDE and outside is None:
+                    outside = place
+                position[place] = len(position)
+        forward = {place: self.calls[place].forward for place in position}
+        backward = {place: self.calls[place].backward for place in position}
+        parents: dict[int, int | None] = {}
+        for place, call in enumerate(self.calls):
+            owner = call.parent
             while owner is not None and owner not in position:
                 owner = self.calls[owner].parent
-            owners.append(owner)
-        outside = next((place for place in kept if self.calls[place].path == OUTSIDE), None)
-        sums = {place: [self.calls[place].forward, self.calls[place].backward] for place in kept}
-        for place, call in enumerate(self.calls):
-            owner = outside if owners[place] is None else owners[place]
-            if owner is None or owner == place:
+            if place in position:
+                parents[place] = None if owner is None else position[owner]
                 continue
-            sums[owner] = [
-                _added(total, seconds)
-                for total, seconds in zip(sums[owner], (call.forward, call.backward), strict=True)
-            ]
+            owner = outside if owner is None else owner
+            if owner is not None:
+                forward[owner] = _added(forward[owner], call.forward)
+                backward[owner] = _added(backward[owner], call.backward)
         calls = []
-        for place in kept:
-            parent = self.calls[place].parent
-            around = None if parent is None else owners[parent]
-            forward, backward = sums[place]
-            calls.append(
-                dataclasses.replace(
-                    self.calls[place],
-                    parent=None if around is None else position[around],
-                    forward=forward,
-                    backward=backward,
-                    reason=None if backward else self.calls[place].reason,
-                )
+        for place in position:
+            changed = dataclasses.replace(
+                self.calls[place], parent=parents[place], forward=forward[place], backward=backward[place]
             )
+            calls.append(dataclasses.replace(changed, reason=None) if changed.backward else changed)
         return dataclasses.replace(self, calls=tuple(calls))
 
     def with_warmup(self, drop_first: int) -> LayerTimes:
@@ -365,17 +360,53 @@ class LayerTimes(Stored):
         return dataclasses.replace(self, warmup=drop_first)
 
     def to_frame(self, aggr: bool = True, inclusive: bool = True, host: bool = False) -> pandas.DataFrame:
-        """See :func:`sweeprof.results.layer_times.call_frame`; ``host``: also columns that describe the host."""
-        return with_host(call_frame(self, aggr, inclusive), self.host, host)
+        """Return the seconds of every call of every module, in the order of the calls.
+
+        With ``aggr`` one line per call: ``path type call repeats``, then ``forward_mean_s``, ``_max_s``, ``_min_s``, ``_std_s``
+        (n − 1) and ``_median_s`` over the repeats that count, the same of ``backward``, and ``reason``, why a value is missing.
+        Without, one line per call and repeat: ``path type call repeat warmup forward_s backward_s reason``; the repeats for
+        warming up are among them, and marked.
+
+        Args:
+            aggr: whether to aggregate.
+            inclusive: whether seconds are those of a call with the calls within it, or its own.
+            host: also columns that describe the host.
+
+        Example:
+            >>> frame = times.with_warmup(100).to_frame()
+            >>> frame.to_csv(), frame.to_html(), frame.to_latex(), frame.to_dict("records")
+        """
+        forward, backward = [call.forward for call in self.calls], [call.backward for call in self.calls]
+        if inclusive:
+            for index, call in reversed(list(enumerate(self.calls))):  # a call comes after the one it was made in
+                if call.parent is not None:
+                    forward[call.parent] = _added(forward[call.parent], forward[index])
+                    backward[call.parent] = _added(backward[call.parent], backward[index])
+        lines: list[Json] = []
+        for index, call in enumerate(self.calls):
+            named = {"path": call.path, "type": call.type, "call": call.call}
+            phases = {"forward": forward[index], "backward": backward[index]}
+            reasons = [] if backward[index] else [call.reason or "the backward was not measured"]
+            lines += repeat_lines(self.warmup, named, phases, aggr, reasons)
+        return with_host(repeat_frame(lines), self.host, host)
 
     def total_frame(self, aggr: bool = True, host: bool = False) -> pandas.DataFrame:
-        """See :func:`sweeprof.results.layer_times.total_frame`; ``host``: also columns that describe the host."""
-        return with_host(total_frame(self, aggr), self.host, host)
+        """Return the seconds of whole forwards, and backwards where measured, without any probes; columns as in :meth:`to_frame`.
+
+        Raises:
+            UserError: every step had probes.
+        """
+        if not self.forward.plain:
+            raise UserError("every step had probes, so that there are no seconds without them")
+        phases = {"forward": self.forward.plain}
+        if self.backward:
+            phases["backward"] = self.backward.plain
+        return with_host(repeat_frame(repeat_lines(self.warmup, {}, phases, aggr)), self.host, host)
 
     @property
     def forward_covered(self) -> float | None:
-        """Return the sum of all calls' own times, over the time of the adjacent forward without probes: the median over the
-        repeats; None if every step had probes.
+        """The sum of all calls' own times, over the time of the adjacent forward without probes: the median over the repeats; None
+        if every step had probes.
         """
         return self._covered("forward", self.forward)
 
@@ -393,24 +424,17 @@ class LayerTimes(Stored):
     def _totals(self, phase: PhaseName) -> list[float]:
         """Return the sum of all calls' own times, for each repeat that counts."""
         known = [getattr(call, phase)[self.warmup :] for call in self.calls if getattr(call, phase)]
-        return [sum(samples) for samples in zip(*known, strict=True)]
+        return list(map(sum, zip(*known, strict=True)))
 
     def _self_seconds(self, phase: PhaseName) -> list[float | None]:
-        """Per call, the scaled median of its own seconds; None where there are none."""
-        samples = (getattr(call, phase) for call in self.calls)
-        medians = [statistics.median(seconds[self.warmup :]) if seconds else None for seconds in samples]
-        together = sum(median for median in medians if median is not None)
+        """Return per call the scaled median of its own seconds; None where there are none."""
+        medians: list[float | None] = []
+        for call in self.calls:
+            seconds = getattr(call, phase)
+            medians.append(statistics.median(seconds[self.warmup :]) if seconds else None)
+        together = sum(filter(None, medians))
         factor = statistics.median(self._totals(phase)) / together if together else 1.0
         return [None if median is None else median * factor for median in medians]
-
-    def _inclusive(self, self_seconds: Sequence[float | None]) -> list[float | None]:
-        """Per call, its own seconds and those of the calls within it; None where none of them has any."""
-        sums = list(self_seconds)
-        for index, call in reversed(list(enumerate(self.calls))):  # a call comes after the one it was made in
-            seconds = sums[index]
-            if call.parent is not None and seconds is not None:
-                sums[call.parent] = (sums[call.parent] or 0.0) + seconds
-        return sums
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> LayerTimes:
@@ -428,59 +452,6 @@ class LayerTimes(Stored):
                 if len(getattr(call, name)) not in (0, repeats):
                     raise damaged(len(getattr(call, name)), f"the number of repeats, {repeats}", ["calls", place, name])
         return times
-
-
-def call_frame(times: LayerTimes, aggr: bool = True, inclusive: bool = True) -> pandas.DataFrame:
-    """Seconds of every call of every module, in the order of the calls.
-
-    With ``aggr`` one line per call: ``path type call repeats``, then ``forward_mean_s``, ``_max_s``, ``_min_s``, ``_std_s``
-    (n − 1) and ``_median_s`` over the repeats that count, the same of ``backward``, and ``reason``, why a value is missing.
-    Without, one line per call and repeat: ``path type call repeat warmup forward_s backward_s reason``; the repeats for
-    warming up are among them, and marked.
-
-    Args:
-        times: as measured.
-        aggr: whether to aggregate.
-        inclusive: whether seconds are those of a call with the calls within it, or its own.
-
-    Example:
-        >>> frame = times.with_warmup(100).to_frame()
-        >>> frame.to_csv(), frame.to_html(), frame.to_latex(), frame.to_dict("records")
-    """
-    forward, backward = _per_repeat(times, "forward", inclusive), _per_repeat(times, "backward", inclusive)
-    lines: list[Json] = []
-    for call, ahead, back in zip(times.calls, forward, backward, strict=True):
-        named = {"path": call.path, "type": call.type, "call": call.call}
-        reasons = [] if back else [call.reason or "the backward was not measured"]
-        lines += repeat_lines(times.warmup, named, {"forward": ahead, "backward": back}, aggr, reasons)
-    return repeat_frame(lines)
-
-
-def total_frame(times: LayerTimes, aggr: bool = True) -> pandas.DataFrame:
-    """Seconds of whole forwards, and backwards where measured, without any probes; columns as in :func:`call_frame`.
-
-    Raises:
-        UserError: every step had probes.
-    """
-    if not times.forward.plain:
-        raise UserError("every step had probes, so that there are no seconds without them")
-    phases = {"forward": times.forward.plain}
-    if times.backward:
-        phases["backward"] = times.backward.plain
-    return repeat_frame(repeat_lines(times.warmup, {}, phases, aggr))
-
-
-def _per_repeat(times: LayerTimes, phase: PhaseName, inclusive: bool) -> list[list[float]]:
-    """Per call its seconds, repeat by repeat; empty where they are not known."""
-    sums = [list(getattr(call, phase)) for call in times.calls]
-    for index, call in reversed(list(enumerate(times.calls))):  # a call comes after the one it was made in
-        if inclusive and call.parent is not None and sums[index]:
-            above = sums[call.parent] or [0.0] * len(sums[index])
-            sums[call.parent] = [a + b for a, b in zip(above, sums[index], strict=True)]
-    return sums
-
-
-# Iteration: how long one step of a training loop took, and its phases.
 
 
 @dataclass(frozen=True, slots=True)

@@ -468,12 +468,8 @@ _Number = TypeVar("_Number", int, int | float)
 
 def _total(values: Sequence[_Number | None]) -> _Number | None:
     """Return the sum; None if any value is not known."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 _SHARES = ("params_share", "macs_share", "forward_share", "flops_per_s")

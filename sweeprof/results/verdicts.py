@@ -205,7 +205,7 @@ def _with_rounds(cell: Cell, base: Measurement, threshold: float | None, pairing
     if pairing.differs:
         return undecided("not_comparable", "different_environment")
     measurement = cell.measurement
-    used: Used = "rounds"
+    used: Literal["rounds", "paired"] = "rounds"
     values, baseline = measurement.rounds, base.rounds
     if pairing.is_interleaved:  # only the rounds that both sides have
         if measurement.paired:
