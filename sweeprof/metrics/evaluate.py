@@ -72,9 +72,10 @@ def evaluate(
         elif baseline is None:
             values[name] = Missing("the sweep has no baseline for this combination")
         else:
-            values[name] = argument_from(name, _single(provider, baseline))
-            if isinstance(values[name], Missing):
-                values[name] = Missing(f"of the baseline, {values[name].reason}")
+            value = argument_from(name, _single(provider, baseline))
+            if isinstance(value, Missing):
+                value = Missing(f"of the baseline, {value.reason}")
+            values[name] = value
     return measured(selected, values)
 
 

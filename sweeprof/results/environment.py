@@ -513,9 +513,6 @@ def gpu_warnings(seen: Json) -> list[Warning]:
     return [Warning("gpu_shared", f"other processes computed on the same GPU: {pids}", "end them, or use another GPU")]
 
 
-# Peaks: how fast a machine multiplies matrices and copies memory.
-
-
 @dataclass(frozen=True, slots=True)
 class PeakSettings:
     """The settings of this process that the peaks of a machine depend on."""

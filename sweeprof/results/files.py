@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, whatever kills the writer."""
+"""Files that are either whole or absent, whatever kills the writer, and the types that describe their content."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _refuse(constant: str) -> NoReturn:
     raise Damaged(f"has {constant}, which is not a number")
 
 
-# Data read from files as instances of the types that describe them, or one error that says what does not fit.
+# Content as instances of types, or one error that says what does not fit.
 
 
 LARGEST = 2**128

@@ -1,4 +1,4 @@
-"""A metric's value for one combination, with all one needs to judge it."""
+"""A metric, its value for one combination, and the titles of metrics in tables; the file of a model."""
 
 from __future__ import annotations
 
@@ -198,12 +198,9 @@ def plain_title(metric: str) -> str | None:
     return FURTHER_TITLES.get(metric) or HEADLINE.get(metric, (None, 0))[0]
 
 
-# Artifact: the file of a model that a run-time loads.
-
-
 @dataclass(frozen=True, slots=True)
 class Artifact(Stored):
-    """A serialised model."""
+    """The serialised model that a run-time loads."""
 
     bytes: int
     """Length of its file or files."""

@@ -1,4 +1,4 @@
-"""The record of a trial, which is always written, whatever happened to it."""
+"""The protocol, which says how long and how often a step is timed; and the record of a trial, which is always written."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from sweeprof.display import Displayed
 from sweeprof.errors import Damaged, Problem, choice_problem
 from sweeprof.results.files import damaged, read_json, validated, write_json
 from sweeprof.text import LONGEST_TRACEBACK, stored
-
-# Protocol: how long and how often a step is timed.
-
 
 Interleave = Literal["rounds", "samples"]
 Decide = Literal["baseline"]
@@ -78,9 +75,6 @@ class Protocol:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-# The record of a trial, which is always written, whatever happened to it.
 
 
 SCHEMA_VERSION = 2
