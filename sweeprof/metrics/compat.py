@@ -19,24 +19,14 @@ from sweeprof.results.measurement import Number
 
 _OPERATORS: dict[str, tuple[str, ...]] = {
     "convolution": (
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "convolution",
-        "_convolution",
+        "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution", "_convolution",
     ),
     "linear": ("linear", "addmm"),
     "matmul": ("matmul", "mm", "bmm"),
     "baddbmm": ("baddbmm",),
     "attention": (
-        "scaled_dot_product_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
+        "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
     ),
     "batch_norm": ("batch_norm", "native_batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm"),
     "layer_norm": ("layer_norm", "native_layer_norm"),
@@ -44,11 +34,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     "instance_norm": ("instance_norm",),
     "avg_pool": ("avg_pool1d", "avg_pool2d", "avg_pool3d"),
     "adaptive_avg_pool": (
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d",
-        "adaptive_avg_pool3d",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool3d",
+        "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
     ),
     "max_pool": ("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"),
     "adaptive_max_pool": ("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
@@ -60,7 +46,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     "bicubic_upsample": ("upsample_bicubic2d",),
     "trilinear_upsample": ("upsample_trilinear3d",),
     "recurrent": ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
-}
+}  # fmt: skip
 KINDS = {name: kind for kind, names in _OPERATORS.items() for name in names}
 """Kind of an operator by its name, which differs between a count over shapes and one in a real forward."""
 
@@ -128,8 +114,9 @@ def leaves(layers: LayerTable) -> set[str]:
 
 
 def operators(layers: LayerTable) -> Iterator[OperatorCount]:
-    """Every operator of every call."""
-    return (operator for row in calls(layers) for operator in row.operators)
+    """Yield every operator of every call."""
+    for row in calls(layers):
+        yield from row.operators
 
 
 def biases(operator: OperatorCount) -> int:
@@ -145,8 +132,8 @@ def is_affine(operator: OperatorCount) -> bool:
 def scores(operator: OperatorCount) -> int:
     """Elements of ``q kᵀ`` in attention.
 
-    Beside two a multiply-accumulate its FLOPs are one for scaling, one for the softmax and one for a mask, of each score. Its
-    operations tell how many rows there are, and with them which of both cases agrees with its multiply-accumulates.
+    Beside two a multiply-accumulate its FLOPs are one for scaling, one for the softmax and one for a mask, of each score. The
+    number of rows follows from its operations, and shows which of the two cases agrees with its multiply-accumulates.
     """
     extra = operator.flops - 2 * operator.macs
     beside = operator.ops - 2 * operator.macs + operator.outputs

@@ -119,9 +119,7 @@ def argument_from(name: str, result: object) -> object:
 
 
 def measured(
-    selected: Sequence[Selected],
-    values: Mapping[str, object],
-    known: Mapping[str, Metric] | None = None,
+    selected: Sequence[Selected], values: Mapping[str, object], known: Mapping[str, Metric] | None = None
 ) -> dict[str, Measurement]:
     """Return every selected metric.
 
@@ -151,12 +149,7 @@ class _Argument:
 class _Evaluation:
     """Metrics of one set of values; functions are called the same number of times however many metrics they return."""
 
-    def __init__(
-        self,
-        selected: Sequence[Selected],
-        values: Mapping[str, object],
-        known: Mapping[str, Metric],
-    ) -> None:
+    def __init__(self, selected: Sequence[Selected], values: Mapping[str, object], known: Mapping[str, Metric]) -> None:
         self._values, self._known = values, known
         self._selected = {id(entry.metric): entry for entry in selected}
         self._returned: dict[tuple[int, str, int | None], object] = {}
@@ -499,7 +492,7 @@ def _options_of(function: Callable[..., object]) -> list[inspect.Parameter]:
     """Return the parameters of an evaluation function after the model and the batches."""
     try:
         _, _, *further = inspect.signature(function).parameters.values()
-    except ValueError:  # a function of C that tells no signature, or one with ``*args`` in place of the first two
+    except ValueError:  # a function of C without a signature, or one with ``*args`` in place of the first two
         return []
     options = []
     name = getattr(function, "__name__", repr(function))

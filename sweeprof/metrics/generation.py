@@ -5,6 +5,7 @@ The gaps are the times from each token to the next. The first one is apart, beca
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,7 +37,7 @@ def time_per_token(timing: Rounds) -> Estimate | Missing:
     if missing is not None:
         return missing
     estimate = over_rounds(timing, samples_of=median_gaps)
-    gaps = [gap for round in timing for gap in later_gaps(round)]
+    gaps = list(itertools.chain.from_iterable(map(later_gaps, timing)))
     return replace(estimate, detail={**estimate.detail, **described_samples(gaps)})
 
 
@@ -150,12 +151,21 @@ def first_tokens(timing: Timing) -> Sequence[float]:
 
 def median_gaps(timing: Timing) -> Sequence[float]:
     """Per sample, the median of the gaps after the first, in seconds."""
-    return [statistics.median(gap for tokens in sample for gap in tokens[2:]) for sample in timing.generated]
+    medians = []
+    for sample in timing.generated:
+        gaps: list[float] = []
+        for tokens in sample:
+            gaps += tokens[2:]
+        medians.append(statistics.median(gaps))
+    return medians
 
 
 def later_gaps(timing: Timing) -> list[float]:
     """All gaps after the first, in seconds."""
-    return [gap for tokens in _tokens(timing).seconds for gap in tokens[2:]]
+    gaps: list[float] = []
+    for tokens in _tokens(timing).seconds:
+        gaps += tokens[2:]
+    return gaps
 
 
 def _means(timing: Timing, seconds_of: Callable[[tuple[float, ...]], float]) -> Sequence[float]:
@@ -191,4 +201,4 @@ def _percentile(timing: Rounds, percentile: int) -> Estimate | Missing:
     if missing is not None:
         return missing
     too_few = "gaps; raise protocol.min_samples or generation.new_tokens"
-    return percentile_over_rounds([later_gaps(round) for round in timing], percentile, timing, too_few)
+    return percentile_over_rounds(list(map(later_gaps, timing)), percentile, timing, too_few)

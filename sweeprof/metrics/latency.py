@@ -92,7 +92,7 @@ def first_step(timing: Rounds) -> Estimate:
 def compile(timing: Rounds) -> Estimate | Missing:
     """Wall time of the first step of a process beyond the median of later ones, on a backend that compiles.
 
-    Where ``latency/trace`` is known it is no part of it. What the compiler kept on disk from an earlier process shortens it.
+    It does not include ``latency/trace`` where that is known. Files that the compiler kept from an earlier process shorten it.
     """
     if not timing[0].compiles:
         return Missing("this backend does not compile")
@@ -399,7 +399,7 @@ def rate(
     samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,
     peak: float = 1.0,
 ) -> Estimate | Missing:
-    """Counted ``work`` over measured seconds, with what there is to say of both."""
+    """Return counted ``work`` over measured seconds, with the warnings of both."""
     if isinstance(work, Missing):
         return work
     amount = work.value

@@ -44,7 +44,7 @@ from sweeprof.targets import instantiate
 
 NO_LABELS = "the dataset has no labels"
 MOST_NATS = 700
-"""e to the power of more is no floating-point number."""
+"""e to the power of more is too large for a floating-point number."""
 
 
 @metric(name="quality/accuracy", unit="ratio", better="higher")
@@ -210,7 +210,7 @@ def greedy_ctc(scores: npt.NDArray[Any], blank: int) -> list[list[int]]:
     decoded = []
     for best in scores.argmax(axis=-1):
         is_first = np.append(True, best[1:] != best[:-1])
-        decoded.append([int(id) for id in best[is_first] if id != blank])
+        decoded.append(best[is_first & (best != blank)].tolist())
     return decoded
 
 
@@ -241,7 +241,7 @@ def decoded(outputs: npt.NDArray[Any], targets: npt.NDArray[Any], folder: str) -
         needed = f"decodes outputs (batch, positions, ids) and targets (batch, length), not {shapes}."
         raise UserError([Problem("decode", folder, needed)])
     pad = -1 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
-    labels = [[int(id) for id in row if id >= 0 and id != pad] for row in targets]
+    labels = [row[(row >= 0) & (row != pad)].astype(int).tolist() for row in targets]
     if "CTC" in type(tokenizer).__name__:
         ids = greedy_ctc(outputs, pad)
         decode = partial(tokenizer.decode, group_tokens=False)
@@ -342,7 +342,7 @@ def import_target(key: str, target: str) -> object:
 
 
 @dataclass(slots=True)
-class OutputScore:
+class QualityScore:
     """One metric of quality, while batches are added."""
 
     name: str
@@ -542,7 +542,7 @@ def _node_of(metric: object) -> Mapping[str, Any]:
     return metric if isinstance(metric, Mapping) else {"_target_": metric}
 
 
-def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -> list[OutputScore]:
+def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -> list[QualityScore]:
     """Return the metrics of quality that a config names or a caller gives, ready for a first batch; a caller's objects are copied.
 
     Args:
@@ -570,7 +570,7 @@ def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -
                 needed = "is neither the folder of a tokenizer nor the _target_ of a function of outputs and targets."
                 raise UserError([Problem(f"{key}.decode", decode, needed)])
             decode = _made(f"{key}.decode", decode, device, dataset)
-        score = OutputScore(name, metric, argmax=node.get("argmax", False), decode=decode)
+        score = QualityScore(name, metric, argmax=node.get("argmax", False), decode=decode)
         if node.get("output") is not None:
             score.output = str(node["output"])
         if node.get("target") is not None:
@@ -578,7 +578,7 @@ def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -
         # Without a direction in the node, torchmetrics may know it; it also knows the bounds of a ratio.
         if "better" in node:
             score.better = node["better"]
-        elif getattr(metric, "higher_is_better", None) is not None:
+        elif isinstance(getattr(metric, "higher_is_better", None), bool):
             score.better = "higher" if metric.higher_is_better else "lower"
         if (getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None)) == (0.0, 1.0):
             score.unit = "ratio"

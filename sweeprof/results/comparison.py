@@ -1,4 +1,4 @@
-"""Combinations side by side against a baseline: pure functions over measurements."""
+"""The comparison of combinations with a baseline, and of two sweeps: what is comparable, the rows with their verdicts, its file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def distinct(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
 
 def spelled(value: object) -> str:
     """Return a setting as text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 THREADS = "backend.threads"
@@ -78,7 +80,7 @@ Deviations = Mapping[str, ValuePair]
 
 
 def deviations_of(requested: Mapping[str, object], actual: Mapping[str, object]) -> Deviations:
-    """Return the settings whose actual value is not the requested one; a setting that only one side knows is no deviation."""
+    """Return the settings whose actual value is not the requested one; a setting that only one side has is not a deviation."""
     deviations = {}
     for name, value in actual.items():
         comparable = value
@@ -219,7 +221,7 @@ class Row(Displayed):
     environment: Json = field(default_factory=dict)
     """The comparable key of where it was timed (:mod:`sweeprof.results.comparison`)."""
     settings: Json = field(default_factory=dict)
-    """Of its config, by dotted key, what is not alike in all rows."""
+    """The settings of its config, by dotted key, that differ between rows."""
     baseline_status: Status | None = None
     """Status of the combination that it is compared with."""
     differs: dict[str, ValuePair] = field(default_factory=dict)
@@ -373,7 +375,7 @@ class Comparison(Stored):
     protocol: Json = field(default_factory=dict)
     """Of ``rounds`` and ``interleave`` the values that the combinations' protocols have."""
     settings: Json = field(default_factory=dict)
-    """Of the configs, by dotted key, what is alike in all rows."""
+    """The settings of the configs, by dotted key, that all rows have in common."""
     against: ComparedSweep | None = None
     """The other sweep that the rows are compared with; None: with the baseline among them."""
     pareto: tuple[str, ...] = ()
@@ -403,7 +405,9 @@ class Comparison(Stored):
             OSError: it cannot be read.
         """
         file = Path(path)
-        return comparison_from(read_json(file / "comparison.json" if file.is_dir() else file))
+        if file.is_dir():
+            file /= "comparison.json"
+        return comparison_from(read_json(file))
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per combination and metric, as in ``tables/measurements.csv``: axes, value, interval, verdict, reasons."""
@@ -554,7 +558,7 @@ def comparison_from(data: object) -> Comparison:
     return comparison
 
 
-# Comparison of two sweeps: matches their combinations and lists what else changed. Pure functions.
+# Comparison of two sweeps: their combinations are matched, and other changes are listed.
 
 
 QUALITY = "quality/"
@@ -593,10 +597,11 @@ def set_against(sweep: Comparison, base: Comparison, label: str) -> Comparison:
         rows.append(compared)
     matched = {partner.combination_id for partner in partners.values()}
     own_metrics = {info.name for info in sweep.metrics}
-    measured: set[str] = set()
+    measured = set()
     for row in partners.values():
-        if row.has_values:
-            measured.update(name for name, cell in row.cells.items() if cell.measurement.value is not None)
+        for name, cell in row.cells.items():
+            if row.has_values and cell.measurement.value is not None:
+                measured.add(name)
     against = ComparedSweep(
         label=label,
         sweep_id=base.sweep_id,
@@ -634,19 +639,24 @@ def setting(comparison: Comparison, row: Row, key: str) -> object:
 
 
 def _partners(sweep: Comparison, base: Comparison) -> dict[str, Row]:
-    """Return the rows of ``base`` by the ids of their counterparts: first by id, then by the values of all axes of either sweep."""
-    by_id = {row.combination_id: row for row in base.rows}
-    partners = {row.combination_id: by_id[row.combination_id] for row in sweep.rows if row.combination_id in by_id}
+    """Return the rows of ``base`` by the ids of their counterparts: those of the same id, else of the same values of all axes."""
     axes = sorted({*sweep.axes, *base.axes})
-    unmatched: dict[str, Row] = {}
+
+    def place(comparison: Comparison, row: Row) -> str:
+        return _spelled([setting(comparison, row, axis) for axis in axes])
+
+    own_ids = {row.combination_id for row in sweep.rows}
+    by_id: dict[str, Row] = {}
+    by_axes: dict[str, Row] = {}
     for row in base.rows:
-        if row.combination_id not in partners:
-            unmatched.setdefault(_spelled([setting(base, row, axis) for axis in axes]), row)
+        by_id[row.combination_id] = row
+        if row.combination_id not in own_ids:
+            by_axes.setdefault(place(base, row), row)
+    partners = {}
     for row in sweep.rows:
-        if row.combination_id not in partners:
-            partner = unmatched.pop(_spelled([setting(sweep, row, axis) for axis in axes]), None)
-            if partner is not None:
-                partners[row.combination_id] = partner
+        partner = by_id.get(row.combination_id) or by_axes.pop(place(sweep, row), None)
+        if partner is not None:
+            partners[row.combination_id] = partner
     return partners
 
 

@@ -25,24 +25,10 @@ from sweeprof.text import axis_text, one_line
 # Python's, Python parses them, and a walk over the tree computes the value.
 
 UNITS: dict[str, int | Decimal] = {
-    "s": 1,
-    "ms": Decimal("1e-3"),
-    "us": Decimal("1e-6"),
-    "µs": Decimal("1e-6"),
-    "ns": Decimal("1e-9"),
-    "%": Decimal("1e-2"),
-    "B": 1,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-}
+    "s": 1, "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9"), "%": Decimal("1e-2"),
+    "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9,
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+}  # fmt: skip
 """The value of a unit in base units: seconds, bytes, or 1."""
 
 MAX_LENGTH, MAX_DEPTH, MAX_BITS = 2000, 50, 1024
@@ -347,7 +333,7 @@ class Condition:
 
     @property
     def is_number(self) -> bool:
-        """True if it is a sum of metrics, which is never a condition; its names must be those of numeric metrics."""
+        """True if it is a sum of metrics, which cannot be a condition; its names must be those of numeric metrics."""
         try:
             return not isinstance(self.expression.value(dict.fromkeys(self.expression.names, 1.0)), bool)
         except ValueError:
@@ -389,16 +375,16 @@ class Condition:
                 continue
             try:
                 holds = self.expression.value(values)
-                ends = [self.expression.value({**values, name: end}) for end in cell.measurement.interval]
+                low, high = (self.expression.value({**values, name: end}) for end in cell.measurement.interval)
             except ValueError:
                 continue
-            if any(end is not holds for end in ends):
+            if low is not holds or high is not holds:
                 return name, cell.measurement
         return None
 
 
 def conditions(constraints: Sequence[str], names: Sequence[str]) -> list[Condition]:
-    """The constraints, taken apart at ``and`` where that changes nothing, so that each part has a reason of its own.
+    """Return the constraints, split at ``and`` where that changes nothing, so that each part has its own reason.
 
     Raises:
         ValueError: one cannot be read, or has an unknown name.
@@ -406,7 +392,9 @@ def conditions(constraints: Sequence[str], names: Sequence[str]) -> list[Conditi
     found = []
     for text in constraints:
         parse(text, names)  # an error names the place in the whole text
-        parts = [text] if re.search(r"[()'\"\[]|\bor\b", text) else re.split(r"\band\b", text)
+        parts = [text]
+        if not re.search(r"[()'\"\[]|\bor\b", text):
+            parts = re.split(r"\band\b", text)
         found += [Condition(parse(part.strip(), names)) for part in parts]
     return found
 
@@ -464,26 +452,25 @@ def with_selection(comparison: Comparison, pareto: Sequence[str] = (), constrain
 
 
 def uncertain_selection(comparison: Comparison) -> dict[str, tuple[str, Measurement]]:
-    """Return, by the id of the combination, the value because of which it is not certain whether it qualifies, with its name."""
+    """Return by the id of a combination the value, with its name, because of which it is uncertain whether it qualifies."""
     names = _known_names(comparison)
     wanted = conditions(comparison.constraints, list(names))
     found = {}
     for row in comparison.rows:
-        if not row.has_values:
-            continue
-        open_conditions = {}
+        first: tuple[str, Measurement] | None = None
+        certainly_misses = not row.has_values
         for condition in wanted:
             value = condition.uncertain(row, names)
-            if value is not None:
-                open_conditions[condition] = value
-        missed = [condition for condition in wanted if condition.misses(comparison, row, names) is not None]
-        if open_conditions and all(condition in open_conditions for condition in missed):
-            found[row.combination_id] = next(iter(open_conditions.values()))
+            first = first or value
+            if value is None and condition.misses(comparison, row, names) is not None:
+                certainly_misses = True
+        if first is not None and not certainly_misses:
+            found[row.combination_id] = first
     return found
 
 
 def named_metrics(comparison: Comparison) -> list[MetricInfo]:
-    """The metrics that the constraints, the front and the goals of a search name, in the order of the comparison."""
+    """Return the metrics that the constraints, the front and the goals of a search name, in the order of the comparison."""
     names = _known_names(comparison)
     wanted = set(comparison.pareto)
     for condition in conditions(comparison.constraints, list(names)):

@@ -26,7 +26,7 @@ from sweeprof.results.record import Json, Stored, Warning
 
 ROOT = Path("/")
 UNLIMITED = 1 << 60
-"""cgroup v1 writes a number of this kind where there is no limit on memory."""
+"""cgroup v1 writes such a large number if memory is not limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def user_name() -> str | None:
 
 
 def capture() -> Json:
-    """The environment of this process as plain JSON data; what a system does not tell is None."""
+    """Return the environment of this process as plain JSON data; unknown values are None."""
     versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -290,18 +290,15 @@ def oom_kills() -> int:
 
 
 def process_age() -> float:
-    """Return how many seconds ago this process was started; 0 where the system does not tell."""
-    with suppress(OSError):  # psutil adds the time of the boot, which is cut to a second
-        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        started = int(fields[19])  # the 22nd field of proc(5), of which the first two end with the bracket
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - started / TICKS
-    with suppress(psutil.Error):
-        return time.time() - psutil.Process().create_time()
-    return 0.0
+    """Return how many seconds ago this process was started."""
+    # psutil adds the time of the boot, which is cut to a second.
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    started = int(fields[19])  # the 22nd field of proc(5), of which the first two end with the bracket
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / TICKS
 
 
 def _git(folder: Path) -> Json | None:
-    """Revision of the user's code in ``folder``; None where there is no repository or no git."""
+    """Return the revision of the user's code in ``folder``; None without a repository or git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:
         revision = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
@@ -313,14 +310,14 @@ def _git(folder: Path) -> Json | None:
 LOAD_WARNING = 0.25
 """Busy processors of others, per processor, above which a measurement is disturbed."""
 SHORTEST_S = 0.2
-"""The system counts in hundredths of a second: of less than this it cannot tell a share."""
+"""The system counts in hundredths of a second, which is too coarse for shares of a shorter time."""
 NAMED = 3
 WORTH_NAMING = 0.05
 """Processors that a process must have kept busy to be named in a warning."""
 LEAST_LISTED = 0.01
 """Processors that a process must have kept busy to be listed."""
 MOST_PROCESSES = 1000
-"""Of more, single processes are not looked at: it would take longer than a trial may be kept waiting."""
+"""If there are more, single processes are not read, because it would delay a trial for too long."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -335,13 +332,13 @@ class Process(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The counters of a moment."""
+    """The counters at one time."""
 
     time: float
     busy_s: float
     """Processor seconds of everyone since the start of the system."""
     own_s: float
-    """Those of this process and its ended children."""
+    """Processor seconds of this process and its ended children."""
     processes: dict[int, Process] | None
     """By process id; None where there are too many."""
     load: float
@@ -350,7 +347,7 @@ class Look:
 
 
 def look(root: Path = ROOT) -> Look:
-    """The counters as they are now."""
+    """Return the counters as they are now."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
     # A guest's time is in the user's already.
@@ -476,7 +473,7 @@ INSTALL = "pip install nvidia-ml-py"
 
 
 def bytes_on_gpu(uuid: str, library: Any = None) -> dict[int, int | None]:
-    """Return the memory of each process that computes on a GPU, contexts and libraries included; None where it is not told.
+    """Return the memory of each process that computes on a GPU, contexts and libraries included; None if it is unknown.
 
     Raises:
         Unsupported: NVIDIA's management library is not installed, or the driver does not answer.
@@ -506,7 +503,7 @@ def gpu_processes(uuid: str, library: Any = None) -> Json:
 
 
 def gpu_warnings(seen: Json) -> list[Warning]:
-    """The warning that other processes on the GPU deserve."""
+    """Return a warning if other processes computed on the GPU."""
     if not seen["processes"]:
         return []
     pids = ", ".join(str(process["pid"]) for process in seen["processes"])
@@ -530,7 +527,7 @@ class Peaks(Stored):
 
     Raises:
         ValueError: a rate is not a finite number above zero.
-        TypeError: a rate is no number.
+        TypeError: a rate is not a number.
     """
 
     flops_per_s: float

@@ -82,7 +82,7 @@ class GraphNode(Displayed):
 
     @property
     def inputs(self) -> tuple[GraphTensor, ...]:
-        """Arguments that are no weights."""
+        """Arguments that are not weights."""
         return tuple(tensor for tensor in self.arguments if tensor.weight is None)
 
     @property
@@ -143,11 +143,11 @@ class Graph(Stored):
     @property
     def macs(self) -> int:
         """Multiply-accumulates of the whole batch, as ``LayerTable.macs``."""
-        return sum(part.macs or 0 for part in (*self.nodes, *self.formulas))
+        return sum(node.macs or 0 for node in self.nodes) + sum(cost.macs or 0 for cost in self.formulas)
 
     @property
     def flops(self) -> int:
-        return sum(part.flops or 0 for part in (*self.nodes, *self.formulas))
+        return sum(node.flops or 0 for node in self.nodes) + sum(cost.flops or 0 for cost in self.formulas)
 
     @property
     def peak(self) -> GraphNode | None:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import operator
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -64,14 +64,30 @@ def repeat_lines(
     line = {**named, "repeats": count - warmup}
     for name, values in phases.items():
         kept = values[warmup:]
-        line[f"{name}_mean_s"] = statistics.fmean(kept) if kept else None
-        line[f"{name}_max_s"] = max(kept, default=None)
-        line[f"{name}_min_s"] = min(kept, default=None)
-        line[f"{name}_std_s"] = statistics.stdev(kept) if len(kept) > 1 else None  # with n − 1
-        line[f"{name}_median_s"] = statistics.median(kept) if kept else None
+        figures: dict[str, float | None] = dict.fromkeys(("mean", "max", "min", "std", "median"))
+        if kept:
+            figures.update(mean=statistics.fmean(kept), max=max(kept), min=min(kept), median=statistics.median(kept))
+        if len(kept) > 1:
+            figures["std"] = statistics.stdev(kept)  # with n − 1
+        for figure, seconds in figures.items():
+            line[f"{name}_{figure}_s"] = seconds
     if count - warmup == 1:
         reasons = [*reasons, "one repeat has no standard deviation"]
     return [{**line, "reason": "; ".join(reasons) or None}]
+
+
+def number_frame(lines: list[Json], columns: list[str], numbers: Iterable[str]) -> pandas.DataFrame:
+    """Return lines as a frame in which ``numbers`` are columns of numbers.
+
+    A column with unknown values holds objects, so that they stay None and do not turn into NaN.
+    """
+    import pandas
+
+    frame: pandas.DataFrame = pandas.DataFrame(lines, columns=columns, dtype=object)
+    for name in numbers:
+        if lines and all(line[name] is not None for line in lines):
+            frame[name] = frame[name].astype(type(lines[0][name]))
+    return frame
 
 
 def repeat_frame(lines: Sequence[Json]) -> pandas.DataFrame:
@@ -122,8 +138,10 @@ def disagreement(whole: Sequence[float], parts: Sequence[float]) -> float | None
     """
     of_medians = _share(statistics.median(parts), statistics.median(whole))
     of_pairs = statistics.median(map(_share, parts, whole))
-    ratio = of_medians if abs(of_medians - 1) >= abs(of_pairs - 1) else of_pairs
-    return None if abs(ratio - 1) <= TOLERANCE else ratio
+    ratio = max(of_medians, of_pairs, key=lambda share: abs(share - 1))
+    if abs(ratio - 1) <= TOLERANCE:
+        return None
+    return ratio
 
 
 def _added(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
@@ -189,10 +207,10 @@ class PhaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class PhaseSummary:
-    """One phase of a step as a whole, and how well the rows of a layer table tell where it went."""
+    """One phase of a step as a whole, and how well the rows of a layer table account for it."""
 
     plain_s: float | None
-    """Median without the probes, in seconds; None, as what is compared with it, where every step had probes."""
+    """Median without the probes, in seconds; None if every step had probes, as are the figures that are compared with it."""
     covered: float | None
     """The sum of all calls' own times over the adjacent step without probes, the median over the repeats; 1 is right."""
     overhead: float | None
@@ -258,20 +276,26 @@ class LayerTimes(Stored):
 
     def below(self, path: str) -> Seconds | None:
         """Return the seconds of all calls below a module that is never called itself, such as a list; None without calls."""
-        inner = [s for call, s in zip(self.calls, self.seconds, strict=True) if call.path.startswith(f"{path}.")]
-        if not inner:
+        forward, backward, reason = [], [], None
+        for call, seconds in zip(self.calls, self.seconds, strict=True):
+            if not call.path.startswith(f"{path}."):
+                continue
+            forward.append(seconds.forward_self)
+            if seconds.backward_self is not None:
+                backward.append(seconds.backward_self)
+            reason = reason or seconds.reason
+        if not forward:
             return None
-        forward = sum(seconds.forward_self for seconds in inner)
-        backward = [seconds.backward_self for seconds in inner if seconds.backward_self is not None]
         if backward:
-            return Seconds(forward, 0.0, sum(backward), 0.0, None)
-        reasons = [seconds.reason for seconds in inner if seconds.reason]
-        return Seconds(forward, 0.0, None, None, reasons[0] if reasons else None)
+            return Seconds(sum(forward), 0.0, sum(backward), 0.0, None)
+        return Seconds(sum(forward), 0.0, None, None, reason)
 
     @property
     def repeats(self) -> int:
         """Number of repeats, including warm-up."""
-        return len(self.calls[0].forward) if self.calls else self.warmup
+        if not self.calls:
+            return self.warmup
+        return len(self.calls[0].forward)
 
     @property
     def summary(self) -> TimingSummary:
@@ -319,33 +343,29 @@ class LayerTimes(Stored):
 
         Seconds of a call that no other one is around become part of what runs outside any module.
         """
-        position: dict[int, int] = {}  # by place of a kept call, its place in the result
+        position: dict[int | None, int | None] = {None: None}  # by place of a kept call, its place in the result
         outside = None
+        calls: list[CallTime] = []
         for place, call in enumerate(self.calls):
             if call.path == OUTSIDE or call.path not in excluded:
+                position[place] = len(calls)
+                calls.append(call)
                 if call.path == OUTSIDE and outside is None:
-                    outside = place
-                position[place] = len(position)
-        forward = {place: self.calls[place].forward for place in position}
-        backward = {place: self.calls[place].backward for place in position}
-        parents: dict[int, int | None] = {}
+                    outside = position[place]
         for place, call in enumerate(self.calls):
             owner = call.parent
             while owner is not None and owner not in position:
                 owner = self.calls[owner].parent
-            if place in position:
-                parents[place] = None if owner is None else position[owner]
+            around, kept = position[owner], position.get(place)
+            if kept is not None:
+                calls[kept] = dataclasses.replace(calls[kept], parent=around)
                 continue
-            owner = outside if owner is None else owner
-            if owner is not None:
-                forward[owner] = _added(forward[owner], call.forward)
-                backward[owner] = _added(backward[owner], call.backward)
-        calls = []
-        for place in position:
-            changed = dataclasses.replace(
-                self.calls[place], parent=parents[place], forward=forward[place], backward=backward[place]
-            )
-            calls.append(dataclasses.replace(changed, reason=None) if changed.backward else changed)
+            around = outside if around is None else around
+            if around is not None:
+                total = calls[around]
+                forward, backward = _added(total.forward, call.forward), _added(total.backward, call.backward)
+                reason = None if backward else total.reason
+                calls[around] = dataclasses.replace(total, forward=forward, backward=backward, reason=reason)
         return dataclasses.replace(self, calls=tuple(calls))
 
     def with_warmup(self, drop_first: int) -> LayerTimes:
@@ -438,16 +458,18 @@ class LayerTimes(Stored):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> LayerTimes:
-        """Read the data of :meth:`to_dict`."""
+        """Return the times whose data :meth:`to_dict` returned."""
         times = validated(cls, data)
         for place, call in enumerate(times.calls):
             if call.parent is not None and not 0 <= call.parent < place:
                 raise damaged(call.parent, "the position of an earlier call", ["calls", place, "parent"])
         phases: dict[PhaseName, PhaseTimes | None] = {"forward": times.forward, "backward": times.backward}
         for name, phase in phases.items():
-            repeats = len(phase.plain) if phase else 0
-            if phase and (len(phase.probed) != repeats or not 0 <= times.warmup < repeats):
-                raise damaged(repeats, "a number of repeats that fits the others", [name, "plain"])
+            repeats = 0
+            if phase is not None:
+                repeats = len(phase.plain)
+                if len(phase.probed) != repeats or not 0 <= times.warmup < repeats:
+                    raise damaged(repeats, "a number of repeats that fits the others", [name, "plain"])
             for place, call in enumerate(times.calls):
                 if len(getattr(call, name)) not in (0, repeats):
                     raise damaged(len(getattr(call, name)), f"the number of repeats, {repeats}", ["calls", place, name])

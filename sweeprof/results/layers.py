@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Unsupported
 from sweeprof.results.files import damaged, validated
-from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, TimingSummary, above, is_below
+from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, TimingSummary, above, is_below, number_frame
 from sweeprof.results.record import Json, Stored
 
 if TYPE_CHECKING:
@@ -332,7 +333,7 @@ class LayerTable(Stored):
         with the call.
 
         Raises:
-            ValueError: the rows include one another already, or do not tell which call was made in which.
+            ValueError: the rows include one another already, or do not contain which call was made in which.
         """
         if self.is_inclusive:
             raise ValueError("the figures include one another; split the table before inclusive()")
@@ -419,18 +420,8 @@ class LayerTable(Stored):
         return dataclasses.replace(self, rows=tuple(rows), timing=dataclasses.replace(times.summary, unplaced=paths))
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return a line per row, in the columns of :data:`FRAME_COLUMNS`; shares are of the table's total, 0..1.
-
-        A column with unknown values holds objects, so that they stay None and do not turn into NaN.
-        """
-        import pandas
-
-        lines = records(self)
-        frame = pandas.DataFrame(lines, columns=FRAME_COLUMNS, dtype=object)
-        for name in (*_NUMBERS, *_SHARES):
-            if lines and all(line[name] is not None for line in lines):
-                frame[name] = frame[name].astype(type(lines[0][name]))
-        return frame
+        """Return a line per row, in the columns of :data:`FRAME_COLUMNS`; shares are of the table's total, 0..1."""
+        return number_frame(records(self), FRAME_COLUMNS, _NUMBERS)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> LayerTable:
@@ -472,10 +463,10 @@ def _total(values: Sequence[_Number | None]) -> _Number | None:
     return sum(known) if len(known) == len(values) else None
 
 
-_SHARES = ("params_share", "macs_share", "forward_share", "flops_per_s")
 _NUMBERS = (
     *("depth", "call", "params", "trainable", "frozen", "pruned", "groups", "macs", "flops", "ops"),
     *("forward_s", "forward_self_s", "backward_s", "backward_self_s"),
+    *("params_share", "macs_share", "forward_share", "flops_per_s"),
 )
 
 
@@ -579,7 +570,7 @@ def _subtract_times(rows: Sequence[LayerRow], dropped: LayerRow) -> None:
 
 def _subtract_weights(rows: Mapping[str, Sequence[LayerRow]], dropped: LayerRow) -> None:
     """Subtract the own weights of a dropped row from the subtrees of its module and of those above it; ``rows`` are by path."""
-    for row in (row for path in (dropped.path, *above(dropped.path)) for row in rows.get(path, ())):
+    for row in itertools.chain.from_iterable(rows.get(path, ()) for path in (dropped.path, *above(dropped.path))):
         subtree = row.subtree
         if subtree is None:
             continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from sweeprof.display import Displayed, Rows, listing_of
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.results.layer_times import Host, Mode, with_host
+from sweeprof.results.layer_times import Host, Mode, number_frame, with_host
 from sweeprof.results.record import Stored
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Generation(Stored):
 # Source lines of chosen functions: time and memory.
 
 
-Span = Literal["step", "call", "run"]
+MeasuredSpan = Literal["step", "call", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Lines(Stored):
     """The device whose memory is measured, e.g. ``cuda:0``; time is always that of the host."""
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files that are stored beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""
-    span: Span = "step"
+    span: MeasuredSpan = "step"
     """What was measured ``steps`` times: a step of a model, a call of a function, a run of a script. The memory of calls and of a
     run is that of all of them together, that of a step that of one."""
 
@@ -215,9 +215,9 @@ class LayerMemory:
     allocated_bytes: int
     """Everything that it allocated itself in the last step, its backward included, whether it was released or not."""
     kept_bytes: int
-    """Of what it allocated itself, what is alive after the last step."""
+    """The part of its own allocations that is alive after the last step."""
     at_peak_bytes: int = 0
-    """Of what it allocated itself, what was alive at the peak: over all modules and ``__outside__`` this is the peak."""
+    """The part of its own allocations that was alive at the peak: over all modules and ``__outside__`` this is the peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,8 +381,6 @@ class Operators(Stored):
         Args:
             host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
         """
-        import pandas
-
         lines = []
         for row in self.rows:
             line = {name: getattr(row, name) for name in FRAME_COLUMNS}
@@ -394,10 +392,7 @@ class Operators(Stored):
             if row.allocated_bytes is None:
                 reasons.append("allocated: not traced")
             lines.append({**line, "reason": "; ".join(reasons) or None})
-        # Missing values stay None.
-        frame = pandas.DataFrame(lines, columns=[*FRAME_COLUMNS, "reason"], dtype=object)
-        known = [name for name in _NUMBERS if lines and all(line[name] is not None for line in lines)]
-        return with_host(frame.astype({name: type(lines[0][name]) for name in known}), self.host, host)
+        return with_host(number_frame(lines, [*FRAME_COLUMNS, "reason"], _NUMBERS), self.host, host)
 
 
 def _sum_if_known(first: float | None, second: float | None) -> float | None:

@@ -29,7 +29,7 @@ MIN_ROUNDS = 3
 DETERMINISTIC = ("exact", "estimated")
 """Estimators whose value is the same each time."""
 INCOMPLETE = ("lower bound", "from incomplete counts")
-"""Estimators of counts in which operators are missing, and of what is computed from them."""
+"""Estimators of counts in which operators are missing, and of values that are computed from such counts."""
 ALL_ROUNDS = "all rounds together"
 """Estimator of a value that was computed from all rounds and cannot be computed from one."""
 
@@ -43,7 +43,7 @@ OUTPUT_ROUNDING = 1e-5
 LARGEST_OUTPUT_ROUNDING = 1e-3
 OUTPUT_FACTOR = 10
 """Two differences of outputs up to the one before are also the same if the larger is at most so many times the smaller: the largest
-rounding error changes with every version of a library. Larger ones, as of quantised models, are no rounding."""
+rounding error changes with every version of a library. Larger ones, as of quantised models, are not treated as rounding."""
 
 WITHOUT_ROUNDS = ("measured_once", "incomplete_count", "not_by_round")
 """Reason codes of values that have no rounds and are not exact."""
