@@ -150,6 +150,13 @@ def returned(row: LayerRow) -> int:
     return sum(prod(shape) for shape in row.output_shapes)
 
 
+def all_params(row: LayerRow) -> int:
+    """Return the parameters of a module and of all below it."""
+    if row.subtree is None:
+        return row.params
+    return row.subtree.params
+
+
 def given_shape(layers: LayerTable) -> tuple[int, ...]:
     """Return the shape of the model's first input; empty if there is none."""
     for row in layers.rows:
@@ -160,8 +167,7 @@ def given_shape(layers: LayerTable) -> tuple[int, ...]:
 
 def per_sample(total: int, layers: LayerTable) -> Number:
     """Return the total over the batch size, the first size of the model's first input."""
-    shape = given_shape(layers)
-    batch_size = shape[0] if shape else 1
+    batch_size, *_ = given_shape(layers) or (1,)
     return total / batch_size if total % batch_size else total // batch_size
 
 
@@ -196,10 +202,9 @@ def torchinfo(layers: LayerTable) -> int:
                 if kind(operator) == "convolution":
                     total += operator.macs + biases(operator)
         else:
-            params = row.params if row.subtree is None else row.subtree.params
             shape = row.output_shapes[0] if row.output_shapes else ()
-            axes = 2 if row.type in RECURRENT_TYPES else 1
-            total += params * prod(shape[:axes])
+            positions = prod(shape[:2]) if row.type in RECURRENT_TYPES else prod(shape[:1])
+            total += all_params(row) * positions
     return total
 
 
@@ -214,8 +219,9 @@ def moduleprofiler(layers: LayerTable) -> int:
     for row in last_calls(layers):
         if row.type in ("BatchNorm1d", "BatchNorm2d"):
             for operator in row.operators:
-                each = 7 if is_affine(operator) else 5
-                total += each * operator.inputs + 4 * row.input_shapes[0][1]
+                total += 5 * operator.inputs + 4 * row.input_shapes[0][1]
+                if is_affine(operator):
+                    total += 2 * operator.inputs
         elif row.type == "AdaptiveAvgPool2d":
             total += returned(row)
         elif row.type in _MODULEPROFILER_TYPES:
@@ -325,7 +331,9 @@ def f1(layers: LayerTable) -> int:
     inner = leaves(layers)
     total = 0
     for row in last_calls(layers):
-        for operator in row.operators if row.path in inner else ():
+        if row.path not in inner:
+            continue
+        for operator in row.operators:
             name = kind(operator)
             if name == "convolution":
                 total += operator.macs + biases(operator)
@@ -347,8 +355,7 @@ def cells(row: LayerRow, operator: OperatorCount) -> int:
     """
     gates, flops_per_unit = _GATES[operator.name.partition("_")[0]]
     steps = operator.inputs // row.input_shapes[0][-1]
-    params = row.subtree.params if row.subtree is not None else row.params
-    added = max(0, params - operator.macs // steps) * steps  # both vectors of each gate
+    added = max(0, all_params(row) - operator.macs // steps) * steps  # both vectors of each gate
     units = (biases(operator) - added) // flops_per_unit
     return operator.macs + added + _CELL_OPERATIONS[gates] * units
 

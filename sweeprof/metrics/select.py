@@ -1,4 +1,4 @@
-"""From a metric set in a config to metrics with their options bound."""
+"""Resolves a metric set of a config: metrics with their options, and passes that the set names."""
 
 from __future__ import annotations
 

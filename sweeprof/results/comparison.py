@@ -630,7 +630,9 @@ def _environment(comparison: Comparison, row: Row) -> Json:
     if not key and comparison.environment:
         key = key_of([comparison.environment])
     threads = setting(comparison, row, THREADS)
-    return key if threads is None else {**key, "threads": threads}
+    if threads is None:
+        return key
+    return {**key, "threads": threads}
 
 
 def setting(comparison: Comparison, row: Row, key: str) -> object:

@@ -1,4 +1,4 @@
-"""The times of every call of every module, forward and backward, as measured; of a step of a training loop; and their frames."""
+"""The times of every call of every module, as measured, and of a step of a training loop; and data frames of both."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ class LayerTimes(Stored):
             if call.path == OUTSIDE:
                 outside += seconds or 0.0
         plain = statistics.median(kept.plain) if kept.plain else None
-        return PhaseSummary(plain, self._covered(name, phase), kept.overhead, outside, self._doubt(name, kept))
+        return PhaseSummary(plain, self._covered(name), kept.overhead, outside, self._doubt(name, kept))
 
     def _doubt(self, name: PhaseName, phase: PhaseTimes) -> str | None:
         parts = self._totals(name)
@@ -428,15 +428,16 @@ class LayerTimes(Stored):
         """The sum of all calls' own times, over the time of the adjacent forward without probes: the median over the repeats; None
         if every step had probes.
         """
-        return self._covered("forward", self.forward)
+        return self._covered("forward")
 
     @property
     def backward_covered(self) -> float | None:
         """The same of the backward; None where it was not measured."""
-        return None if self.backward is None else self._covered("backward", self.backward)
+        return self._covered("backward")
 
-    def _covered(self, name: PhaseName, phase: PhaseTimes) -> float | None:
-        if not phase.plain:
+    def _covered(self, name: PhaseName) -> float | None:
+        phase: PhaseTimes | None = getattr(self, name)
+        if phase is None or not phase.plain:
             return None
         pairs = zip(self._totals(name), phase.plain[self.warmup :], strict=True)
         return statistics.median(total / plain for total, plain in pairs)

@@ -344,10 +344,12 @@ def _difference(name: str, base: Measurement | None, candidate: Measurement | No
     values: list[Number | None] = []
     reasons = []
     for side, measurement in (("baseline", base), ("candidate", candidate)):
-        values.append(measurement.value if measurement else None)
         if measurement is None:
+            values.append(None)
             reasons.append(f"the {side} has no such metric")
-        elif measurement.value is None:
+            continue
+        values.append(measurement.value)
+        if measurement.value is None:
             reasons.append(f"{side}: {measurement.reason}")
         elif not math.isfinite(measurement.value):
             reasons.append(f"{side}: not a finite number: {measurement.value}")
@@ -369,7 +371,7 @@ def _difference(name: str, base: Measurement | None, candidate: Measurement | No
         improvement = ratio
     elif shown.better == "lower":
         improvement = over(old, new)
-    reason = reasons[0] if reasons else None
+    reason = next(iter(reasons), None)
     return Difference(name, shown.unit, shown.better, old, new, new - old, ratio, improvement, cell.verdict, reason)
 
 
