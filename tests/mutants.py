@@ -85,14 +85,14 @@ BUGS = (
     ),
     Bug(
         "the interval of the median is one sample too narrow",
-        "return (ordered[rank - 1], ordered[n - rank]) if rank else None",
-        "return (ordered[rank - 1], ordered[n - rank - 1]) if rank else None",
+        "return ordered[rank - 1], ordered[n - rank]",
+        "return ordered[rank - 1], ordered[n - rank - 1]",
         "unit/results unit/measuring",
     ),
     Bug(
         "lower is better, and is called worse",
-        '"better" if (high < 1) == (better == "lower") else "worse"',
-        '"better" if (high < 1) == (better == "higher") else "worse"',
+        'if (high < 1) == (better == "lower"):',
+        'if (high < 1) == (better == "higher"):',
         "unit/results",
     ),
     Bug(
@@ -103,8 +103,8 @@ BUGS = (
     ),
     Bug(
         "rounds that were run again later form pairs",
-        "sorted((values.keys() & baseline.keys()) - pairing.apart)",
-        "sorted(values.keys() & baseline.keys())",
+        "sorted((values_by_round.keys() & base_by_round.keys()) - pairing.apart)",
+        "sorted(values_by_round.keys() & base_by_round.keys())",
         "unit/results unit/run",
     ),
     # The engine

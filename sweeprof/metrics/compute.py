@@ -157,7 +157,9 @@ _UNKNOWN = Missing("this backend does not follow activations")
 @metric(name="memory/act_sum_bytes", unit="B", better="lower")
 def act_sum(layers: LayerTable) -> Result:
     """Bytes of everything that calls without calls inside return in one forward."""
-    return _UNKNOWN if layers.act_bytes is None else layers.act_bytes
+    if layers.act_bytes is None:
+        return _UNKNOWN
+    return layers.act_bytes
 
 
 @metric(name="memory/act_peak_layer_bytes", unit="B", better="lower")
@@ -273,10 +275,12 @@ def in_unit(info: MetricInfo, unit: str) -> MetricInfo:
 
 def in_units(infos: Sequence[MetricInfo], units: Iterable[str]) -> list[MetricInfo]:
     """Return the descriptions of metrics, and for each that depends on the workload those in all of the units."""
+    units = list(units)
     found = {info.name: info for info in infos}
     for info in infos:
-        for unit in units if depends_on_workload(info) else ():
-            found.setdefault(in_unit(info, unit).name, in_unit(info, unit))
+        if depends_on_workload(info):
+            for unit in units:
+                found.setdefault(in_unit(info, unit).name, in_unit(info, unit))
     return list(found.values())
 
 
@@ -297,29 +301,26 @@ def by_unit(
     found: dict[str, MetricInfo] = {}
     values: dict[str, NamedMeasurements] = {id: {} for id in measured}
     for info in infos:
-        if not depends_on_workload(info):
-            found[info.name] = info
-            for id, own in measured.items():
-                values[id][info.name] = own[info.name]
-            continue
-        known = [own[info.name] for own in measured.values() if own[info.name].value is not None]
-        units = dict.fromkeys(one.unit.removesuffix(info.unit.removeprefix(PLACEHOLDER)) for one in known)
-        asked = [unit for unit in UNITS if in_unit(info, unit).name in named]
-        metrics = {one.name: one for one in (in_unit(info, unit) for unit in (*units, *asked))}
-        if not metrics and in_unit(info, "samples").name not in selected:
-            metrics = {info.name: info}
-        for name, one in metrics.items():
-            if name in selected and name != info.name:
+        metrics = [info]
+        if depends_on_workload(info):
+            units: dict[str, None] = {}  # those of the values, then those that a constraint uses
+            for own in measured.values():
+                if own[info.name].value is not None:
+                    units[own[info.name].unit.removesuffix(info.unit.removeprefix(PLACEHOLDER))] = None
+            units.update(dict.fromkeys(unit for unit in UNITS if in_unit(info, unit).name in named))
+            if units or in_unit(info, "samples").name in selected:
+                metrics = [in_unit(info, unit) for unit in units]
+        for one in metrics:
+            if one.name in selected and one.name != info.name:
                 continue
-            found[name] = one
+            found[one.name] = one
             for id, own in measured.items():
-                values[id][name] = _in_unit(own[info.name], one)
+                measurement = own[info.name]
+                if measurement.value is None or measurement.unit == one.unit:
+                    values[id][one.name] = dataclasses.replace(measurement, name=one.name, unit=one.unit)
+                elif one is info:
+                    values[id][one.name] = measurement
+                else:
+                    reason = f"the work of this combination is counted in {measurement.unit.rpartition('/')[0]}"
+                    values[id][one.name] = Measurement(one.name, one.unit, one.better, None, reason)
     return tuple(found.values()), values
-
-
-def _in_unit(measurement: Measurement, metric: MetricInfo) -> Measurement:
-    """Return the measurement as that of a metric in one unit; without a value if it is in another one."""
-    if measurement.value is None or measurement.unit == metric.unit:
-        return dataclasses.replace(measurement, name=metric.name, unit=metric.unit)
-    reason = f"the work of this combination is counted in {measurement.unit.rpartition('/')[0]}"
-    return Measurement(metric.name, metric.unit, metric.better, None, reason)

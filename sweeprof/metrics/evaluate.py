@@ -1,4 +1,4 @@
-"""Computes measurements from the results of passes."""
+"""Measurements from the results of passes, and metrics from evaluation functions of the user."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import math
 import numbers
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from sweeprof.errors import Damaged, Unsupported, definition_of, described, formatted, location_of
 from sweeprof.metrics.metric import (
@@ -72,28 +73,29 @@ def evaluate(
             values[name] = Missing("the sweep has no baseline for this combination")
         else:
             value = argument_from(name, _single(provider, baseline))
-            values[name] = Missing(f"of the baseline, {value.reason}") if isinstance(value, Missing) else value
+            if isinstance(value, Missing):
+                value = Missing(f"of the baseline, {value.reason}")
+            values[name] = value
     return measured(selected, values)
 
 
 def _single(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult | Missing:
-    record = next((record for record in records if record.pass_name == provider.name), None)
-    if record is None:
-        return Missing(f"{provider.name}: not run")
-    if record.status != "ok" or record.observations is None:
-        return Missing(f"{provider.name}: {record.status}: {record.reason}")
-    return provider.read(record.observations)
+    for record in records:
+        if record.pass_name == provider.name:
+            if record.status == "ok" and record.observations is not None:
+                return provider.read(record.observations)
+            return Missing(f"{provider.name}: {record.status}: {record.reason}")
+    return Missing(f"{provider.name}: not run")
 
 
 def _partial(provider: Pass[PassResult], records: Sequence[Record]) -> PassResult | None:
     """Return the part of its result that a pass had before it raised; None if its record has none that can be read."""
-    observed = next((record.observations for record in records if record.pass_name == provider.name), None)
-    if observed is None:
-        return None
-    try:
-        return provider.read(observed)
-    except Damaged:  # only the observations of a pass that ended well are checked when a folder is read
-        return None
+    for record in records:
+        if record.pass_name == provider.name and record.observations is not None:
+            with suppress(Damaged):  # only the observations of a pass that ended well are checked when a folder is read
+                return provider.read(record.observations)
+            return None
+    return None
 
 
 def _read_rounds(provider: Pass[PassResult], records: Sequence[Record]) -> tuple[PassResult, ...]:
@@ -117,9 +119,7 @@ def argument_from(name: str, result: object) -> object:
 
 
 def measured(
-    selected: Sequence[Selected],
-    values: Mapping[str, object],
-    known: Mapping[str, Metric] | None = None,
+    selected: Sequence[Selected], values: Mapping[str, object], known: Mapping[str, Metric] | None = None
 ) -> dict[str, Measurement]:
     """Return every selected metric.
 
@@ -149,12 +149,7 @@ class _Argument:
 class _Evaluation:
     """Metrics of one set of values; functions are called the same number of times however many metrics they return."""
 
-    def __init__(
-        self,
-        selected: Sequence[Selected],
-        values: Mapping[str, object],
-        known: Mapping[str, Metric],
-    ) -> None:
+    def __init__(self, selected: Sequence[Selected], values: Mapping[str, object], known: Mapping[str, Metric]) -> None:
         self._values, self._known = values, known
         self._selected = {id(entry.metric): entry for entry in selected}
         self._returned: dict[tuple[int, str, int | None], object] = {}
@@ -172,10 +167,20 @@ class _Evaluation:
             failure = dataclasses.replace(failure, source=f"metric {info.name}", location=location)
         if isinstance(result, Missing):
             return Measurement(info.name, info.unit, info.better, None, result.reason, failure=failure)
-        fields: Json = {spec.name: getattr(result, spec.name) for spec in dataclasses.fields(result)}
-        unit, better = fields.pop("unit") or info.unit, info.better or fields.pop("better", None)
-        fields.pop("better", None)
-        return Measurement(info.name, unit, better, **{**fields, "failure": failure})
+        return Measurement(
+            info.name,
+            result.unit or info.unit,
+            info.better or result.better,
+            result.value,
+            estimator=result.estimator,
+            interval=result.interval,
+            detail=result.detail,
+            rounds=result.rounds,
+            warnings=result.warnings,
+            round_numbers=result.round_numbers,
+            paired=result.paired,
+            failure=failure,
+        )
 
     def _estimate(self, selected: Selected) -> Estimate | Missing:
         metric = selected.metric
@@ -194,10 +199,11 @@ class _Evaluation:
         result = self._part(selected, arguments, None)
         rounds = [set(argument.by_round) for argument in arguments.values() if argument.by_round is not None]
         numbers = sorted(set.intersection(*rounds)) if rounds else None
-        is_complete = isinstance(result, Estimate | Missing)
-        if isinstance(result, Missing) and result.failure is not None and numbers:
-            is_complete = False  # perhaps it can be computed of one round alone
-        return checked(result) if is_complete else self._derived(selected, arguments, checked(result), numbers)
+        # A function that raised for all rounds together may have a value for a single round.
+        may_have_rounds = isinstance(result, Missing) and result.failure is not None and bool(numbers)
+        if isinstance(result, Estimate | Missing) and not may_have_rounds:
+            return checked(result)
+        return self._derived(selected, arguments, checked(result), numbers)
 
     def _part(self, selected: Selected, arguments: Mapping[str, _Argument], number: int | None) -> object:
         """Return the metric's value for one round, or for all of them if ``number`` is None."""
@@ -214,7 +220,9 @@ class _Evaluation:
             except (Exception, SystemExit) as error:  # a user's metric must not end the sweep without a report
                 self._returned[key] = raised(error)
         returned = self._returned[key]
-        return returned if isinstance(returned, Missing) else selected.metric.part_of(returned)
+        if isinstance(returned, Missing):
+            return returned
+        return selected.metric.part_of(returned)
 
     def _derived(
         self,
@@ -226,27 +234,33 @@ class _Evaluation:
         """Return the estimate of a function that returns plain numbers; its certainty follows from what the function reads.
 
         Args:
-            whole: what it returned for all rounds together.
+            whole: the value for all rounds together.
             numbers: of the rounds that it may be called for; None if it reads nothing that has rounds.
         """
-        estimates = {number: checked(self._part(selected, arguments, number)) for number in numbers or ()}
-        warnings = dict.fromkeys(warning for argument in arguments.values() for warning in argument.warnings)
+        warnings: dict[Warning, None] = {}
         certainty: Certainty = "once" if selected.metric.once else "exact"
         for argument in arguments.values():
+            warnings.update(dict.fromkeys(argument.warnings))
             certainty = max(certainty, argument.certainty, key=_CERTAINTIES.index)
-        values = {number: estimate.value for number, estimate in estimates.items() if isinstance(estimate, Estimate)}
-        if not values:
-            if isinstance(whole, Missing):
-                return whole
-            estimator = _ESTIMATORS[certainty] if numbers is None else ALL_ROUNDS
-            return dataclasses.replace(whole, estimator=estimator, warnings=tuple(warnings))
-        for number, estimate in estimates.items():
-            if isinstance(estimate, Missing):
+        values: dict[int, Number] = {}
+        without_value = []
+        failure = None
+        for number in numbers or ():
+            estimate = checked(self._part(selected, arguments, number))
+            failure = failure or estimate.failure
+            if isinstance(estimate, Estimate):
+                values[number] = estimate.value
+            else:
                 text = f"{selected.metric.info.name} has no value in round {number}: {estimate.reason}"
                 advice = "correct the metric's function and make the reports again"
-                warnings[Warning("round_without_value", text, advice)] = None
-        failure = next((estimate.failure for estimate in estimates.values() if estimate.failure is not None), None)
-        return dataclasses.replace(_over_rounds(values, certainty), warnings=tuple(warnings), failure=failure)
+                without_value.append(Warning("round_without_value", text, advice))
+        if values:
+            estimate = _over_rounds(values, certainty)
+            return dataclasses.replace(estimate, warnings=(*warnings, *without_value), failure=failure)
+        if isinstance(whole, Missing):
+            return whole
+        estimator = _ESTIMATORS[certainty] if numbers is None else ALL_ROUNDS
+        return dataclasses.replace(whole, estimator=estimator, warnings=tuple(warnings))
 
     def _arguments_of(self, selected: Selected) -> dict[str, _Argument] | Missing:
         """Return the arguments of the metric's function; the same objects for all metrics of one function."""
@@ -270,8 +284,11 @@ class _Evaluation:
             return _Argument(value)
         provider, _ = parameters()[name]
         if provider.kind == "rounds":
-            warnings = tuple(warning for result in value for warning in result.warnings)
-            return _Argument(value, by_round={result.round: (result,) for result in value}, warnings=warnings)
+            warnings: list[Warning] = []
+            for result in value:
+                warnings += result.warnings
+            by_round = {result.round: (result,) for result in value}
+            return _Argument(value, by_round=by_round, warnings=tuple(warnings))
         return _Argument(value, "once" if provider.kind == "once" else "exact")
 
     def _from_metric(self, name: str) -> _Argument | Missing:
@@ -290,8 +307,10 @@ class _Evaluation:
             by_round = dict(zip(result.round_numbers or range(len(result.rounds)), result.rounds, strict=True))
             return _Argument(result.value, by_round=by_round, warnings=result.warnings)
         certainty: Certainty = "once"
-        if result.estimator in DETERMINISTIC:
-            certainty = "exact" if result.estimator == "exact" else "estimated"
+        if result.estimator == "exact":
+            certainty = "exact"
+        elif result.estimator in DETERMINISTIC:
+            certainty = "estimated"
         elif result.estimator in INCOMPLETE:
             certainty = "incomplete"
         return _Argument(result.value, certainty, warnings=result.warnings)
@@ -301,24 +320,21 @@ def _over_rounds(values: Mapping[int, Number], certainty: Certainty) -> Estimate
     """Return the estimate of one value per round: their geometric mean, or their mean if one is not positive.
 
     Args:
-        certainty: of what else the values depend on. Where that is not known exactly, the spread of the rounds does not contain its
+        certainty: of what else the values depend on. If that is not known exactly, the spread of the rounds does not contain its
             error: there is a value, but neither an interval nor rounds to compare.
     """
     estimates = tuple(map(float, values.values()))
-    is_positive = min(estimates) > 0
-    value = next(iter(values.values()))
-    if len(set(estimates)) > 1:
-        value = statistics.geometric_mean(estimates) if is_positive else statistics.fmean(estimates)
+    value: Number
+    if min(estimates) > 0:
+        mean, value, interval = "geometric mean", statistics.geometric_mean(estimates), rounds_interval(estimates)
+    else:
+        mean, value, interval = "mean", statistics.fmean(estimates), mean_interval(estimates)
+    if len(set(estimates)) == 1:
+        value = next(iter(values.values()))
     if certainty in ("incomplete", "once"):
         return Estimate(value, _ESTIMATORS[certainty])
-    mean = "geometric mean" if is_positive else "mean"
-    return Estimate(
-        value,
-        "single" if len(values) == 1 else f"{mean} of {len(values)} rounds",
-        rounds_interval(estimates) if is_positive else mean_interval(estimates),
-        rounds=estimates,
-        round_numbers=tuple(values),
-    )
+    estimator = "single" if len(values) == 1 else f"{mean} of {len(values)} rounds"
+    return Estimate(value, estimator, interval, rounds=estimates, round_numbers=tuple(values))
 
 
 def raised(error: BaseException) -> Missing:
@@ -349,10 +365,11 @@ def checked(result: object) -> Estimate | Missing:
         return wrong_result(f"the metric gave {value!r}, which is not a finite number")
     if not math.isfinite(value):
         return Missing(f"the metric gave {value!r}, which is not a finite number")
+    interval = estimate.interval
     return dataclasses.replace(
         estimate,
         value=cast("Number", _plain(value)),
-        interval=None if estimate.interval is None else (float(estimate.interval[0]), float(estimate.interval[1])),
+        interval=None if interval is None else (float(interval[0]), float(interval[1])),
         detail={key: _plain(figure) for key, figure in estimate.detail.items()},
         rounds=tuple(map(float, estimate.rounds)),
         paired=tuple(map(float, estimate.paired)),
@@ -362,7 +379,9 @@ def checked(result: object) -> Estimate | Missing:
 def _plain(value: object) -> object:
     if isinstance(value, numbers.Integral):
         return int(value)
-    return float(value) if isinstance(value, numbers.Real) else value
+    if isinstance(value, numbers.Real):
+        return float(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,12 +401,13 @@ class ModelFunction:
         results: dict[str, Json] = {}
         for entry in self.selected:
             result = checked(returned if isinstance(returned, Missing) else entry.metric.part_of(returned))
+            stored: Json = {}
             if isinstance(result, Estimate):
-                stored: Json = {"value": result.value, "estimator": result.estimator, "detail": result.detail}
+                stored.update(value=result.value, estimator=result.estimator, detail=result.detail)
                 if result.unit is not None:
                     stored["unit"] = result.unit
             else:
-                stored = {"reason": result.reason}
+                stored["reason"] = result.reason
                 if result.failure is not None:
                     stored["failure"] = dataclasses.asdict(result.failure)
             results[entry.metric.info.name] = stored
@@ -415,13 +435,6 @@ def model_functions(selected: Sequence[Selected], known: Mapping[str, Metric] | 
 # Evaluation by a function of the user's: one main value, and others from the same call.
 
 
-class Data(Protocol):
-    """The data of a profiler, or the dataset of a sweep."""
-
-    def split(self, name: str) -> object:
-        """Return the batches, or the samples, of a split."""
-
-
 def evaluation(
     function: Callable[..., object],
     *,
@@ -432,7 +445,7 @@ def evaluation(
     split: str = "test",
     secondary: str | Sequence[str] | Mapping[str, MetricInfo] = (),
 ) -> tuple[Metric, ...]:
-    """Metrics of what ``function(model, batches)`` returns: a number, or a mapping from names to numbers.
+    """Return metrics of what ``function(model, batches)`` returns: a number, or a mapping from names to numbers.
 
     Args:
         function: called once with the live model and the batches of ``split``. Its further parameters are options of the metrics,
@@ -444,20 +457,17 @@ def evaluation(
     Raises:
         TypeError: a further parameter of the function has no default, or is called ``model`` or ``data``.
     """
-    read = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("model", "data")]
-    parameters = [*read, *_options_of(function)]
     definition = (function.__doc__ or f"What {getattr(function, '__name__', 'the function')} returns").strip()
     main = MetricInfo(name, unit, better, definition.partition("\n")[0])
+    others: dict[str, MetricInfo] = {}
     if isinstance(secondary, Mapping):
-        others = dict(secondary)
+        others.update(secondary)
     else:
-        others = {
-            entry: MetricInfo(f"quality/{entry}", unit, better, f"{entry!r}, beside {name}.")
-            for entry in listed(secondary)
-        }
+        for entry in listed(secondary):
+            others[entry] = MetricInfo(f"quality/{entry}", unit, better, f"{entry!r}, beside {name}.")
 
-    def evaluated(model: object, data: object, **options: object) -> Mapping[str, object]:
-        returned = function(model, cast("Data", data).split(split), **options)
+    def evaluated(model: object, data: Any, **options: object) -> Mapping[str, object]:
+        returned = function(model, data.split(split), **options)
         values = returned if isinstance(returned, Mapping) else {key or name: returned}
         if key is None and len(values) == 1:
             (value,) = values.values()
@@ -472,7 +482,9 @@ def evaluation(
             results[info.name] = values.get(entry, wrong_result(f"the function returned no {entry!r}"))
         return results
 
-    evaluated.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # its options, by name
+    read = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("model", "data")]
+    signature = inspect.Signature([*read, *_options_of(function)])
+    evaluated.__signature__ = signature  # type: ignore[attr-defined]  # its options, by name
     return metric_group(main, *others.values())(evaluated)
 
 
@@ -480,7 +492,7 @@ def _options_of(function: Callable[..., object]) -> list[inspect.Parameter]:
     """Return the parameters of an evaluation function after the model and the batches."""
     try:
         _, _, *further = inspect.signature(function).parameters.values()
-    except ValueError:  # a function of C that tells no signature, or one with ``*args`` in place of the first two
+    except ValueError:  # a function of C without a signature, or one with ``*args`` in place of the first two
         return []
     options = []
     name = getattr(function, "__name__", repr(function))

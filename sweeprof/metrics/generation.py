@@ -5,9 +5,11 @@ The gaps are the times from each token to the next. The first one is apart, beca
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics.compute import counted
@@ -22,7 +24,7 @@ NOT_GENERATED = Missing("nothing was generated: add mode=generation")
 @metric(name="generation/time_to_first_token", unit="s", better="lower")
 def time_to_first_token(timing: Rounds) -> Estimate | Missing:
     """Wall time from the beginning of a generation until the first token of every sequence is complete."""
-    return _over_tokens(timing, 1) or over_rounds(timing, _unchanged, first_tokens)
+    return _over_tokens(timing, 1) or over_rounds(timing, samples_of=first_tokens)
 
 
 @metric(name="generation/time_per_token", unit="s", better="lower")
@@ -34,8 +36,8 @@ def time_per_token(timing: Rounds) -> Estimate | Missing:
     missing = _over_tokens(timing, 3)
     if missing is not None:
         return missing
-    estimate = over_rounds(timing, _unchanged, median_gaps)
-    gaps = [gap for round in timing for gap in later_gaps(round)]
+    estimate = over_rounds(timing, samples_of=median_gaps)
+    gaps = list(itertools.chain.from_iterable(map(later_gaps, timing)))
     return replace(estimate, detail={**estimate.detail, **described_samples(gaps)})
 
 
@@ -60,15 +62,13 @@ def time_per_token_p99(timing: Rounds) -> Estimate | Missing:
 @metric(name="generation/first_gap", unit="s", better="lower")
 def first_gap(timing: Rounds) -> Estimate | Missing:
     """Wall time from the first token to the second."""
-    return _over_tokens(timing, 2) or over_rounds(
-        timing, _unchanged, lambda times: _means(times, lambda tokens: tokens[1])
-    )
+    return _over_tokens(timing, 2) or over_rounds(timing, samples_of=lambda timing: _means(timing, itemgetter(1)))
 
 
 @metric(name="generation/latency", unit="s", better="lower")
 def latency(timing: Rounds) -> Estimate | Missing:
     """Wall time of one whole generation of the batch."""
-    return _over_tokens(timing, 1) or over_rounds(timing, _unchanged)
+    return _over_tokens(timing, 1) or over_rounds(timing)
 
 
 @metric(name="generation/prefill_throughput", unit="tokens/s", better="higher")
@@ -91,11 +91,11 @@ def decode_throughput(timing: Rounds, batch_size: int) -> Estimate | Missing:
     if missing is not None:
         return missing
     tokens = batch_size * (_tokens(timing[0]).new_tokens - 1)
-    return over_rounds(
-        timing,
-        lambda seconds: tokens / seconds,
-        lambda times: _means(times, lambda tokens: sum(tokens[1:])),
-    )
+
+    def decoding(timing: Timing) -> Sequence[float]:
+        return _means(timing, lambda gaps: sum(gaps[1:]))
+
+    return over_rounds(timing, lambda seconds: tokens / seconds, decoding)
 
 
 @metric(name="generation/kv_cache_bytes", unit="B", better="lower")
@@ -146,17 +146,26 @@ def mbu_decode(generation: Generation, timing: Rounds, peaks: Peaks) -> Estimate
 
 def first_tokens(timing: Timing) -> Sequence[float]:
     """Per sample, the seconds to the first token."""
-    return _means(timing, lambda tokens: tokens[0])
+    return _means(timing, itemgetter(0))
 
 
 def median_gaps(timing: Timing) -> Sequence[float]:
     """Per sample, the median of the gaps after the first, in seconds."""
-    return [statistics.median(gap for tokens in sample for gap in tokens[2:]) for sample in timing.generated]
+    medians = []
+    for sample in timing.generated:
+        gaps: list[float] = []
+        for tokens in sample:
+            gaps += tokens[2:]
+        medians.append(statistics.median(gaps))
+    return medians
 
 
 def later_gaps(timing: Timing) -> list[float]:
     """All gaps after the first, in seconds."""
-    return [gap for tokens in _tokens(timing).seconds for gap in tokens[2:]]
+    gaps: list[float] = []
+    for tokens in _tokens(timing).seconds:
+        gaps += tokens[2:]
+    return gaps
 
 
 def _means(timing: Timing, seconds_of: Callable[[tuple[float, ...]], float]) -> Sequence[float]:
@@ -192,8 +201,4 @@ def _percentile(timing: Rounds, percentile: int) -> Estimate | Missing:
     if missing is not None:
         return missing
     too_few = "gaps; raise protocol.min_samples or generation.new_tokens"
-    return percentile_over_rounds([later_gaps(round) for round in timing], percentile, timing, too_few)
-
-
-def _unchanged(value: float) -> float:
-    return value
+    return percentile_over_rounds(list(map(later_gaps, timing)), percentile, timing, too_few)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import median
 
 import numpy as np
 
@@ -38,7 +37,7 @@ def forward(timing: Rounds) -> Estimate | Missing:
 
     Over rounds it is the geometric mean of their medians.
     """
-    return _of_generation(timing) or over_rounds(timing, lambda seconds: seconds, forward_samples)
+    return _of_generation(timing) or over_rounds(timing, samples_of=forward_samples)
 
 
 @metric(name="latency/per_sample", unit="s", better="lower")
@@ -62,7 +61,7 @@ def update(timing: Rounds) -> Estimate | Missing:
 @metric(name="latency/iteration", unit="s", better="lower")
 def iteration(timing: Rounds) -> Estimate | Missing:
     """Wall time of one whole training step: forward, loss, backward and the optimizer's step."""
-    return over_rounds(timing, lambda seconds: seconds) if timing[0].is_training else _not_trained(timing)
+    return _not_trained(timing) or over_rounds(timing)
 
 
 @metric(name="latency/p90", unit="s", better="lower")
@@ -93,7 +92,7 @@ def first_step(timing: Rounds) -> Estimate:
 def compile(timing: Rounds) -> Estimate | Missing:
     """Wall time of the first step of a process beyond the median of later ones, on a backend that compiles.
 
-    Where ``latency/trace`` is known it is no part of it. What the compiler kept on disk from an earlier process shortens it.
+    It does not include ``latency/trace`` where that is known. Files that the compiler kept from an earlier process shorten it.
     """
     if not timing[0].compiles:
         return Missing("this backend does not compile")
@@ -158,9 +157,8 @@ def throughput(timing: Rounds, batch_size: int) -> Estimate:
 @metric(name="throughput/concurrent", unit="samples/s", better="higher")
 def concurrent_throughput(concurrent: Concurrent, batch_size: int) -> Estimate:
     """Samples per second with several requests in flight; the median of the samples."""
-    rates = [
-        batch_size * number / seconds for number, seconds in zip(concurrent.forwards, concurrent.seconds, strict=True)
-    ]
+    pairs = zip(concurrent.forwards, concurrent.seconds, strict=True)
+    rates = [batch_size * forwards / seconds for forwards, seconds in pairs]
     detail = {"requests": concurrent.requests, **described_samples(rates)}
     return Estimate(statistics.median(rates), "median", median_interval(rates), detail)
 
@@ -177,7 +175,7 @@ def units_per_s(timing: Rounds) -> Estimate | Missing:
 
 def over_rounds(
     timing: Rounds,
-    convert: Callable[[float], float],
+    convert: Callable[[float], float] = lambda seconds: seconds,
     samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,
     are_of_steps: bool = True,
 ) -> Estimate:
@@ -188,33 +186,31 @@ def over_rounds(
     Args:
         are_of_steps: whether a sample is of steps; the detail says of how many, if it averages several.
     """
-    estimate = _estimated(timing, convert, samples_of)
+    medians = [convert(statistics.median(samples_of(round))) for round in timing]
+    seconds: list[float] = []
+    for round in timing:
+        seconds += samples_of(round)
+    samples = list(map(convert, seconds))
+    detail = described_samples(samples)
+    detail["mean"] = convert(statistics.fmean(seconds))  # a mean rate is all the work over all the time
     loops = max(round.loops for round in timing)
     if are_of_steps and loops > 1:
-        estimate = replace(estimate, detail={**estimate.detail, "steps per sample": loops})
+        detail["steps per sample"] = loops
     paired: list[float] = []
     if any(round.baseline for round in timing):
         paired = [convert(_paired(round, samples_of)) for round in timing]
-    return replace(estimate, paired=tuple(paired))
-
-
-def _estimated(
-    timing: Rounds, convert: Callable[[float], float], samples_of: Callable[[Timing], Sequence[float]]
-) -> Estimate:
-    medians = tuple(convert(statistics.median(samples_of(round))) for round in timing)
-    seconds = [sample for round in timing for sample in samples_of(round)]
-    samples = [convert(sample) for sample in seconds]
-    detail = described_samples(samples)
-    detail["mean"] = convert(statistics.fmean(seconds))  # a mean rate is all the work over all the time
-    return Estimate(
-        statistics.geometric_mean(medians),
-        _estimator(medians, "median"),
-        rounds_interval(medians) if len(medians) > 1 else median_interval(samples),
-        detail,
-        medians,
-        tuple(warning for round in timing for warning in round.warnings),
-        tuple(round.round for round in timing),
+    estimate = single(medians, timing, "median")
+    return replace(
+        estimate,
+        interval=estimate.interval if len(medians) > 1 else median_interval(samples),
+        detail=detail,
+        warnings=_warnings(timing),
+        paired=tuple(paired),
     )
+
+
+def _warnings(timing: Rounds) -> tuple[Warning, ...]:
+    return tuple(warning for round in timing for warning in round.warnings)
 
 
 def described_samples(samples: Sequence[float]) -> dict[str, object]:
@@ -226,16 +222,17 @@ def described_samples(samples: Sequence[float]) -> dict[str, object]:
         "max": max(samples),
         "spread": spread(samples),
     }
-    for percentile, value in zip(PERCENTILES, np.percentile(samples, PERCENTILES), strict=True):
+    for percentile in PERCENTILES:
         needed = percentile_needs(percentile)
-        detail[f"p{percentile}"] = float(value) if len(samples) >= needed else f"n<{needed}"
+        enough = len(samples) >= needed
+        detail[f"p{percentile}"] = float(np.percentile(samples, percentile)) if enough else f"n<{needed}"
     return detail
 
 
 def _paired(round: Timing, samples_of: Callable[[Timing], Sequence[float]]) -> float:
-    """Seconds that the pairs of an interleaved run give: the baseline's median times the median ratio of two samples of one turn.
+    """Return the seconds that the pairs of an interleaved run give: the baseline's median times the median ratio of each pair.
 
-    A round without a pair, whose partner failed, is compared with nothing: its own median stands there.
+    A pair has the samples of one turn. A round without a pair, because the partner failed, has its own median.
     """
     seconds, baseline = _by_turn(round, samples_of), _by_turn(round.baseline, samples_of)
     common = seconds.keys() & baseline.keys()
@@ -260,17 +257,20 @@ def forward_samples(round: Timing) -> Sequence[float]:
     return round.phases.get("forward", round.samples)
 
 
-def _not_trained(timing: Rounds) -> Missing:
-    """Return why a step has no phases of a training step."""
-    return NOT_TRAINED if timing[0].generation is None else GENERATED
+def _not_trained(timing: Rounds) -> Missing | None:
+    """Return why a step has no phases of a training step; None if it has."""
+    if timing[0].is_training:
+        return None
+    return _of_generation(timing) or NOT_TRAINED
 
 
 def _phase(timing: Rounds, name: str) -> Estimate | Missing:
-    if not timing[0].is_training:
-        return _not_trained(timing)
+    missing = _not_trained(timing)
+    if missing is not None:
+        return missing
     if any(name not in round.phases for round in timing):
         return Missing(f"the step is one program, and what its {name} adds is less than its time varies")
-    return over_rounds(timing, lambda seconds: seconds, lambda timing: timing.phases[name])
+    return over_rounds(timing, samples_of=lambda timing: timing.phases[name])
 
 
 def _transfer(timing: Rounds, name: str) -> Estimate | Missing:
@@ -280,17 +280,18 @@ def _transfer(timing: Rounds, name: str) -> Estimate | Missing:
         return Missing("mode=generation: transfers are measured with mode=inference")
     if name not in timing[0].transfers:
         return Missing("the model runs on the host: nothing is transferred")
-    return over_rounds(timing, lambda seconds: seconds, lambda timing: timing.transfers[name], are_of_steps=False)
+    return over_rounds(timing, samples_of=lambda timing: timing.transfers[name], are_of_steps=False)
 
 
-def single(values: Sequence[float], timing: Rounds) -> Estimate:
-    """The estimate of what is seen once in a process."""
-    rounds = tuple(values)
+def single(values: Sequence[float], timing: Rounds, estimator: str = "single") -> Estimate:
+    """Return the estimate of one value per round; ``estimator`` is that of a single round."""
+    if len(values) > 1:
+        estimator = f"geometric mean of {len(values)} rounds"
     return Estimate(
-        statistics.geometric_mean(rounds),
-        _estimator(rounds, "single"),
-        rounds_interval(rounds),
-        rounds=rounds,
+        statistics.geometric_mean(values),
+        estimator,
+        rounds_interval(values),
+        rounds=tuple(values),
         round_numbers=tuple(round.round for round in timing),
     )
 
@@ -317,12 +318,7 @@ def percentile_over_rounds(
     if fewest < needed:
         return Missing(f"n<{needed}: a round has {fewest} {too_few}")
     estimate = single([float(np.percentile(seconds, percentile)) for seconds in by_round], timing)
-    warnings = tuple(warning for round in timing for warning in round.warnings)
-    return replace(estimate, detail={"n": sum(map(len, by_round))}, warnings=warnings)
-
-
-def _estimator(rounds: tuple[float, ...], within: str) -> str:
-    return within if len(rounds) == 1 else f"geometric mean of {len(rounds)} rounds"
+    return replace(estimate, detail={"n": sum(map(len, by_round))}, warnings=_warnings(timing))
 
 
 @metric(name="rate/flops_per_s", unit="FLOP/s", better="higher")
@@ -334,17 +330,14 @@ def flops_per_s(layers: LayerTable, timing: Rounds) -> Estimate | Missing:
 @metric(name="rate/backward_flops_per_s", unit="FLOP/s", better="higher")
 def backward_flops_per_s(training: Training, timing: Rounds) -> Estimate | Missing:
     """Floating-point operations of one backward over its wall time, within a training step."""
-    if not timing[0].is_training:
-        return _not_trained(timing)
-    return rate(compute.flops_backward.function(training), timing, lambda timing: timing.phases["backward"])
+    flops = compute.flops_backward.function(training)
+    return _not_trained(timing) or rate(flops, timing, lambda timing: timing.phases["backward"])
 
 
 @metric(name="rate/flops_per_s_train", unit="FLOP/s", better="higher")
 def flops_per_s_train(training: Training, timing: Rounds) -> Estimate | Missing:
     """Floating-point operations of a forward and its backward over the wall time of a whole training step."""
-    if not timing[0].is_training:
-        return _not_trained(timing)
-    return rate(compute.flops_train.function(training), timing)
+    return _not_trained(timing) or rate(compute.flops_train.function(training), timing)
 
 
 @metric(name="rate/mfu", unit="ratio", better="higher")
@@ -359,9 +352,7 @@ def mfu(layers: LayerTable, timing: Rounds, peaks: Peaks) -> Estimate | Missing:
 @metric(name="rate/mfu_train", unit="ratio", better="higher")
 def mfu_train(training: Training, timing: Rounds, peaks: Peaks) -> Estimate | Missing:
     """Model FLOPs utilisation of a whole training step: no operation of the optimizer counts, its time does."""
-    if not timing[0].is_training:
-        return _not_trained(timing)
-    return rate(compute.flops_train.function(training), timing, peak=peaks.flops_per_s)
+    return _not_trained(timing) or rate(compute.flops_train.function(training), timing, peak=peaks.flops_per_s)
 
 
 @metric(name="rate/realtime_factor", unit="ratio", better="higher")
@@ -408,7 +399,7 @@ def rate(
     samples_of: Callable[[Timing], Sequence[float]] = lambda timing: timing.samples,
     peak: float = 1.0,
 ) -> Estimate | Missing:
-    """Counted ``work`` over measured seconds, with what there is to say of both."""
+    """Return counted ``work`` over measured seconds, with the warnings of both."""
     if isinstance(work, Missing):
         return work
     amount = work.value
@@ -421,20 +412,20 @@ def rate(
 @metric(name="layers/slowest_self_s", unit="s", better="lower")
 def slowest_self(layer_times: LayerTimes) -> Estimate | Missing:
     """Forward time of the slowest call of a layer, without the calls within it."""
-    slowest: tuple[float, str] | None = None
+    own = []
     for call, seconds in zip(layer_times.calls, layer_times.seconds, strict=True):
-        if call.path != OUTSIDE and seconds.forward_self is not None:
-            own = (seconds.forward_self, call.path)
-            slowest = own if slowest is None else max(slowest, own)
-    if slowest is None:
+        if call.path != OUTSIDE:
+            own.append((seconds.forward_self, call.path))
+    if not own:
         return Missing("no layer was timed in the forward")
+    slowest_s, layer = max(own)
     repeats = layer_times.repeats - layer_times.warmup
     warnings = layer_times.warnings
     if layer_times.unmet:
         missed = ", ".join(layer_times.unmet)
         cut = f"the layers were timed in {repeats} repeats: protocol.max_s ended them before {missed}"
         warnings = (Warning("few_repeats", cut, "raise protocol.max_s"), *warnings)
-    return Estimate(slowest[0], "scaled median", detail={"layer": slowest[1], "n": repeats}, warnings=warnings)
+    return Estimate(slowest_s, "scaled median", detail={"layer": layer, "n": repeats}, warnings=warnings)
 
 
 # Speed of the data loader, without a model.
@@ -451,4 +442,4 @@ def samples_per_s(loading: Loading) -> Estimate:
 def first_batch(loading: Loading) -> Estimate:
     """Time from the beginning of a pass over the data to its first batch; the median over passes, imports not included."""
     detail = {"warm_up": loading.warm_up_s, "passes": len(loading.first_batch_s)}
-    return Estimate(median(loading.first_batch_s), "median", detail=detail)
+    return Estimate(statistics.median(loading.first_batch_s), "median", detail=detail)

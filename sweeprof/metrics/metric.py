@@ -18,20 +18,19 @@ A function that returns an :class:`Estimate` is called once with all rounds, and
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sweeprof.passes.registry import parameters
 from sweeprof.results.measurement import Better, MetricInfo, Number
 from sweeprof.results.record import Failure, PassName, Warning
 from sweeprof.text import stored
-
-if TYPE_CHECKING:
-    pass
 
 FAMILIES = ("compute", "latency", "generation", "memory", "quality", "compat", "energy")
 """Modules of this package with the metrics that sweeprof ships."""
@@ -89,7 +88,7 @@ class Estimate:
 
 
 Result = Number | Estimate | Missing
-Function = Callable[..., Any]
+MetricFunction = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class Metric:
     """A registered metric function."""
 
     info: MetricInfo
-    function: Function
+    function: MetricFunction
     reads: tuple[str, ...]
     """Parameters to resolve: each in :func:`known_parameters`, or another metric."""
     options: tuple[str, ...]
@@ -110,15 +109,24 @@ class Metric:
     @property
     def passes(self) -> frozenset[PassName]:
         """The passes this metric needs, and those of the metrics it reads."""
-        names = {name for metric in self.readings(declared()) for name in metric.reads}
-        return frozenset(parameters()[name][0].name for name in names if name in parameters())
+        needed = set()
+        for metric in self.readings(declared()):
+            for name in metric.reads:
+                if name in parameters():
+                    provider, _ = parameters()[name]
+                    needed.add(provider.name)
+        return frozenset(needed)
 
     def readings(self, known: Mapping[str, Metric]) -> list[Metric]:
-        """This metric and all that it reads, by their names as parameters; those may read each other."""
-        metrics = [self]
-        for metric in metrics:  # which grows on the way
-            metrics.extend(known[name] for name in metric.reads if is_metric(name) and known[name] not in metrics)
-        return metrics
+        """Return this metric and all that it reads, by their names as parameters; those may read each other."""
+        found: list[Metric] = []
+        queue = deque([self])
+        while queue:
+            metric = queue.popleft()
+            if metric not in found:
+                found.append(metric)
+                queue.extend(known[name] for name in metric.reads if is_metric(name))
+        return found
 
     @property
     def is_live(self) -> bool:
@@ -152,7 +160,7 @@ class Selected:
 
 
 def wrong_result(reason: str) -> Missing:
-    """No value, because a metric's function returned something else than it should."""
+    """Return the reason of a missing value whose function returned something of the wrong type or name."""
     return Missing(reason, Failure("", reason))
 
 
@@ -220,7 +228,7 @@ def metric_group(*infos: MetricInfo) -> Callable[[Callable[..., Mapping[str, obj
     return register
 
 
-def _made(info: MetricInfo, function: Function, part: str | None, once: bool = False) -> Metric:
+def _made(info: MetricInfo, function: MetricFunction, part: str | None, once: bool = False) -> Metric:
     """Return a metric, which other metrics can read from now on; raise as :func:`metric`."""
     reads, options = [], []
     if not _is_builtin(function):
@@ -242,12 +250,10 @@ def _made(info: MetricInfo, function: Function, part: str | None, once: bool = F
                 f"{start} reads {parameter.name!r}, which nothing provides. Known: {known}, "
                 "and metrics such as compute_macs; an option needs a default"
             )
-    live = [name for name in reads if is_object(name)]
-    others = [name for name in reads if name not in live]
+    live = sorted(filter(is_object, reads))
+    others = ", ".join(itertools.filterfalse(is_object, reads))
     if live and others:
-        raise TypeError(
-            f"{start} reads {', '.join(sorted(live))}, which are not there when {', '.join(others)} can be read"
-        )
+        raise TypeError(f"{start} reads {', '.join(live)}, which are not there when {others} can be read")
     made = Metric(info, function, tuple(reads), tuple(options), part, once)
     key = parameter_name(info.name)
     other = readable.get(key)
@@ -262,12 +268,12 @@ def _made(info: MetricInfo, function: Function, part: str | None, once: bool = F
     return made
 
 
-def _is_builtin(function: Function) -> bool:
+def _is_builtin(function: MetricFunction) -> bool:
     """Return True if sweeprof ships the metric; :func:`sweeprof.evaluation` wraps functions of the user."""
     module, _ = _origin(function)
     return module.startswith("sweeprof.metrics.") and module != "sweeprof.metrics.evaluate"
 
 
-def _origin(function: Function) -> tuple[str, str]:
+def _origin(function: MetricFunction) -> tuple[str, str]:
     """Return module and qualified name; a callable object may have neither."""
     return str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", id(function)))

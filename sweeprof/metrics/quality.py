@@ -1,10 +1,11 @@
-"""Accuracy of a model, and agreement of the outputs of two backends."""
+"""The quality of a model: built-in metrics, the agreement of the outputs of two backends, and metrics that a config names."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import inspect
+import itertools
 import math
 import re
 import sys
@@ -43,7 +44,7 @@ from sweeprof.targets import instantiate
 
 NO_LABELS = "the dataset has no labels"
 MOST_NATS = 700
-"""e to the power of more is no floating-point number."""
+"""e to the power of more is too large for a floating-point number."""
 
 
 @metric(name="quality/accuracy", unit="ratio", better="higher")
@@ -56,7 +57,9 @@ def accuracy(quality: Quality) -> Result:
 def error(quality: Quality) -> Result:
     """Share of the test split whose most likely class is not the true one, over all samples."""
     share = _top(quality, 1)
-    return share if isinstance(share, Missing) else 1 - share
+    if isinstance(share, Missing):
+        return share
+    return 1 - share
 
 
 @metric(name="quality/top5", unit="ratio", better="higher")
@@ -72,26 +75,26 @@ def topk(quality: Quality, k: int = 1) -> Result:
 
 
 @metric(name="quality/loss", unit="nat", better="lower")
-def loss(quality: Quality) -> Result:
+def loss(quality: Quality) -> Missing | float:
     """Cross-entropy of the outputs taken as logits: its mean over all samples, tokens or pixels of the test split."""
-    return _loss(quality)
-
-
-def _loss(quality: Quality) -> Missing | float:
     counts = _rank_counts(quality)
     if isinstance(counts, Missing):
         return counts
     rows = sum(counts.values())
-    return Missing("outputs are not finite") if quality.loss_sum is None or not rows else quality.loss_sum / rows
+    if quality.loss_sum is None or not rows:
+        return Missing("outputs are not finite")
+    return quality.loss_sum / rows
 
 
 @metric(name="quality/perplexity", unit="ratio", better="lower")
 def perplexity(quality: Quality) -> Result:
     """E to the power of the mean cross-entropy per token."""
-    nats = _loss(quality)
+    nats: Missing | float = loss.function(quality)
     if isinstance(nats, Missing):
         return nats
-    return math.exp(nats) if nats < MOST_NATS else Missing(f"the loss of {nats:.0f} nats is too large for a power of e")
+    if nats >= MOST_NATS:
+        return Missing(f"the loss of {nats:.0f} nats is too large for a power of e")
+    return math.exp(nats)
 
 
 @metric(name="quality/miou", unit="ratio", better="higher")
@@ -99,22 +102,32 @@ def miou(quality: Quality) -> Result:
     """Intersection over union of predicted and true pixels or tokens, its mean over the classes that occur in either."""
     if quality.confusion is None:
         counts = _rank_counts(quality)
-        return counts if isinstance(counts, Missing) else Missing("the targets are not one class per pixel or token")
-    right, predicted, true = (np.array(counts, np.float64) for counts in quality.confusion)
+        if isinstance(counts, Missing):
+            return counts
+        return Missing("the targets are not one class per pixel or token")
+    right, predicted, true = np.array(quality.confusion, np.float64)
     union = predicted + true - right
-    return float((right[union > 0] / union[union > 0]).mean()) if union.any() else Missing("there are no samples")
+    if not union.any():
+        return Missing("there are no samples")
+    return float((right[union > 0] / union[union > 0]).mean())
 
 
 @metric(name="quality/mse", unit="abs", better="lower")
 def mse(quality: Quality) -> Result:
     """Mean squared error of outputs that are numbers."""
-    return _mean_error(quality, lambda sums: sums.squared_errors)
+    sums = _numbers(quality)
+    if isinstance(sums, Missing):
+        return sums
+    return float(np.mean(sums.squared_errors) / sums.samples)
 
 
 @metric(name="quality/mae", unit="abs", better="lower")
 def mae(quality: Quality) -> Result:
     """Mean absolute error of outputs that are numbers."""
-    return _mean_error(quality, lambda sums: sums.absolute_errors)
+    sums = _numbers(quality)
+    if isinstance(sums, Missing):
+        return sums
+    return float(np.mean(sums.absolute_errors) / sums.samples)
 
 
 @metric(name="quality/r2", unit="ratio", better="higher")
@@ -130,16 +143,13 @@ def r2(quality: Quality) -> Result:
     return float((1 - np.array(sums.squared_errors) / deviations).mean())
 
 
-def _mean_error(quality: Quality, errors: Callable[[NumberSums], Sequence[float]]) -> Result:
-    sums = _numbers(quality)
-    return sums if isinstance(sums, Missing) else float(np.sum(errors(sums)) / sums.samples / len(errors(sums)))
-
-
 def _numbers(quality: Quality) -> NumberSums | Missing:
-    if quality.numbers is None:
+    sums = quality.numbers
+    if sums is None:
         return Missing("the targets are not numbers of the outputs' shape" if quality.is_labelled else NO_LABELS)
-    finite = all(map(math.isfinite, quality.numbers.squared_errors))
-    return quality.numbers if finite else Missing("outputs or targets are not finite")
+    if not all(map(math.isfinite, sums.squared_errors)):
+        return Missing("outputs or targets are not finite")
+    return sums
 
 
 def _top(quality: Quality, k: int) -> Missing | float:
@@ -147,8 +157,9 @@ def _top(quality: Quality, k: int) -> Missing | float:
     if isinstance(counts, Missing):
         return counts
     rows = sum(counts.values())
-    hits = sum(count for rank, count in counts.items() if rank < k)
-    return hits / rows if rows else Missing("there are no samples")
+    if not rows:
+        return Missing("there are no samples")
+    return sum(count for rank, count in counts.items() if rank < k) / rows
 
 
 def _rank_counts(quality: Quality) -> Mapping[int, int] | Missing:
@@ -157,18 +168,17 @@ def _rank_counts(quality: Quality) -> Mapping[int, int] | Missing:
         return Counter(quality.ranks)
     if quality.rank_counts is not None:
         return {int(rank): count for rank, count in quality.rank_counts.items()}
-    return Missing(_why_not_classes(quality))
-
-
-def _why_not_classes(quality: Quality) -> str:
     if not quality.is_labelled:
-        return NO_LABELS
-    if quality.unknown_class is not None:
-        return quality.unknown_class
-    if quality.predictions is None and (quality.numbers is None or quality.outputs.ndim < 2):
-        return "the outputs are not one row of class scores per sample"
-    see = "" if quality.numbers is None else "; of numbers there are quality/mse, quality/mae and quality/r2"
-    return f"the targets are not one class per sample, token or pixel{see}"
+        reason = NO_LABELS
+    elif quality.unknown_class is not None:
+        reason = quality.unknown_class
+    elif quality.predictions is None and (quality.numbers is None or quality.outputs.ndim < 2):
+        reason = "the outputs are not one row of class scores per sample"
+    else:
+        reason = "the targets are not one class per sample, token or pixel"
+        if quality.numbers is not None:
+            reason += "; of numbers there are quality/mse, quality/mae and quality/r2"
+    return Missing(reason)
 
 
 @metric(name="quality/agreement", unit="abs", better="lower")
@@ -185,11 +195,7 @@ def agreement(quality: Quality, baseline_quality: Quality) -> Result:
     return largest
 
 
-# Metrics of quality that a config names: ``quality.f1._target_=torchmetrics.classification.MulticlassF1Score``.
-
-
-Texts = tuple[list[str], list[str]]
-"""Of the outputs, and of the targets."""
+# Texts: the decoding of logits, for metrics of texts.
 
 
 def greedy_ctc(scores: npt.NDArray[Any], blank: int) -> list[list[int]]:
@@ -204,11 +210,11 @@ def greedy_ctc(scores: npt.NDArray[Any], blank: int) -> list[list[int]]:
     decoded = []
     for best in scores.argmax(axis=-1):
         is_first = np.append(True, best[1:] != best[:-1])
-        decoded.append([int(id) for id in best[is_first] if id != blank])
+        decoded.append(best[is_first & (best != blank)].tolist())
     return decoded
 
 
-def decoded(outputs: npt.NDArray[Any], targets: npt.NDArray[Any], folder: str) -> Texts:
+def decoded(outputs: npt.NDArray[Any], targets: npt.NDArray[Any], folder: str) -> tuple[list[str], list[str]]:
     """Return the texts that the tokenizer of a folder reads in logits and in target ids.
 
     A tokenizer for connectionist temporal classification (of Wav2Vec2 and the like) decodes greedily, with the padding as blank;
@@ -222,29 +228,27 @@ def decoded(outputs: npt.NDArray[Any], targets: npt.NDArray[Any], folder: str) -
     Raises:
         UserError: it is not such a folder, or the outputs are not logits.
     """
-    tokenizer = _tokenizer(folder)
+    path = user_path(folder)
+    if not path.is_dir():
+        raise UserError([Problem("decode", folder, "is not a folder of a tokenizer or processor.")])
+    try:
+        tokenizer = import_transformers().AutoTokenizer.from_pretrained(str(path))
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError([Problem("decode", folder, f"is not a folder of a tokenizer or processor: {reason}")]) from None
     if outputs.ndim != 3 or targets.ndim != 2:
         shapes = f"outputs {outputs.shape} and targets {targets.shape}"
         needed = f"decodes outputs (batch, positions, ids) and targets (batch, length), not {shapes}."
         raise UserError([Problem("decode", folder, needed)])
     pad = -1 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
-    labels = [[int(id) for id in row if id >= 0 and id != pad] for row in targets]
+    labels = [row[(row >= 0) & (row != pad)].astype(int).tolist() for row in targets]
     if "CTC" in type(tokenizer).__name__:
         ids = greedy_ctc(outputs, pad)
-        return tuple([tokenizer.decode(row, group_tokens=False) for row in side] for side in (ids, labels))  # type: ignore[return-value]
-    best = outputs.argmax(axis=-1).tolist()
-    return tuple([tokenizer.decode(row, skip_special_tokens=True) for row in side] for side in (best, labels))  # type: ignore[return-value]
-
-
-def _tokenizer(folder: str) -> Any:
-    path = user_path(folder)
-    if not path.is_dir():
-        raise UserError([Problem("decode", folder, "is not a folder of a tokenizer or processor.")])
-    try:
-        return import_transformers().AutoTokenizer.from_pretrained(str(path))
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError([Problem("decode", folder, f"is not a folder of a tokenizer or processor: {reason}")]) from None
+        decode = partial(tokenizer.decode, group_tokens=False)
+    else:
+        ids = outputs.argmax(axis=-1).tolist()
+        decode = partial(tokenizer.decode, skip_special_tokens=True)
+    return list(map(decode, ids)), list(map(decode, labels))
 
 
 # Metrics of quality that a config names: ``quality.f1._target_=torchmetrics.classification.MulticlassF1Score``.
@@ -270,31 +274,38 @@ def problems_of(nodes: object) -> list[Problem]:
     problems = []
     for name, node in nodes.items() if isinstance(nodes, Mapping) else ():
         key = f"quality.{name}"
-        target = node.get("_target_") if isinstance(node, Mapping) else None
         if not _NAME.fullmatch(str(name)):
-            problems.append(
-                Problem("quality", name, "is not a name: up to 60 letters, digits and '_', a letter first.")
-            )
+            allowed = "is not a name: up to 60 letters, digits and '_', a letter first."
+            problems.append(Problem("quality", name, allowed))
         elif f"quality/{name}" in builtin_metrics():
             problems.append(Problem(key, name, "is the name of a metric of sweeprof: choose another one."))
-        elif target is None:
+        elif isinstance(node, Mapping) and node.get("_target_") is not None:
+            problems += _problems_of_node(key, node)
+        else:
             advice = target_advice(key, node)
             if advice is None:
                 problems.append(Problem(f"{key}._target_", None, "is missing: it must name a class or function."))
             else:
                 problems.append(Problem(key, node, f"is not a mapping; {advice}"))
-        elif "better" in node and node["better"] not in ("lower", "higher", None):
-            problems.append(choice_problem(f"{key}.better", node["better"], "direction", ("lower", "higher", "null")))
-        elif not isinstance(node.get("argmax", False), bool):
-            problems.append(Problem(f"{key}.argmax", node["argmax"], "is not true or false."))
-        elif node.get("argmax") and ALL in (node.get("output"), node.get("target")):
-            problems.append(Problem(f"{key}.argmax", True, "needs one output and one target, not all of them."))
-        elif not isinstance(target, str):
-            unknown = [setting for setting in node if setting not in ("_target_", *SETTINGS)]
-            problems += [choice_problem(key, setting, "setting", SETTINGS) for setting in unknown]
-            if isinstance(target, type) or not (_is_accumulating(target) or callable(target)):
-                allowed = "is neither an object with update and compute, nor a function of outputs and targets, nor a mapping."
-                problems.append(Problem(key, target, allowed))
+    return problems
+
+
+def _problems_of_node(key: str, node: Mapping[str, Any]) -> list[Problem]:
+    if "better" in node and node["better"] not in ("lower", "higher", None):
+        return [choice_problem(f"{key}.better", node["better"], "direction", ("lower", "higher", "null"))]
+    argmax = node.get("argmax", False)
+    if not isinstance(argmax, bool):
+        return [Problem(f"{key}.argmax", argmax, "is not true or false.")]
+    if argmax and ALL in (node.get("output"), node.get("target")):
+        return [Problem(f"{key}.argmax", True, "needs one output and one target, not all of them.")]
+    target = node["_target_"]
+    if isinstance(target, str):
+        return []
+    unknown = [setting for setting in node if setting not in ("_target_", *SETTINGS)]
+    problems = [choice_problem(key, setting, "setting", SETTINGS) for setting in unknown]
+    if isinstance(target, type) or not (_is_accumulating(target) or callable(target)):
+        allowed = "is neither an object with update and compute, nor a function of outputs and targets, nor a mapping."
+        problems.append(Problem(key, target, allowed))
     return problems
 
 
@@ -331,7 +342,7 @@ def import_target(key: str, target: str) -> object:
 
 
 @dataclass(slots=True)
-class OutputScore:
+class QualityScore:
     """One metric of quality, while batches are added."""
 
     name: str
@@ -355,51 +366,49 @@ class OutputScore:
         """Add the outputs and targets of a batch; after an error there is no value, and the reason is in the results."""
         if self._problem is not None:
             return
-        try:
-            self._add(outputs, targets)
-        except Exception as error:  # a user's metric must not take the others with it
-            self._problem = raised(error)
-
-    def _add(self, outputs: Mapping[str, Array], targets: Any) -> None:
         is_function = not hasattr(self.metric, "update")
         if targets is None and not is_function:
             self._problem = Missing(NO_LABELS)
             return
-        chosen = self._chosen_outputs(outputs)
-        given = None if targets is None else self._chosen_targets(targets)
+        try:
+            chosen, given = self._chosen(outputs, targets)
+            if is_function:
+                self._batches.append((chosen, given))
+            elif _is_torchmetrics(self.metric):
+                self.metric.update(mapped(chosen, _tensor), mapped(given, _tensor))
+            else:
+                self.metric.update(chosen, given)
+        except Exception as error:  # a user's metric must not take the others with it
+            self._problem = raised(error)
+
+    def _chosen(self, outputs: Mapping[str, Array], targets: Any) -> tuple[Any, Any]:
+        """Return the selected outputs and targets of a batch in the form that the metric takes."""
+        chosen: Any
+        if self.output == ALL:
+            chosen = _all_of(outputs)
+        elif self.output is None or "" in outputs:  # the only output may have no name
+            chosen = main_output(compared_outputs(outputs))
+        elif self.output in outputs:
+            chosen = outputs[self.output]
+        else:
+            known = (*outputs, ALL)
+            raise UserError([choice_problem(f"quality.{self.name}.output", self.output, "output of the model", known)])
+        given = targets
+        if targets is not None and self.target is None:
+            given = first_target(targets)
+        elif targets is not None and self.target != ALL:
+            named = named_leaves(targets)
+            if self.target not in named:
+                key, known = f"quality.{self.name}.target", (*filter(None, named), ALL)
+                raise UserError([choice_problem(key, self.target, "target of the dataset", known)])
+            given = named[self.target]
         if self.decode is not None:
             chosen, given = self.decode(chosen, given)
         elif isinstance(chosen, np.ndarray) and isinstance(given, np.ndarray):
             chosen, given = _fitting(chosen, given, self.metric, self.argmax)
         elif isinstance(chosen, np.ndarray) and self.argmax:
             chosen = chosen.argmax(axis=-1)
-        if is_function:
-            self._batches.append((chosen, given))
-        elif _is_torchmetrics(self.metric):
-            self.metric.update(mapped(chosen, _tensor), mapped(given, _tensor))
-        else:
-            self.metric.update(chosen, given)
-
-    def _chosen_outputs(self, outputs: Mapping[str, Array]) -> Any:
-        if self.output == ALL:
-            return _all_of(outputs)
-        if self.output is None or "" in outputs:  # the only output may have no name
-            return main_output(compared_outputs(outputs))
-        if self.output not in outputs:
-            known = (*outputs, ALL)
-            raise UserError([choice_problem(f"quality.{self.name}.output", self.output, "output of the model", known)])
-        return outputs[self.output]
-
-    def _chosen_targets(self, targets: Any) -> Any:
-        if self.target == ALL:
-            return targets
-        if self.target is None:
-            return first_target(targets)
-        known = named_leaves(targets)
-        if self.target not in known:
-            key = f"quality.{self.name}.target"
-            raise UserError([choice_problem(key, self.target, "target of the dataset", (*filter(None, known), ALL))])
-        return known[self.target]
+        return chosen, given
 
     def results(self) -> Mapping[str, Json]:
         """Return the value, or the reason why there is none, of each number that the metric computes."""
@@ -409,14 +418,16 @@ class OutputScore:
                 found = _named_numbers(self.name, self._computed())
             except Exception as error:  # as of a batch
                 found = {self.name: raised(error)}
-        return {name: self._stored(checked(result)) for name, result in found.items()}
-
-    def _stored(self, result: Estimate | Missing) -> Json:
-        common: Json = {"better": self.better, "unit": self.unit}
-        if isinstance(result, Estimate):
-            return {"value": float(result.value), **common}
-        failure = None if result.failure is None else dataclasses.asdict(result.failure)
-        return {"value": None, **common, "reason": result.reason, "failure": failure}
+        stored: dict[str, Json] = {}
+        for name, number in found.items():
+            result = checked(number)
+            stored[name] = {"value": None, "better": self.better, "unit": self.unit}
+            if isinstance(result, Estimate):
+                stored[name]["value"] = float(result.value)
+            else:
+                failure = None if result.failure is None else dataclasses.asdict(result.failure)
+                stored[name].update(reason=result.reason, failure=failure)
+        return stored
 
     def _computed(self) -> object:
         if hasattr(self.metric, "update"):
@@ -444,14 +455,14 @@ def _joined(batches: Sequence[Any]) -> Any:
     if first is None:
         return None
     if isinstance(first, list):  # of samples
-        return [item for batch in batches for item in batch]
+        return list(itertools.chain.from_iterable(batches))
     reason = "the batches have different {}: use a class with update(outputs, targets) and compute()"
     if isinstance(first, Mapping):
         if any(batch.keys() != first.keys() for batch in batches):
             raise ValueError(reason.format("names"))
         return {name: _joined([batch[name] for batch in batches]) for name in first}
     if isinstance(first, tuple):
-        return tuple(_joined(column) for column in zip(*batches, strict=True))
+        return tuple(map(_joined, zip(*batches, strict=True)))
     if len({batch.shape[1:] for batch in batches}) > 1:
         raise ValueError(reason.format("shapes"))
     return np.concatenate(batches) if first.ndim else np.stack(batches)
@@ -469,13 +480,15 @@ def _fitting(outputs: Array, targets: Array, metric: object, argmax: bool) -> tu
         return outputs.argmax(axis=-1), targets.argmax(axis=-1)
     if outputs.size == targets.size:
         outputs = outputs.reshape(targets.shape)
-        return (outputs > 0 if argmax else outputs), targets
+        if argmax:
+            outputs = outputs > 0
+        return outputs, targets
     is_last = targets.shape == outputs.shape[:-1]
     if argmax:
-        return outputs.argmax(axis=-1 if is_last else 1), targets
-    kind = type(metric).__module__
-    is_moved = is_last and kind.startswith("torchmetrics.classification")
-    return (np.moveaxis(outputs, -1, 1) if is_moved else outputs), targets
+        outputs = outputs.argmax(axis=-1 if is_last else 1)
+    elif is_last and type(metric).__module__.startswith("torchmetrics.classification"):
+        outputs = np.moveaxis(outputs, -1, 1)
+    return outputs, targets
 
 
 def _is_torchmetrics(metric: object) -> bool:
@@ -488,26 +501,30 @@ def _tensor(values: Any) -> Any:
     if not isinstance(values, np.ndarray):
         return values
     torch: Any = sys.modules["torch"]  # which torchmetrics has imported
-    is_whole = values.dtype.kind in "iu"
-    return torch.from_numpy(np.array(values, np.int64 if is_whole else values.dtype))
+    if values.dtype.kind in "iu":
+        values = values.astype(np.int64)
+    return torch.from_numpy(np.array(values))
 
 
 def _named_numbers(name: str, computed: object) -> dict[str, object]:
     """Return the computed numbers by name: one, or a mapping or vector of several; raise ValueError for anything else."""
-    if isinstance(computed, Mapping):
-        found: dict[str, object] = {}
-        for key, value in computed.items():
-            found |= _named_numbers(f"{name}.{re.sub(r'[^A-Za-z0-9_.-]', '_', str(key))}", value)
-    elif isinstance(computed, Estimate | Missing):
+    if isinstance(computed, Estimate | Missing):
         return {name: computed}
+    found: dict[str, object] = {}
+    if isinstance(computed, Mapping):
+        for key, value in computed.items():
+            part = re.sub(r"[^A-Za-z0-9_.-]", "_", str(key))
+            found |= _named_numbers(f"{name}.{part}", value)
     else:
         array = array_of(computed)
         if array.ndim > 1 and array.size > 1:
             raise ValueError(f"the metric computes numbers of shape {array.shape}, not one, a vector or a mapping")
         if array.dtype.kind not in "iufb":
             raise TypeError(f"the metric computes {computed!r}, which is not a number")
-        values = array.reshape(-1).tolist()
-        found = {name: values[0]} if len(values) == 1 else {f"{name}.{place}": one for place, one in enumerate(values)}
+        if array.size == 1:
+            return {name: array.item()}
+        for place, value in enumerate(array.reshape(-1).tolist()):
+            found[f"{name}.{place}"] = value
     if len(found) > MOST_NUMBERS:
         raise ValueError(f"the metric computes {len(found)} numbers: at most {MOST_NUMBERS} are kept")
     return found
@@ -525,7 +542,7 @@ def _node_of(metric: object) -> Mapping[str, Any]:
     return metric if isinstance(metric, Mapping) else {"_target_": metric}
 
 
-def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -> list[OutputScore]:
+def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -> list[QualityScore]:
     """Return the metrics of quality that a config names or a caller gives, ready for a first batch; a caller's objects are copied.
 
     Args:
@@ -536,32 +553,37 @@ def output_scores(metrics: Mapping[str, object], device: str, dataset: object) -
     Raises:
         UserError: one of them cannot be made; names its key.
     """
-    return [_output_score(name, _node_of(metric), device, dataset) for name, metric in metrics.items()]
-
-
-def _output_score(name: str, node: Mapping[str, Any], device: str, dataset: object) -> OutputScore:
-    key = f"quality.{name}"
-    metric = node["_target_"]
-    if isinstance(metric, str):
-        metric = _made(key, {key: value for key, value in node.items() if key not in SETTINGS}, device, dataset)
-    elif hasattr(metric, "update"):
-        metric = copy.deepcopy(metric)
-    decode = node.get("decode")
-    if isinstance(decode, str):
-        decode = partial(decoded, folder=decode)
-    elif decode is not None:
-        if not isinstance(decode, Mapping) or not isinstance(decode.get("_target_"), str):
-            needed = "is neither the folder of a tokenizer nor the _target_ of a function of outputs and targets."
-            raise UserError([Problem(f"{key}.decode", decode, needed)])
-        decode = _made(f"{key}.decode", decode, device, dataset)
-    output, target = (None if node.get(part) is None else str(node[part]) for part in ("output", "target"))
-    # The direction and the unit, where the node does not have them, are those that torchmetrics tells.
-    better: Better = node.get("better")
-    if "better" not in node:
-        better = {True: "higher", False: "lower"}.get(getattr(metric, "higher_is_better", None))  # type: ignore[arg-type, assignment]
-    bounds = (getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None))
-    unit: Literal["ratio", "abs"] = "ratio" if bounds == (0.0, 1.0) else "abs"
-    return OutputScore(name, metric, output, target, node.get("argmax", False), decode, better, unit)
+    scores = []
+    for name, given in metrics.items():
+        key, node = f"quality.{name}", _node_of(given)
+        metric = node["_target_"]
+        if isinstance(metric, str):
+            settings = {setting: value for setting, value in node.items() if setting not in SETTINGS}
+            metric = _made(key, settings, device, dataset)
+        elif hasattr(metric, "update"):
+            metric = copy.deepcopy(metric)
+        decode = node.get("decode")
+        if isinstance(decode, str):
+            decode = partial(decoded, folder=decode)
+        elif decode is not None:
+            if not isinstance(decode, Mapping) or not isinstance(decode.get("_target_"), str):
+                needed = "is neither the folder of a tokenizer nor the _target_ of a function of outputs and targets."
+                raise UserError([Problem(f"{key}.decode", decode, needed)])
+            decode = _made(f"{key}.decode", decode, device, dataset)
+        score = QualityScore(name, metric, argmax=node.get("argmax", False), decode=decode)
+        if node.get("output") is not None:
+            score.output = str(node["output"])
+        if node.get("target") is not None:
+            score.target = str(node["target"])
+        # Without a direction in the node, torchmetrics may know it; it also knows the bounds of a ratio.
+        if "better" in node:
+            score.better = node["better"]
+        elif isinstance(getattr(metric, "higher_is_better", None), bool):
+            score.better = "higher" if metric.higher_is_better else "lower"
+        if (getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None)) == (0.0, 1.0):
+            score.unit = "ratio"
+        scores.append(score)
+    return scores
 
 
 def _made(key: str, node: Mapping[str, Any], device: str, dataset: object) -> Any:
@@ -576,10 +598,10 @@ def _made(key: str, node: Mapping[str, Any], device: str, dataset: object) -> An
             return made
         parameters = inspect.signature(found).parameters
         options = {name: value for name, value in node.items() if name != "_target_"}
-        unknown = [name for name in options if name not in parameters]
-        is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-        if unknown and not is_open:
-            raise UserError([choice_problem(key, name, f"argument of {target}", [*parameters]) for name in unknown])
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
+            unknown = [name for name in options if name not in parameters]
+            if unknown:
+                raise UserError([choice_problem(key, name, f"argument of {target}", [*parameters]) for name in unknown])
         if "device" in parameters:
             options.setdefault("device", device)
         if "transform" in parameters and "transform" not in options:
@@ -608,25 +630,24 @@ def score_metric(name: str) -> Metric:
         found = quality.scores.get(name)
         if found is None:
             parts = [f"quality/{part}" for part in quality.scores if part.startswith(f"{name}.")]
-            return Missing(
-                f"it has several values: {', '.join(parts)}" if parts else "it was not computed for this combination"
-            )
+            if parts:
+                return Missing(f"it has several values: {', '.join(parts)}")
+            return Missing("it was not computed for this combination")
         if found.value is None:
-            return Missing(
-                found.reason or "no reason was given", None if found.failure is None else Failure(**found.failure)
-            )
+            failure = None if found.failure is None else Failure(**found.failure)
+            return Missing(found.reason or "no reason was given", failure)
         return Estimate(found.value, "exact", unit=found.unit, better=found.better)
 
-    info = MetricInfo(
-        f"quality/{name}", "abs", None, f"quality.{name} of the config, over all samples of the test split."
-    )
-    return Metric(info, scored, ("quality",), ())
+    definition = f"quality.{name} of the config, over all samples of the test split."
+    return Metric(MetricInfo(f"quality/{name}", "abs", None, definition), scored, ("quality",), ())
 
 
 def parts_of(selected: Sequence[Selected], records: Iterable[Record]) -> list[Selected]:
     """Return the metrics for the single values of the selected metrics of quality, as far as a combination has several."""
-    scores = [entry.metric.info for entry in selected if entry.metric.function.__qualname__.startswith("score_metric.")]
-    names = [info.name.removeprefix("quality/") for info in scores]
+    names = set()
+    for entry in selected:
+        if entry.metric.function.__qualname__.startswith("score_metric."):
+            names.add(entry.metric.info.name.removeprefix("quality/"))
     parts = []
     for record in records:
         if record.pass_name == "quality" and record.status == "ok" and record.observations:
@@ -651,22 +672,25 @@ def with_parts(
     found: list[MetricInfo] = []
     values: dict[str, dict[str, Measurement]] = {id: {} for id in measured}
     for info in infos:
-        start = f"{info.name}."
-        parts = list(dict.fromkeys(name for own in measured.values() for name in own if name.startswith(start)))
-        is_split = info.name in wanted and bool(parts)
-        has_own = not is_split or any(own[info.name].value is not None for own in measured.values())
-        for name in [*([info.name] if has_own else []), *(parts if info.name in wanted else [])]:
-            known = [own[name] for own in measured.values() if name in own and own[name].value is not None]
+        names: dict[str, list[Measurement]] = {info.name: []}  # with the measurements that have a value
+        for own in measured.values():
+            for name, measurement in own.items():
+                if name == info.name or (info.name in wanted and name.startswith(f"{info.name}.")):
+                    names.setdefault(name, [])
+                    if measurement.value is not None:
+                        names[name].append(measurement)
+        if len(names) > 1 and not names[info.name]:
+            del names[info.name]
+        for name, known in names.items():
             described = dataclasses.replace(info, name=name)
             if info.name in wanted and known:
                 described = dataclasses.replace(described, better=known[0].better, unit=known[0].unit)
             found.append(described)
             for id, own in measured.items():
-                values[id][name] = own.get(name) or _without_part(described, own[info.name])
+                if name in own:
+                    values[id][name] = own[name]
+                    continue
+                whole = own[info.name]  # of a combination that has other parts or none
+                reason = whole.reason if whole.value is None else f"this combination has one value: {whole.name}"
+                values[id][name] = Measurement(name, described.unit, described.better, None, reason)
     return found, values
-
-
-def _without_part(info: MetricInfo, whole: Measurement) -> Measurement:
-    """Return a measurement without a value, of a combination that has other parts or none."""
-    reason = whole.reason if whole.value is None else f"this combination has one value: {whole.name}"
-    return Measurement(info.name, info.unit, info.better, None, reason)

@@ -1,4 +1,4 @@
-"""From a metric set in a config to metrics with their options bound."""
+"""Resolves a metric set of a config: metrics with their options, and passes that the set names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Entry = str | Mapping[str, object]
 
 
 def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
-    """The metrics of a set, in its order; the set may also name passes, see :func:`named_passes`.
+    """Return the metrics of a set, in its order; the set may also name passes, see :func:`named_passes`.
 
     Args:
         trust: whether modules outside sweeprof may be imported, for metrics of the user's own.
@@ -36,11 +36,7 @@ def select(entries: Sequence[Entry], trust: bool = True) -> list[Selected]:
     for entry in entries:
         if entry in passes_alone:
             continue
-        resolved: list[Selected] | Problem
-        if not isinstance(entry, str) and entry.get("_target_") == SCORE:
-            resolved = [Selected(score_metric(str(entry["name"])))]
-        else:
-            resolved = _resolve(entry, trust)
+        resolved = _resolve(entry, trust)
         if isinstance(resolved, Problem):
             problems.append(resolved)
             continue
@@ -98,12 +94,13 @@ def _content(name: str) -> _MetricSet:
 
 
 def unknown_metric(key: str, name: str, known: Iterable[str]) -> Problem:
-    """Return the problem of no metric having this name; of the first or last part of names (``latency``) it lists those."""
+    """Return the problem of an unknown name; if it is the first or last part of names, such as ``latency``, it lists those."""
     names = list(known)
-    having = [other for other in names if name in (other.partition("/")[0], other.rpartition("/")[2])]
-    if not having:
+    fitting = [other for other in names if name in (other.partition("/")[0], other.rpartition("/")[2])]
+    if not fitting:
         return choice_problem(key, name, "metric", names)
-    return replace(choice_problem(key, name, "metric", having), nearest=having[0] if len(having) == 1 else None)
+    nearest = fitting[0] if len(fitting) == 1 else None
+    return replace(choice_problem(key, name, "metric", fitting), nearest=nearest)
 
 
 def named_passes(entries: Iterable[Entry]) -> list[PassName]:
@@ -116,26 +113,32 @@ def named_passes(entries: Iterable[Entry]) -> list[PassName]:
 
 
 def passes_of(entries: Sequence[Entry]) -> list[PassName]:
-    """The passes that a set names and that its metrics need together, in the order they are run."""
-    needed = {name for selected in select(entries) for name in selected.metric.passes}
-    needed.update(named_passes(entries))
+    """Return the passes that a set names and that its metrics need together, in the order they are run."""
+    needed = set(named_passes(entries))
+    for selected in select(entries):
+        needed |= selected.metric.passes
     return [name for name in passes() if name in needed]
 
 
 def needs_trust(entries: Sequence[Entry]) -> bool:
     """Return True if a metric of the set is code outside sweeprof."""
     modules = {f"sweeprof.metrics.{family}" for family in FAMILIES}
-    targets = [str(entry.get("_target_", "")) for entry in entries if not isinstance(entry, str)]
-    return any(
-        target not in (*builtin_metrics(), SCORE) and target.rpartition(".")[0] not in modules for target in targets
-    )
+    for entry in entries:
+        if isinstance(entry, str):
+            continue
+        target = str(entry.get("_target_", ""))
+        if target != SCORE and target not in builtin_metrics() and target.rpartition(".")[0] not in modules:
+            return True
+    return False
 
 
-def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:
+def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:  # noqa: PLR0911  # one for each mistake
     known = builtin_metrics()
     if isinstance(entry, str):
         return [Selected(known[entry])] if entry in known else unknown_metric("metrics.select", entry, known)
     target = str(entry.get("_target_", ""))
+    if target == SCORE:
+        return [Selected(score_metric(str(entry["name"])))]
     if not trust and needs_trust([entry]):
         text = "is code outside sweeprof, which is not imported for a folder: add --trust if you trust its author."
         return Problem("metrics.select", target, text)
@@ -144,12 +147,13 @@ def _resolve(entry: Entry, trust: bool) -> list[Selected] | Problem:
         value: object = known[target] if target in known else getattr(import_module(module), name)
     except Exception as error:  # importing a user's module may raise anything
         return Problem("metrics.select", target, f"cannot be imported: {described(error)}.")
-    values = value if isinstance(value, tuple) else (value,)
-    metrics = [metric for metric in values if isinstance(metric, Metric)]
-    if len(metrics) < len(values):
-        return Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")
-    options = {key: value for key, value in entry.items() if key != "_target_"}
-    for key in options:
-        if any(key not in metric.options for metric in metrics):
-            return option_problem(f"metrics.select {target}", key, metrics[0].options)
-    return [Selected(metric, options) for metric in metrics]
+    options = {key: option for key, option in entry.items() if key != "_target_"}
+    resolved = []
+    for metric in value if isinstance(value, tuple) else (value,):
+        if not isinstance(metric, Metric):
+            return Problem("metrics.select", target, "is not decorated by @sweeprof.metric.")
+        for key in options:
+            if key not in metric.options:
+                return option_problem(f"metrics.select {target}", key, metric.options)
+        resolved.append(Selected(metric, options))
+    return resolved

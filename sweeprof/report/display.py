@@ -189,7 +189,7 @@ def _(found: Differences) -> View:
     if not found:
         return View("There are no metrics to compare.")
     words = answer(comparison_of(found))
-    sentence = words.finding if found.is_complete else ""
+    sentence = words.finding
     titles = []
     for name, role in zip(found.names, (_BASELINE, _CANDIDATE), strict=True):
         titles.append(role if name is None else f"{name} ({role})")

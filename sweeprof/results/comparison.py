@@ -1,4 +1,4 @@
-"""Combinations side by side against a baseline: pure functions over measurements."""
+"""The comparison of combinations with a baseline, and of two sweeps: what is comparable, the rows with their verdicts, its file."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ def common_and_own(configs: Sequence[Mapping[str, object]]) -> tuple[Json, list[
     if not configs:
         return {}, []
     flattened = [dict(flat(config)) for config in configs]
-    common = flattened[0]
+    common = dict(flattened[0])
     for settings in flattened[1:]:
         common = {key: value for key, value in common.items() if key in settings and settings[key] == value}
-    return common, [{key: value for key, value in settings.items() if key not in common} for settings in flattened]
+    for settings in flattened:
+        for key in common:
+            del settings[key]
+    return common, flattened
 
 
 def distinct(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
@@ -60,32 +63,24 @@ def distinct(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
 
 def spelled(value: object) -> str:
     """Return a setting as text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
 
-
-KEY: dict[str, tuple[str, ...]] = {
-    "host": ("host",),
-    "processor": ("cpu", "model"),
-    "processors available": ("cpu", "available"),
-    "processor quota": ("cpu", "quota"),
-    "governor": ("cpu", "governor"),
-    "GPUs": ("gpus",),
-}
-"""The comparable key: where each of its fields is in an environment. Threads are beside it, for they are a setting."""
 
 THREADS = "backend.threads"
 DEVIATION = "settings in effect"
-"""A field of the key that only measurements have whose settings were not as requested: they are comparable with nothing."""
+"""The field of the comparable key that says which settings were not as requested; such measurements are comparable with nothing."""
 AS_REQUESTED = "as requested"
 
 ValuePair = tuple[object, object]
 """The baseline's value, and this one."""
-Deviations = Mapping[str, tuple[object, object]]
+Deviations = Mapping[str, ValuePair]
 """By the name of a setting, the requested value and the actual one."""
 
 
 def deviations_of(requested: Mapping[str, object], actual: Mapping[str, object]) -> Deviations:
-    """Return the settings whose actual value is not the requested one; a setting that only one side knows is no deviation."""
+    """Return the settings whose actual value is not the requested one; a setting that only one side has is not a deviation."""
     deviations = {}
     for name, value in actual.items():
         comparable = value
@@ -110,49 +105,60 @@ def warnings_of(deviations: Deviations) -> tuple[Warning, ...]:
 
 def unsteady(environments: Iterable[Mapping[str, object]]) -> dict[str, list[object]]:
     """Return the settings in effect that were not the same in all of these environments, with their values."""
-    settings = distinct(item for environment in environments for item in _part(environment, "settings").items())
-    return {name: values for name, values in settings.items() if len(values) > 1}
+    settings: list[tuple[str, object]] = []
+    for environment in environments:
+        settings += _part(environment, "settings").items()
+    return {name: values for name, values in distinct(settings).items() if len(values) > 1}
 
 
 def unsteady_warnings(environments: Iterable[Mapping[str, object]]) -> tuple[Warning, ...]:
     """Return a warning for each setting that changed between passes or rounds of one combination."""
-    return tuple(
-        Warning(
-            "settings_changed",
-            f"{name} was not the same in all passes and rounds: {', '.join(map(_shown, values))}",
-            "set it once, before the sweep, and measure this combination again",
-        )
-        for name, values in unsteady(environments).items()
-    )
+    warnings = []
+    for name, values in unsteady(environments).items():
+        text = f"{name} was not the same in all passes and rounds: {', '.join(map(_shown, values))}"
+        advice = "set it once, before the sweep, and measure this combination again"
+        warnings.append(Warning("settings_changed", text, advice))
+    return tuple(warnings)
 
 
 def _shown(value: object) -> str:
-    return spelled(value) if value != "" else "nothing"
+    return "nothing" if value == "" else spelled(value)
 
 
 def _part(environment: object, name: str) -> Mapping[str, Any]:
     """Return a mapping within an environment; an empty one if there is none."""
     part = environment.get(name) if isinstance(environment, Mapping) else None
-    return part if isinstance(part, Mapping) else {}
+    if isinstance(part, Mapping):
+        return part
+    return {}
 
 
 def key_of(environments: Iterable[Mapping[str, object]]) -> Json:
-    """Return the comparable key of measurements from these environments; a field that differs among them has all of its values."""
+    """Return the comparable key of measurements from these environments; a field that differs among them has all of its values.
+
+    Threads are not part of it, because they are a setting.
+    """
     known = list(environments)
     fields = []
+    deviations = []
     for environment in known:
-        for name, path in KEY.items():
-            owner = environment
-            for part in path[:-1]:
-                owner = _part(owner, part)
-            fields.append((name, owner.get(path[-1])))
-    key: Json = {name: values[0] if len(values) == 1 else values for name, values in distinct(fields).items()}
-    deviations = [
-        f"{name} {_shown(actual)} instead of {_shown(requested)}"
-        for environment in known
-        for name, (requested, actual) in _part(environment, "deviations").items()
-    ]
-    deviations += [f"{name} {' and '.join(map(_shown, values))}" for name, values in unsteady(known).items()]
+        cpu = _part(environment, "cpu")
+        fields += [
+            ("host", environment.get("host")),
+            ("processor", cpu.get("model")),
+            ("processors available", cpu.get("available")),
+            ("processor quota", cpu.get("quota")),
+            ("governor", cpu.get("governor")),
+            ("GPUs", environment.get("gpus")),
+        ]
+        for name, (requested, actual) in _part(environment, "deviations").items():
+            deviations.append(f"{name} {_shown(actual)} instead of {_shown(requested)}")
+    key: Json = dict(distinct(fields))
+    for name, values in key.items():
+        if len(values) == 1:
+            key[name] = values[0]
+    for name, settings in unsteady(known).items():
+        deviations.append(f"{name} {' and '.join(map(_shown, settings))}")
     if deviations:
         key[DEVIATION] = ", ".join(dict.fromkeys(deviations))
     return key
@@ -163,27 +169,33 @@ def differing(key: Mapping[str, object], base: Mapping[str, object]) -> dict[str
 
     A field that only one side has does not differ.
     """
-    common = [field for field in key if field in base and field != DEVIATION]
-    fields = {field: (base[field], key[field]) for field in common if key[field] != base[field]}
-    if DEVIATION in key or DEVIATION in base:  # also where both deviate alike: what else the models did is not known
-        fields[DEVIATION] = base.get(DEVIATION, AS_REQUESTED), key.get(DEVIATION, AS_REQUESTED)
+    fields = {}
+    for name, value in key.items():
+        if name in base and name != DEVIATION and base[name] != value:
+            fields[name] = (base[name], value)
+    if DEVIATION in key or DEVIATION in base:  # also if both deviate alike: other effects of the models are unknown
+        fields[DEVIATION] = (base.get(DEVIATION, AS_REQUESTED), key.get(DEVIATION, AS_REQUESTED))
     return fields
 
 
 def changed(environment: Mapping[str, object], base: Mapping[str, object]) -> dict[str, ValuePair]:
     """Return differences of two environments that do not prevent a comparison: system, Python, library versions, git revision."""
-    sides = []
-    for side in (base, environment):
-        git = _part(side, "git")
-        revision = str(git.get("revision") or "")[:12] or None
-        if revision and git.get("dirty"):
-            revision += " with uncommitted changes"
-        software = {"os": side.get("os"), "python": side.get("python"), "git": revision}
-        sides.append({**_part(side, "versions"), **software})
-    before, now = sides
+    before, now = _software(base), _software(environment)
     versions = {*before, *now} - {"os", "python", "git"}
-    names = ("os", "python", *sorted(versions), "git")
-    return {name: (before.get(name), now.get(name)) for name in names if before.get(name) != now.get(name)}
+    changes = {}
+    for name in ("os", "python", *sorted(versions), "git"):
+        if before.get(name) != now.get(name):
+            changes[name] = (before.get(name), now.get(name))
+    return changes
+
+
+def _software(environment: Mapping[str, object]) -> Json:
+    git = _part(environment, "git")
+    revision = str(git.get("revision") or "")[:12] or None
+    if revision and git.get("dirty"):
+        revision += " with uncommitted changes"
+    versions = _part(environment, "versions")
+    return {**versions, "os": environment.get("os"), "python": environment.get("python"), "git": revision}
 
 
 SCHEMA_VERSION = 2
@@ -209,7 +221,7 @@ class Row(Displayed):
     environment: Json = field(default_factory=dict)
     """The comparable key of where it was timed (:mod:`sweeprof.results.comparison`)."""
     settings: Json = field(default_factory=dict)
-    """Of its config, by dotted key, what is not alike in all rows."""
+    """The settings of its config, by dotted key, that differ between rows."""
     baseline_status: Status | None = None
     """Status of the combination that it is compared with."""
     differs: dict[str, ValuePair] = field(default_factory=dict)
@@ -261,10 +273,11 @@ class Row(Displayed):
 
 
 def value_of(row: Row, metric: str) -> Number | None:
-    """The value of a metric in base units; None where the row has none, or one that is not a finite number."""
+    """Return the value of a metric in base units; None if the row has none, or one that is not a finite number."""
     cell = row.cells.get(metric)
-    value = cell.measurement.value if cell else None
-    return value if value is not None and math.isfinite(value) else None
+    if cell is None or cell.measurement.value is None or not math.isfinite(cell.measurement.value):
+        return None
+    return cell.measurement.value
 
 
 def is_training(row: Row) -> bool:
@@ -362,7 +375,7 @@ class Comparison(Stored):
     protocol: Json = field(default_factory=dict)
     """Of ``rounds`` and ``interleave`` the values that the combinations' protocols have."""
     settings: Json = field(default_factory=dict)
-    """Of the configs, by dotted key, what is alike in all rows."""
+    """The settings of the configs, by dotted key, that all rows have in common."""
     against: ComparedSweep | None = None
     """The other sweep that the rows are compared with; None: with the baseline among them."""
     pareto: tuple[str, ...] = ()
@@ -392,7 +405,9 @@ class Comparison(Stored):
             OSError: it cannot be read.
         """
         file = Path(path)
-        return comparison_from(read_json(file / "comparison.json" if file.is_dir() else file))
+        if file.is_dir():
+            file /= "comparison.json"
+        return comparison_from(read_json(file))
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per combination and metric, as in ``tables/measurements.csv``: axes, value, interval, verdict, reasons."""
@@ -408,13 +423,12 @@ class Comparison(Stored):
         return counts
 
     def varying_axes(self) -> tuple[str, ...]:
-        """The axes with more than one value."""
+        """Return the axes with more than one value."""
         return self._varying
 
-    @cached_property
+    @cached_property  # reports of ten thousand rows ask for it at every row
     def _varying(self) -> tuple[str, ...]:
-        # Reports of ten thousand rows ask for it at every row.
-        return tuple(a for a in self.axes if len({str(row.axes.get(a)) for row in self.rows}) > 1)
+        return tuple(axis for axis in self.axes if len({str(row.axes.get(axis)) for row in self.rows}) > 1)
 
     def threshold_of(self, metric: str) -> float | None:
         """The threshold of a metric: its own, else the protocol's."""
@@ -440,12 +454,13 @@ def find_baselines(baseline: Mapping[str, object], rows: Mapping[str, Mapping[st
         return dict.fromkeys(rows, named)
     baselines: dict[str, str | None] = {}
     for id, axes in rows.items():
-        baselines[id] = ids.get(_spelled({key: baseline.get(key, value) for key, value in axes.items()}))
+        wanted = {key: baseline.get(key, value) for key, value in axes.items()}
+        baselines[id] = ids.get(_spelled(wanted))
     return baselines
 
 
-def _spelled(axes: Mapping[str, object]) -> str:
-    return json.dumps(axes, sort_keys=True, default=str)
+def _spelled(values: object) -> str:
+    return json.dumps(values, sort_keys=True, default=str)
 
 
 def compare_rows(
@@ -465,9 +480,12 @@ def compare_rows(
     by_id = {row.combination_id: row for row in rows}
     filled = []
     for row in rows:
-        base = by_id[row.baseline_id] if row.baseline_id and not row.is_baseline else None
-        theirs = measurements[base.combination_id] if base else {}
-        filled.append(compared_row(row, measurements[row.combination_id], base, theirs, threshold, thresholds or {}))
+        base: Row | None = None
+        base_measurements: Mapping[str, Measurement] = {}
+        if row.baseline_id and not row.is_baseline:
+            base, base_measurements = by_id[row.baseline_id], measurements[row.baseline_id]
+        own = measurements[row.combination_id]
+        filled.append(compared_row(row, own, base, base_measurements, threshold, thresholds or {}))
     return tuple(filled)
 
 
@@ -475,37 +493,41 @@ def compared_row(
     row: Row,
     measurements: Mapping[str, Measurement],
     base: Row | None,
-    theirs: Mapping[str, Measurement],
+    base_measurements: Mapping[str, Measurement],
     threshold: float | None,
     thresholds: Mapping[str, float],
     is_interleaved: bool = True,
 ) -> Row:
     """Return ``row`` with its cells compared with those of ``base``; ``is_interleaved``: the rounds of both were interleaved."""
-    differs = differing(row.environment, base.environment) if base else {}
-    paired: list[int] = []
-    apart: list[int] = []  # rounds that both have, but not from one run of the sweep
-    if base and is_interleaved:
-        for number, (session, other) in enumerate(zip(row.sessions, base.sessions, strict=False)):
-            if session is not None and other is not None:
-                (paired if session == other else apart).append(number)
+    pairing = Pairing()
     warnings = row.warnings
-    is_scattered = len(paired) < MIN_ROUNDS <= len(paired) + len(apart)
-    if is_scattered:
-        rounds = f"{len(apart)} of {len(apart) + len(paired)} rounds"
-        advice = "measure both again, in a sweep of their own"
-        text = f"{rounds} were timed in another run of the sweep than the baseline's: rounds are not paired"
-        warnings = (*warnings, Warning("run_apart", text, advice))
-    most_rounds = max(row.most_rounds, base.most_rounds) if base else 0
-    pairing = Pairing(
-        is_interleaved and not differs and not is_scattered,
-        tuple(differs),
-        frozenset(apart),
-        repeated_confidence(most_rounds) if most_rounds else CONFIDENCE,
-    )
-    cells = {
-        name: compare_cell(value, theirs.get(name), thresholds.get(name, threshold), pairing, thresholds.get(name))
-        for name, value in measurements.items()
-    }
+    differs: dict[str, ValuePair] = {}
+    if base is not None:
+        differs = differing(row.environment, base.environment)
+        paired = 0
+        apart = []  # rounds that both have, but not from one run of the sweep
+        if is_interleaved:
+            for number, (session, other) in enumerate(zip(row.sessions, base.sessions, strict=False)):
+                if session is None or other is None:
+                    continue
+                if session == other:
+                    paired += 1
+                else:
+                    apart.append(number)
+        is_scattered = paired < MIN_ROUNDS <= paired + len(apart)
+        if is_scattered:
+            rounds = f"{len(apart)} of {len(apart) + paired} rounds"
+            text = f"{rounds} were timed in another run of the sweep than the baseline's: rounds are not paired"
+            warnings = (*warnings, Warning("run_apart", text, "measure both again, in a sweep of their own"))
+        most_rounds = max(row.most_rounds, base.most_rounds)
+        confidence = repeated_confidence(most_rounds) if most_rounds else CONFIDENCE
+        is_paired = is_interleaved and not differs and not is_scattered
+        pairing = Pairing(is_paired, tuple(differs), frozenset(apart), confidence)
+    cells = {}
+    for name, measurement in measurements.items():
+        own_threshold = thresholds.get(name)
+        limit = threshold if own_threshold is None else own_threshold
+        cells[name] = compare_cell(measurement, base_measurements.get(name), limit, pairing, own_threshold)
     return dataclasses.replace(
         row,
         cells=cells,
@@ -517,7 +539,7 @@ def compared_row(
 
 
 def comparison_from(data: object) -> Comparison:
-    """The comparison; fields that this version does not know are ignored.
+    """Return the comparison; fields that this version does not know are ignored.
 
     Raises:
         Damaged: the data are not a comparison, or come from a later version.
@@ -529,15 +551,14 @@ def comparison_from(data: object) -> Comparison:
         comparison = validated(Comparison, data)
     except Damaged as error:
         raise Damaged(f"is not a comparison of sweeprof: {error}") from None
-    names = [metric.name for metric in comparison.metrics]
     for place, row in enumerate(comparison.rows):
-        missing = [name for name in names if name not in row.cells]
-        if missing:
-            raise damaged(row.cells, f"complete: there is no {missing[0]!r}", ["rows", place, "cells"])
+        for metric in comparison.metrics:
+            if metric.name not in row.cells:
+                raise damaged(row.cells, f"complete: there is no {metric.name!r}", ["rows", place, "cells"])
     return comparison
 
 
-# Comparison of two sweeps: matches their combinations and lists what else changed. Pure functions.
+# Comparison of two sweeps: their combinations are matched, and other changes are listed.
 
 
 QUALITY = "quality/"
@@ -552,21 +573,35 @@ def set_against(sweep: Comparison, base: Comparison, label: str) -> Comparison:
     The thresholds are those of ``sweep``, or of ``base`` where it has none: one for all of ``sweep`` holds for all metrics.
     """
     partners = _partners(sweep, base)
-    threshold = sweep.threshold if sweep.threshold is not None else base.threshold
-    thresholds = sweep.thresholds if sweep.threshold is not None else {**base.thresholds, **sweep.thresholds}
+    threshold, thresholds = sweep.threshold, sweep.thresholds
+    if threshold is None:
+        threshold, thresholds = base.threshold, {**base.thresholds, **sweep.thresholds}
     rows = []
     for row in sweep.rows:
+        named = dataclasses.replace(row, baseline_id=None, environment=_environment(sweep, row))
         partner = partners.get(row.combination_id)
-        named = dataclasses.replace(
-            row,
-            baseline_id=f"{base.sweep_id}/{partner.combination_id}" if partner else None,
-            environment=_environment(sweep, row),
+        base_measurements: dict[str, Measurement] = {}
+        if partner is not None:
+            named = dataclasses.replace(named, baseline_id=f"{base.sweep_id}/{partner.combination_id}")
+            base_measurements = _measured(partner)
+            partner = dataclasses.replace(partner, environment=_environment(base, partner))
+        compared = compared_row(
+            named, _measured(row), partner, base_measurements, threshold, thresholds, is_interleaved=False
         )
-        theirs = dataclasses.replace(partner, environment=_environment(base, partner)) if partner else None
-        measured = _measured(theirs) if theirs else {}
-        compared = compared_row(named, _measured(row), theirs, measured, threshold, thresholds, is_interleaved=False)
-        rows.append(_without_verdicts_on_quality(compared) if theirs and _have_other_data(row, theirs) else compared)
+        if partner is not None and _have_other_data(row, partner):
+            for name, cell in compared.cells.items():
+                if name.startswith(QUALITY) and cell.base is not None and cell.measurement.value is not None:
+                    compared.cells[name] = dataclasses.replace(
+                        cell, verdict="not_comparable", verdict_reason="different_data"
+                    )
+        rows.append(compared)
     matched = {partner.combination_id for partner in partners.values()}
+    own_metrics = {info.name for info in sweep.metrics}
+    measured = set()
+    for row in partners.values():
+        for name, cell in row.cells.items():
+            if row.has_values and cell.measurement.value is not None:
+                measured.add(name)
     against = ComparedSweep(
         label=label,
         sweep_id=base.sweep_id,
@@ -575,25 +610,14 @@ def set_against(sweep: Comparison, base: Comparison, label: str) -> Comparison:
         software=changed(sweep.environment, base.environment),
         settings=_settings(sweep, base, partners),
         absent=tuple(row.axes for row in base.rows if row.combination_id not in matched),
-        absent_metrics=_absent_metrics(sweep, base, partners),
+        absent_metrics=tuple(info for info in base.metrics if info.name in measured - own_metrics),
     )
     return dataclasses.replace(sweep, rows=tuple(rows), against=against, threshold=threshold, thresholds=thresholds)
 
 
 def _have_other_data(row: Row, partner: Row) -> bool:
-    """True if two rows were evaluated on different samples; False if that is unknown, as of records of an earlier version."""
+    """Return True if two rows were evaluated on different samples; False if that is unknown."""
     return None not in (row.test_data, partner.test_data) and row.test_data != partner.test_data
-
-
-def _without_verdicts_on_quality(row: Row) -> Row:
-    """Return a row whose quality is not comparable, because its counterpart was evaluated on other samples."""
-    cells = {
-        name: dataclasses.replace(cell, verdict="not_comparable", verdict_reason="different_data")
-        if name.startswith(QUALITY) and cell.base is not None and cell.measurement.value is not None
-        else cell
-        for name, cell in row.cells.items()
-    }
-    return dataclasses.replace(row, cells=cells)
 
 
 def _measured(row: Row) -> dict[str, Measurement]:
@@ -601,10 +625,14 @@ def _measured(row: Row) -> dict[str, Measurement]:
 
 
 def _environment(comparison: Comparison, row: Row) -> Json:
-    """The comparable key of a row, threads included; of a sweep that did not keep it by row, the whole sweep's."""
-    key = row.environment or (key_of([comparison.environment]) if comparison.environment else {})
+    """Return the comparable key of a row, threads included; of a sweep that did not keep it by row, the whole sweep's."""
+    key = row.environment
+    if not key and comparison.environment:
+        key = key_of([comparison.environment])
     threads = setting(comparison, row, THREADS)
-    return key if threads is None else {**key, "threads": threads}
+    if threads is None:
+        return key
+    return {**key, "threads": threads}
 
 
 def setting(comparison: Comparison, row: Row, key: str) -> object:
@@ -613,60 +641,48 @@ def setting(comparison: Comparison, row: Row, key: str) -> object:
 
 
 def _partners(sweep: Comparison, base: Comparison) -> dict[str, Row]:
-    """The rows of ``base`` by the ids of their counterparts; none has two."""
-    theirs = {row.combination_id: row for row in base.rows}
-    partners = {row.combination_id: theirs[row.combination_id] for row in sweep.rows if row.combination_id in theirs}
+    """Return the rows of ``base`` by the ids of their counterparts: those of the same id, else of the same values of all axes."""
     axes = sorted({*sweep.axes, *base.axes})
-    unmatched: dict[str, Row] = {}
+
+    def place(comparison: Comparison, row: Row) -> str:
+        return _spelled([setting(comparison, row, axis) for axis in axes])
+
+    own_ids = {row.combination_id for row in sweep.rows}
+    by_id: dict[str, Row] = {}
+    by_axes: dict[str, Row] = {}
     for row in base.rows:
-        if row.combination_id not in partners:
-            unmatched.setdefault(_place(base, row, axes), row)
+        by_id[row.combination_id] = row
+        if row.combination_id not in own_ids:
+            by_axes.setdefault(place(base, row), row)
+    partners = {}
     for row in sweep.rows:
-        partner = None if row.combination_id in partners else unmatched.pop(_place(sweep, row, axes), None)
+        partner = by_id.get(row.combination_id) or by_axes.pop(place(sweep, row), None)
         if partner is not None:
             partners[row.combination_id] = partner
     return partners
 
 
-def _place(comparison: Comparison, row: Row, axes: Sequence[str]) -> str:
-    """Values of the axes of either sweep; what is no axis here has the config's value."""
-    return json.dumps([setting(comparison, row, axis) for axis in axes], sort_keys=True, default=str)
-
-
-def _absent_metrics(sweep: Comparison, base: Comparison, partners: Mapping[str, Row]) -> tuple[MetricInfo, ...]:
-    """Return the metrics that ``sweep`` does not measure, and of which a counterpart of its rows has a value."""
-    known = {info.name for info in sweep.metrics}
-    measured = {
-        name
-        for row in partners.values()
-        for name, cell in row.cells.items()
-        if cell.measurement.value is not None and row.has_values
-    }
-    return tuple(info for info in base.metrics if info.name in measured - known)
-
-
 def _settings(sweep: Comparison, base: Comparison, partners: Mapping[str, Row]) -> dict[str, tuple[ValuePair, ...]]:
-    """Return what differs in the test data and in the configs of combinations that were matched, by dotted key."""
-    changes: list[tuple[str, ValuePair]] = [
-        ("test data", (partners[row.combination_id].test_data, row.test_data))
-        for row in sweep.rows
-        if row.combination_id in partners and _have_other_data(row, partners[row.combination_id])
-    ]
-    if not sweep.settings or not base.settings:  # of a version that kept none
-        return {key: tuple(pairs) for key, pairs in distinct(changes).items()}
-    known = {*sweep.settings, *base.settings}
-    for row in (*sweep.rows, *base.rows):
-        known.update(row.settings)
+    """Return the differences of the test data and of the configs of matched combinations, by dotted key."""
+    known: set[str] = set()
+    for comparison in (sweep, base):
+        known.update(comparison.settings)
+        for row in comparison.rows:
+            known.update(row.settings)
     keys = [key for key in sorted(known) if set(key.split(".")).isdisjoint(_IGNORED)]
+    changes: list[tuple[str, ValuePair]] = []
+    data_changes: list[tuple[str, ValuePair]] = []
     for row in sweep.rows:
         partner = partners.get(row.combination_id)
-        if partner is not None and partner.combination_id != row.combination_id:  # one id, one config
-            for key in keys:
-                before, now = _configured(base, partner, key), _configured(sweep, row, key)
-                if before != now:
-                    changes.append((key, (before, now)))
-    return {key: tuple(pairs) for key, pairs in distinct(changes).items()}
-
-
-def _configured(comparison: Comparison, row: Row, key: str) -> object:
-    return row.settings.get(key, comparison.settings.get(key))
+        if partner is None:
+            continue
+        if _have_other_data(row, partner):
+            data_changes.append(("test data", (partner.test_data, row.test_data)))
+        if partner.combination_id == row.combination_id or not sweep.settings or not base.settings:
+            continue  # one id has one config; a sweep of an earlier version has none
+        for key in keys:
+            before = partner.settings.get(key, base.settings.get(key))
+            now = row.settings.get(key, sweep.settings.get(key))
+            if before != now:
+                changes.append((key, (before, now)))
+    return {key: tuple(pairs) for key, pairs in distinct([*data_changes, *changes]).items()}

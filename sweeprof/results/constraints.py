@@ -1,15 +1,14 @@
-"""Which rows of a comparison qualify, the Pareto front, and the best rows. Pure functions."""
+"""The language of constraints, and the rows of a comparison that they, a Pareto front or a best value select. Pure functions."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-import itertools
 import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -22,25 +21,21 @@ from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import Measurement, MetricInfo, plain_title
 from sweeprof.text import axis_text, one_line
 
-# A small language of conditions over named values, as in ``batch_size * model.width > 4096`` or ``latency < 5 ms``.
+# The language of conditions over named values, as in ``batch_size * model.width > 4096`` or ``latency < 5 ms``: its words become
+# Python's, Python parses them, and a walk over the tree computes the value.
 
-
-_DECIMAL = {"ms": "1e-3", "us": "1e-6", "µs": "1e-6", "ns": "1e-9", "%": "1e-2"}
-_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-_COUNTS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS: dict[str, int | Decimal] = {
-    "s": 1,
-    **{unit: Decimal(text) for unit, text in _DECIMAL.items()},
-    **_BYTES,
-    **_COUNTS,
-}
+    "s": 1, "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9"), "%": Decimal("1e-2"),
+    "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9,
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+}  # fmt: skip
 """The value of a unit in base units: seconds, bytes, or 1."""
 
 MAX_LENGTH, MAX_DEPTH, MAX_BITS = 2000, 50, 1024
-"""Bounds on what one expression may ask for: characters, nesting, and the size of a whole number."""
+"""Limits of one expression: characters, nesting, and the size of an integer."""
 
-_CONSTANTS = {word: word.capitalize() for word in ("true", "false")} | {"null": "None"}
-_KEYWORDS = {word: word for word in ("and", "or", "not", "in", "True", "False", "None")} | _CONSTANTS
+_WORDS = ("and", "or", "not", "in", "True", "False", "None")
+_CONSTANTS = {"true": "True", "false": "False", "null": "None"}
 _FUNCTIONS = ("min", "max", "abs", "len")
 _ARITHMETIC: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -58,13 +53,17 @@ _ORDER: dict[type[ast.AST], tuple[str, Callable[[Any, Any], bool]]] = {
     ast.GtE: (">=", operator.ge),
 }
 
-_NUMBER = re.compile(r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?")
-_UNIT = re.compile(r"\s*(?!(?:and|or|not|in)\b)([^\W\d]+)(?!\w)")
-_PERCENT = re.compile(r"\s*%(?=\s*(?:$|[)\],*/<>=!]|(?:and|or|not|in)\b))")
-"""A % after which no operand comes; any other is the remainder of a division."""
-_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
-_SIGN = re.compile(r"\*\*|//|<=|>=|==|!=|[-+*/%<>()\[\],]")
-_WORD = re.compile(r"[^\W\d]\w*(?:[./]\w+)*")
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number> (?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)
+        (?:\s*(?P<unit> %(?=\s*(?:$|[)\],*/<>=!]|(?:and|or|not|in)\b))  # any other % is the remainder of a division
+                      |(?!(?:and|or|not|in)\b)[^\W\d]+(?!\w)))?
+    |(?P<text> '[^']*'|"[^"]*")
+    |(?P<sign> \*\*|//|<=|>=|==|!=|[-+*/%<>()\[\],])
+    |(?P<word> [^\W\d]\w*(?:[./]\w+)*)
+    )""",
+    re.VERBOSE,
+)
 
 Values = Mapping[str, Any]
 
@@ -85,18 +84,21 @@ class Expression:
         """Return the value of the expression for these values of its names.
 
         Raises:
-            ValueError: a name has no value here, or values do not fit: texts and numbers in order, nothing (null) in an order
-                or a sum, something else than a condition beside ``and``, a division by zero, a number beyond all bounds.
+            ValueError: a name has no value here, or values do not fit: an order of a text and a number, a sum or an order with
+                nothing (null), something else than a condition beside ``and``, a division by zero, a number that is too large.
         """
-        given = {identifier: values[name] for identifier, name in self._named.items() if name in values}
         try:
-            return _value(self._tree, given)
+            return _value(self._tree, self._given(values))
         except KeyError as missing:
             raise ValueError(f"uses '{self._named[missing.args[0]]}', which has no value here") from None
         except ZeroDivisionError:
             raise ValueError("divides by zero") from None
         except OverflowError:
             raise ValueError("has a number beyond all bounds") from None
+
+    def _given(self, values: Values) -> Values:
+        """Return the values by the identifiers of the tree."""
+        return {identifier: values[name] for identifier, name in self._named.items() if name in values}
 
     def excess(self, values: Values) -> float:
         """Return how far a condition is from its limit: above 0 where it is false, else 0 or less.
@@ -106,126 +108,107 @@ class Expression:
         Raises:
             ValueError: as of :meth:`value`.
         """
+        distance = 1.0
         holds = self.value(values) is True
         tree = self._tree
         if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in _ORDER:
-            given = {identifier: values[name] for identifier, name in self._named.items() if name in values}
-            left, right = _value(tree.left, given), _value(tree.comparators[0], given)
+            left, right = (_value(side, self._given(values)) for side in (tree.left, tree.comparators[0]))
             if _is_number(left) and _is_number(right) and left > 0 and right > 0 and left != right:
                 distance = abs(math.log(left / right))
-                return -distance if holds else distance
-        return -1.0 if holds else 1.0
+        return -distance if holds else distance
 
 
 def parse(text: str, names: Collection[str]) -> Expression:
-    """Read an expression over ``names``; where several fit, as ``latency`` and ``latency/forward``, the longest is meant.
+    """Read an expression over ``names``; if several fit, as ``latency`` and ``latency/forward``, the longest is meant.
 
     Raises:
-        ValueError: it cannot be read, or uses what is not known; says what, what is nearest, and what is known.
+        ValueError: it cannot be read, or uses an unknown name; with the nearest and all known names.
     """
     if len(text) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH} characters")
-    named: dict[str, str] = {}
-    pieces = list(_pieces(text, names, named))
-    source = " ".join(pieces)
+    longest_first = sorted(names, key=len, reverse=True)
+    identifiers: dict[str, str] = {}  # by name: its identifier in Python
+    pieces: list[str] = []
+    position = 0
+    while text[position:].strip():
+        token = _TOKEN.match(text, position)
+        if token is None:
+            rest = text[position:].lstrip()
+            hint = "; equality is written ==" if rest[0] == "=" else ""
+            raise ValueError(f"cannot be read from '{rest}' on{hint}")
+        position = token.end()
+        if token["number"]:
+            pieces.append(repr(_in_base_units(token["number"], token["unit"])))
+        elif token["text"]:
+            pieces.append(repr(token["text"][1:-1]))
+        elif token["sign"]:
+            pieces.append(token["sign"])
+        else:
+            name = _name(text, token.start("word"), token["word"], longest_first)
+            position = token.start("word") + len(name)
+            if not _is_of_the_language(text, position, name):
+                name = identifiers.setdefault(name, f"n{len(identifiers)}")
+            pieces.append(_CONSTANTS.get(name, name))
+    named = {identifier: name for name, identifier in identifiers.items()}
     try:
-        tree = ast.parse(source, mode="eval").body
+        tree = ast.parse(" ".join(pieces), mode="eval").body
     except SyntaxError as error:
-        raise ValueError(_complaint(pieces, error.offset or 0, named)) from None
+        end = 0
+        for piece in pieces:
+            end += len(piece) + 1
+            if error.offset and error.offset <= end:
+                raise ValueError(f"cannot be read at {named.get(piece, piece)}") from None
+        raise ValueError("ends where something should follow" if pieces else "is empty") from None
     except (RecursionError, MemoryError):
         raise ValueError(f"is nested more than {MAX_DEPTH} deep") from None
     _check(tree)
-    return Expression(text, frozenset(named.values()), tree, named)
+    return Expression(text, frozenset(identifiers), tree, named)
 
 
-def _pieces(text: str, names: Collection[str], named: dict[str, str]) -> Iterator[str]:
-    """The tokens as Python would write them, names as identifiers of their own; fills ``named``."""
-    longest_first = sorted(names, key=len, reverse=True)
-    identifiers: dict[str, str] = {}
-    position = 0
-    while position < len(text):
-        if text[position].isspace():
-            position += 1
-        elif number := _NUMBER.match(text, position):
-            value, position = _with_unit(text, number)
-            yield repr(value)
-        elif quoted := _TEXT.match(text, position):
-            position = quoted.end()
-            yield repr(quoted[0][1:-1])
-        elif sign := _SIGN.match(text, position):
-            position = sign.end()
-            yield sign[0]
-        elif word := _WORD.match(text, position):
-            name = _name(text, word, longest_first)
-            position += len(name)
-            if _is_of_the_language(text, position, name):
-                yield _KEYWORDS.get(name, name)
-            else:
-                identifier = identifiers.setdefault(name, f"n{len(identifiers)}")
-                named[identifier] = name
-                yield identifier
-        else:
-            hint = "; equality is written ==" if text[position] == "=" else ""
-            raise ValueError(f"cannot be read from '{text[position:]}' on{hint}")
-
-
-def _name(text: str, word: re.Match[str], longest_first: list[str]) -> str:
-    """The longest known name or word of the language that begins where ``word`` does."""
-    start = word.start()
+def _name(text: str, start: int, word: str, longest_first: list[str]) -> str:
+    """Return the longest known name or word of the language that begins at ``start``, as ``word`` does."""
     for name in longest_first:
         if text.startswith(name, start) and not re.match(r"\w|\.\w", text[start + len(name) :]):
             return name
-    plain = re.split(r"[./]", word[0])[0]
+    plain = re.split(r"[./]", word)[0]
     if _is_of_the_language(text, start + len(plain), plain):
         return plain
-    close = nearest(word[0], longest_first)
+    close = nearest(word, longest_first)
     hint = f" Did you mean '{close}'?" if close else ""
     raise ValueError(
-        f"uses '{word[0]}', which is not known.{hint} Known: {', '.join(sorted(longest_first))};"
-        f" a text stands in quotes: '{word[0]}'"
+        f"uses '{word}', which is not known.{hint} Known: {', '.join(sorted(longest_first))};"
+        f" a text stands in quotes: '{word}'"
     )
 
 
 def _is_of_the_language(text: str, end: int, word: str) -> bool:
-    return word in _KEYWORDS or (word in _FUNCTIONS and text[end:].lstrip().startswith("("))
+    """Return True for a word of the language that ends at ``end``; a function has a bracket behind it."""
+    if word in _FUNCTIONS:
+        return text[end:].lstrip().startswith("(")
+    return word in _WORDS or word in _CONSTANTS
 
 
-def _with_unit(text: str, number: re.Match[str]) -> tuple[int | float, int]:
-    """A number in base units, and where what follows it begins."""
-    unit, end = "", number.end()
-    if percent := _PERCENT.match(text, end):
-        unit, end = "%", percent.end()
-    elif named := _UNIT.match(text, end):
-        unit, end = named[1], named.end()
-        if unit not in UNITS:
-            raise ValueError(f"has a number in '{unit}', which is not a unit. Known: {', '.join(UNITS)}")
-    factor = UNITS.get(unit, 1)
-    if number[0].isdigit() and isinstance(factor, int):
-        return _bounded(int(number[0][:400]) * factor), end
-    value = float(Decimal(number[0]) * factor)
-    if value == float("inf"):
+def _in_base_units(number: str, unit: str | None) -> int | float:
+    if unit is not None and unit not in UNITS:
+        raise ValueError(f"has a number in '{unit}', which is not a unit. Known: {', '.join(UNITS)}")
+    factor = UNITS[unit] if unit else 1
+    if number.isdigit() and isinstance(factor, int):
+        return _bounded(int(number[:400]) * factor)
+    value = float(Decimal(number) * factor)
+    if math.isinf(value):
         raise ValueError("has a number beyond all bounds")
-    return value, end
-
-
-def _complaint(pieces: list[str], offset: int, named: Mapping[str, str]) -> str:
-    """Return the part that Python could not read, in the words of the text."""
-    if not pieces:
-        return "is empty"
-    ends = itertools.accumulate(len(piece) + 1 for piece in pieces)
-    at = next((piece for piece, end in zip(pieces, ends, strict=True) if 0 < offset <= end), None)
-    return "ends where something should follow" if at is None else f"cannot be read at {named.get(at, at)}"
+    return value
 
 
 def _check(node: ast.expr, depth: int = 0) -> None:
-    """Raise ``ValueError`` for what Python knows and this language does not."""
+    """Raise ``ValueError`` for expressions of Python that this language does not have."""
     if depth > MAX_DEPTH:
         raise ValueError(f"is nested more than {MAX_DEPTH} deep")
     match node:
         case ast.Constant() | ast.Name():
             return
-        case ast.Call(func=ast.Name(id=name)) if name in _FUNCTIONS:
-            inner = node.args
+        case ast.Call(func=ast.Name(id=name), args=inner) if name in _FUNCTIONS:
+            pass
         case ast.BoolOp() | ast.UnaryOp() | ast.BinOp() | ast.Compare() | ast.List():
             inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         case _:
@@ -234,7 +217,7 @@ def _check(node: ast.expr, depth: int = 0) -> None:
         _check(child, depth + 1)
 
 
-def _value(node: ast.expr, given: Values) -> Any:  # noqa: PLR0911  # one line per kind of node
+def _value(node: ast.expr, given: Values) -> Any:  # noqa: PLR0911, PLR0912  # one case per kind of node
     match node:
         case ast.Constant(value=value):
             return value
@@ -248,26 +231,23 @@ def _value(node: ast.expr, given: Values) -> Any:  # noqa: PLR0911  # one line p
             return any(_truth(_value(part, given), "or") for part in parts)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _truth(_value(operand, given), "not")
-        case ast.UnaryOp(op=op, operand=operand):
-            number = _number(_value(operand, given), "-")
-            return -number if isinstance(op, ast.USub) else number
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_number(_value(operand, given), "-")
+        case ast.UnaryOp(operand=operand):
+            return _number(_value(operand, given), "-")
         case ast.BinOp(left=left, op=op, right=right):
             return _computed(op, _value(left, given), _value(right, given))
-        case ast.Compare():
-            return _compared(node, given)
+        case ast.Compare(left=first):
+            left_value = _value(first, given)
+            for comparison, comparator in zip(node.ops, node.comparators, strict=True):
+                right_value = _value(comparator, given)
+                if not _holds(comparison, left_value, right_value):
+                    return False
+                left_value = right_value
+            return True
         case ast.Call(func=ast.Name(id=name), args=arguments):
             return _called(name, [_value(argument, given) for argument in arguments])
     raise AssertionError(node)
-
-
-def _compared(node: ast.Compare, given: Values) -> bool:
-    left = _value(node.left, given)
-    for op, comparator in zip(node.ops, node.comparators, strict=True):
-        right = _value(comparator, given)
-        if not _holds(op, left, right):
-            return False
-        left = right
-    return True
 
 
 def _holds(op: ast.cmpop, left: Any, right: Any) -> bool:
@@ -306,7 +286,7 @@ def _called(name: str, arguments: list[Any]) -> Any:
             raise ValueError(f"has len() of {_spelled(values)}, which is neither a list nor a text")
         return len(values)
     comparable = isinstance(values, list | tuple) and values
-    if not comparable or not (all(map(_is_number, values)) or all(isinstance(one, str) for one in values)):
+    if not comparable or not (all(map(_is_number, values)) or all(isinstance(value, str) for value in values)):
         raise ValueError(f"has {name}() of {_spelled(values)}, which are neither numbers nor texts")
     return min(values) if name == "min" else max(values)
 
@@ -322,13 +302,13 @@ def _number(value: Any, sign: str) -> Any:
 
 
 def _truth(value: Any, word: str) -> bool:
-    """A condition's truth; anything else is a slip, as in ``a == 1 or 2``."""
+    """Return the truth of a condition; anything else is a mistake, as in ``a == 1 or 2``."""
     if not isinstance(value, bool):
         raise ValueError(f"has {_spelled(value)} with '{word}', which takes conditions such as a > 1")
     return value
 
 
-def _bounded(value: Any) -> Any:
+def _bounded(value: int | float) -> int | float:
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise ValueError("has a number beyond all bounds")
     return value
@@ -338,8 +318,7 @@ def _spelled(value: Any) -> str:
     return {"True": "true", "False": "false", "None": "null"}.get(str(value), repr(value))
 
 
-# Which rows of a comparison qualify, the Pareto front, and the best rows. Pure functions.
-
+# The selection of rows: constraints, the Pareto front, the best rows.
 
 Direction = Literal["lower", "higher"]
 BATCH_AXIS = "batch_size"
@@ -354,7 +333,7 @@ class Condition:
 
     @property
     def is_number(self) -> bool:
-        """True if it is a sum of metrics, which is never a condition; its names must be those of numeric metrics."""
+        """True if it is a sum of metrics, which cannot be a condition; its names must be those of numeric metrics."""
         try:
             return not isinstance(self.expression.value(dict.fromkeys(self.expression.names, 1.0)), bool)
         except ValueError:
@@ -363,20 +342,27 @@ class Condition:
     def misses(self, comparison: Comparison, row: Row, names: Mapping[str, str]) -> str | None:
         """Return the reason why the row misses the condition; None if it holds. A row without a value always misses it."""
         infos = {info.name: info for info in comparison.metrics}
-        values, message = {}, []
+        values, texts = {}, []
         for name in sorted(self.expression.names):
-            metric = infos.get(names[name])
-            value = row.axes.get(names[name]) if metric is None else value_of(row, metric.name)
-            if value is None:
-                why = "no such axis here" if metric is None else reason_of(row, metric.name)
-                return f"{self.expression.text}: {name} has no value ({why})"
+            info = infos.get(names[name])
+            if info is None:
+                value = row.axes.get(names[name])
+                if value is None:
+                    return f"{self.expression.text}: {name} has no value (no such axis here)"
+                texts.append(axis_text(value))
+            else:
+                value = value_of(row, info.name)
+                if value is None:
+                    return f"{self.expression.text}: {name} has no value ({reason_of(row, info.name)})"
+                texts.append(rounded(value, text_unit(info.name, info.unit)))
             values[name] = value
-            message.append(axis_text(value) if metric is None else rounded(value, text_unit(metric.name, metric.unit)))
         try:
             holds = self.expression.value(values)
         except ValueError as error:
             return f"{self.expression.text}: {error}"
-        return None if holds is True else f"{self.expression.text}: {', '.join(message)}"
+        if holds is True:
+            return None
+        return f"{self.expression.text}: {', '.join(texts)}"
 
     def uncertain(self, row: Row, names: Mapping[str, str]) -> tuple[str, Measurement] | None:
         """Return a name with its value if the condition is decided otherwise at an end of the value's 95 % interval."""
@@ -389,16 +375,16 @@ class Condition:
                 continue
             try:
                 holds = self.expression.value(values)
-                ends = [self.expression.value({**values, name: end}) for end in cell.measurement.interval]
+                low, high = (self.expression.value({**values, name: end}) for end in cell.measurement.interval)
             except ValueError:
                 continue
-            if any(end is not holds for end in ends):
+            if low is not holds or high is not holds:
                 return name, cell.measurement
         return None
 
 
 def conditions(constraints: Sequence[str], names: Sequence[str]) -> list[Condition]:
-    """The constraints, taken apart at ``and`` where that changes nothing, so that each part has a reason of its own.
+    """Return the constraints, split at ``and`` where that changes nothing, so that each part has its own reason.
 
     Raises:
         ValueError: one cannot be read, or has an unknown name.
@@ -406,7 +392,9 @@ def conditions(constraints: Sequence[str], names: Sequence[str]) -> list[Conditi
     found = []
     for text in constraints:
         parse(text, names)  # an error names the place in the whole text
-        parts = [text] if re.search(r"[()'\"\[]|\bor\b", text) else re.split(r"\band\b", text)
+        parts = [text]
+        if not re.search(r"[()'\"\[]|\bor\b", text):
+            parts = re.split(r"\band\b", text)
         found += [Condition(parse(part.strip(), names)) for part in parts]
     return found
 
@@ -416,26 +404,25 @@ def metric_names(metrics: Sequence[MetricInfo]) -> dict[str, str]:
 
     These are the full name itself, its title in a table, and its last part if no other metric has the same.
     """
-    full = [info.name for info in metrics]
-    parts = Counter(name.rpartition("/")[2] for name in full)
-    names = {}
-    for name in full:
-        part = name.rpartition("/")[2]
+    parts = Counter(info.name.rpartition("/")[2] for info in metrics)
+    short, titles, full = {}, {}, {}
+    for info in metrics:
+        full[info.name] = info.name
+        part = info.name.rpartition("/")[2]
         if parts[part] == 1:
-            names[part] = name
-    for name in full:
-        title = plain_title(name)
+            short[part] = info.name
+        title = plain_title(info.name)
         if title is not None:
-            names[title] = name
-    return {**names, **{name: name for name in full}}
+            titles[title] = info.name
+    return {**short, **titles, **full}
 
 
 def _known_names(comparison: Comparison) -> dict[str, str]:
-    return {**metric_names(comparison.metrics), **{axis: axis for axis in comparison.axes}}
+    return {**metric_names(comparison.metrics), **dict(zip(comparison.axes, comparison.axes, strict=True))}
 
 
 def with_selection(comparison: Comparison, pareto: Sequence[str] = (), constraints: Sequence[str] = ()) -> Comparison:
-    """The comparison with what every row misses of the constraints, and which rows are on the Pareto front.
+    """Return the comparison with what every row misses of the constraints, and with the rows on the Pareto front.
 
     A front needs two metrics that have a direction and that the comparison has; it is of the rows that qualify.
 
@@ -444,10 +431,15 @@ def with_selection(comparison: Comparison, pareto: Sequence[str] = (), constrain
     """
     names = _known_names(comparison)
     wanted = conditions(constraints, list(names))
-    rows = [dataclasses.replace(row, misses=tuple(_misses(comparison, row, wanted, names))) for row in comparison.rows]
-    infos = {info.name: info for info in comparison.metrics}
+    rows = []
+    for row in comparison.rows:
+        if wanted and not row.has_values:
+            misses = [f"{row.status}: {one_line(row.reason or 'no reason was given')}"]
+        else:
+            misses = list(filter(None, (condition.misses(comparison, row, names) for condition in wanted)))
+        rows.append(dataclasses.replace(row, misses=tuple(misses)))
+    infos = {info.name: info for info in comparison.metrics if info.better is not None}
     front = [infos[names[name]] for name in pareto if names.get(name) in infos]
-    front = [info for info in front if info.better is not None]
     if len(front) != len(pareto) or len(front) < 2:
         front = []
     best = on_front([row for row in rows if not row.misses], front)
@@ -459,37 +451,26 @@ def with_selection(comparison: Comparison, pareto: Sequence[str] = (), constrain
     )
 
 
-def _misses(comparison: Comparison, row: Row, wanted: Sequence[Condition], names: Mapping[str, str]) -> Iterator[str]:
-    if wanted and not row.has_values:
-        yield f"{row.status}: {one_line(row.reason or 'no reason was given')}"
-        return
-    for condition in wanted:
-        missed = condition.misses(comparison, row, names)
-        if missed is not None:
-            yield missed
-
-
 def uncertain_selection(comparison: Comparison) -> dict[str, tuple[str, Measurement]]:
-    """Return, by the id of the combination, the value because of which it is not certain whether it qualifies, with its name."""
+    """Return by the id of a combination the value, with its name, because of which it is uncertain whether it qualifies."""
     names = _known_names(comparison)
     wanted = conditions(comparison.constraints, list(names))
     found = {}
     for row in comparison.rows:
-        if not row.has_values:
-            continue
-        open_conditions = {}
+        first: tuple[str, Measurement] | None = None
+        certainly_misses = not row.has_values
         for condition in wanted:
             value = condition.uncertain(row, names)
-            if value is not None:
-                open_conditions[condition] = value
-        missed = [condition for condition in wanted if condition.misses(comparison, row, names) is not None]
-        if open_conditions and all(condition in open_conditions for condition in missed):
-            found[row.combination_id] = next(iter(open_conditions.values()))
+            first = first or value
+            if value is None and condition.misses(comparison, row, names) is not None:
+                certainly_misses = True
+        if first is not None and not certainly_misses:
+            found[row.combination_id] = first
     return found
 
 
 def named_metrics(comparison: Comparison) -> list[MetricInfo]:
-    """The metrics that the constraints, the front and the goals of a search name, in the order of the comparison."""
+    """Return the metrics that the constraints, the front and the goals of a search name, in the order of the comparison."""
     names = _known_names(comparison)
     wanted = set(comparison.pareto)
     for condition in conditions(comparison.constraints, list(names)):
@@ -499,46 +480,45 @@ def named_metrics(comparison: Comparison) -> list[MetricInfo]:
     return [info for info in comparison.metrics if info.name in wanted]
 
 
-def dominant(points: Sequence[Sequence[float]], better: Sequence[Direction]) -> list[int]:
-    """Indices of the points of any number of directions that no other dominates, in their order.
+def dominant(points: Sequence[Sequence[float | None]], better: Sequence[Direction]) -> list[int]:
+    """Return the positions of the points of any number of directions that no other dominates, in their order.
 
     One dominates another by being at least as good in every direction and better in one.
     """
-    signs = np.array([1.0 if direction == "lower" else -1.0 for direction in better])
-    costs = np.array([tuple(point) for point in points], dtype=float).reshape(len(points), len(signs)) * signs
-    return [i for i, cost in enumerate(costs) if not ((costs <= cost).all(axis=1) & (costs < cost).any(axis=1)).any()]
+    costs = np.array(points, dtype=float).reshape(len(points), len(better))
+    costs[:, [direction == "higher" for direction in better]] *= -1
+    found = []
+    for place, cost in enumerate(costs):
+        dominates = (costs <= cost).all(axis=1) & (costs < cost).any(axis=1)
+        if not dominates.any():
+            found.append(place)
+    return found
 
 
 def on_front(rows: Sequence[Row], metrics: Sequence[MetricInfo]) -> set[str]:
-    """Ids of the measured rows that no other is at least as good as in all metrics and better in one."""
+    """Return the ids of the measured rows that no other row dominates."""
     if not metrics:
         return set()
-    points: dict[str, list[float]] = {}
+    ids, points = [], []
     for row in rows:
-        values = [value for info in metrics if (value := value_of(row, info.name)) is not None]
-        if row.has_values and len(values) == len(metrics):
-            points[row.combination_id] = values
-    ids = list(points)
-    return {ids[place] for place in dominant(list(points.values()), [info.better or "lower" for info in metrics])}
+        values = [value_of(row, info.name) for info in metrics]
+        if row.has_values and None not in values:
+            ids.append(row.combination_id)
+            points.append(values)
+    return {ids[place] for place in dominant(points, [info.better or "lower" for info in metrics])}
 
 
 def best_row(rows: Iterable[Row], metric: str, better: Direction) -> Row | None:
     """Return the first row with the best value of a metric; None if no row has a value."""
-    best, best_cost = None, 0.0
-    for row in rows:
-        value = value_of(row, metric)
-        if value is None:
-            continue
-        cost = value if better == "lower" else -value
-        if best is None or cost < best_cost:
-            best, best_cost = row, cost
-    return best
+    known = [row for row in rows if value_of(row, metric) is not None]
+    best = max if better == "higher" else min
+    return best(known, key=lambda row: value_of(row, metric) or 0, default=None)
 
 
 def best_batch_sizes(comparison: Comparison, rows: Iterable[Row]) -> list[tuple[Row, list[Row]]]:
     """Return the row with the highest throughput for each combination of the other axes, and the rows that it is chosen from.
 
-    Nothing if only the batch size varies. That the difference to the next batch size is certain is not said.
+    The list is empty if only the batch size varies. The difference from the next batch size need not be certain.
 
     Args:
         comparison: of the rows.
@@ -551,10 +531,12 @@ def best_batch_sizes(comparison: Comparison, rows: Iterable[Row]) -> list[tuple[
         if BATCH_AXIS in row.axes:
             others = repr([(axis, value) for axis, value in row.axes.items() if axis != BATCH_AXIS])
             groups.setdefault(others, []).append(row)
+    if len(groups) < 2:
+        return []
     found = []
     for group in groups.values():
         measured = [row for row in group if row.has_values and value_of(row, BATCH_METRIC) is not None]
         best = best_row(measured, BATCH_METRIC, "higher")
         if best is not None and len(measured) > 1:
             found.append((best, group))
-    return found if len(groups) > 1 else []
+    return found

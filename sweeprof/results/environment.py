@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import heapq
 import math
 import os
 import platform
@@ -25,7 +26,7 @@ from sweeprof.results.record import Json, Stored, Warning
 
 ROOT = Path("/")
 UNLIMITED = 1 << 60
-"""cgroup v1 writes a number of this kind where there is no limit on memory."""
+"""cgroup v1 writes such a large number if memory is not limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +58,25 @@ def governor(root: Path = ROOT) -> str | None:
 
 
 def turbo(root: Path = ROOT) -> bool | None:
-    """True if processors may exceed their base frequency; None if unknown."""
+    """Return True if processors may exceed their base frequency; None if unknown."""
     folder = root / "sys/devices/system/cpu"
     off = text(folder / "intel_pstate/no_turbo")
     if off is not None:
         return off == "0"
-    boost = text(folder / "cpufreq/boost")
-    return None if boost is None else boost == "1"
+    return _flag(folder / "cpufreq/boost")
+
+
+def _flag(path: Path) -> bool | None:
+    """Return True if a file of the system has a 1; None if it cannot be read."""
+    flag = text(path)
+    if flag is None:
+        return None
+    return flag == "1"
 
 
 def smt(root: Path = ROOT) -> bool | None:
-    """True if two logical processors share a core; None if unknown."""
-    active = text(root / "sys/devices/system/cpu/smt/active")
-    return None if active is None else active == "1"
+    """Return True if two logical processors share a core; None if unknown."""
+    return _flag(root / "sys/devices/system/cpu/smt/active")
 
 
 def numa_nodes(root: Path = ROOT) -> int | None:
@@ -105,7 +112,9 @@ def usable_processors(root: Path = ROOT) -> int:
     """Return how many processors this process can keep busy: those that it may run on, if its control group allows as many."""
     available = len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
-    return available if quota is None else max(1, min(available, math.ceil(quota)))
+    if quota is None:
+        return available
+    return max(1, min(available, math.ceil(quota)))
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
@@ -131,8 +140,11 @@ def throttled_periods(root: Path = ROOT) -> int | None:
 
 def overheated(root: Path = ROOT) -> int | None:
     """Return how often cores have slowed down because they were hot; None where the processor does not count."""
-    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    counts = [int(count) for count in map(text, files) if count is not None and count.isdigit()]
+    counts = []
+    for file in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count"):
+        count = text(file) or ""
+        if count.isdigit():
+            counts.append(int(count))
     return sum(counts) if counts else None
 
 
@@ -146,35 +158,24 @@ def gpus(root: Path = ROOT) -> list[Gpu]:
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """The folders of this process's control group and of those above it, as mounted here, of either version."""
+    """Yield the folders of this process's control group and of those above it, as mounted here, of either version."""
     mounts = root / "sys/fs/cgroup"
     for line in (text(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        base = mounts / controllers if controllers else mounts
-        base = base if base.is_dir() else mounts / controller
-        place = Path(path)
-        for part in (place, *place.parents):
-            folder = base / str(part).lstrip("/")
+        base = mounts / controllers
+        if not base.is_dir():
+            base = mounts / controller
+        for place in (Path(path), *Path(path).parents):
+            folder = base / str(place).lstrip("/")
             if folder.is_dir():
                 yield folder
 
 
 PACKAGES = (
-    *(
-        "sweeprof",
-        "torch",
-        "tensorflow",
-        "keras",
-        "jax",
-        "onnxruntime",
-        "ai-edge-litert",
-        "openvino",
-        "numpy",
-        "hydra-core",
-        "mlflow",
-    ),
+    *("sweeprof", "torch", "tensorflow", "keras", "jax", "onnxruntime", "ai-edge-litert", "openvino"),
+    *("numpy", "hydra-core", "mlflow"),
 )
 """Distributions whose versions a record has."""
 
@@ -187,7 +188,7 @@ def user_name() -> str | None:
 
 
 def capture() -> Json:
-    """The environment of this process as plain JSON data; what a system does not tell is None."""
+    """Return the environment of this process as plain JSON data; unknown values are None."""
     versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -226,50 +227,51 @@ def host_columns(settings: Mapping[str, object]) -> dict[str, str | int]:
     Args:
         settings: of the framework, of which ``threads`` and ``inter-op threads`` are read.
     """
-    threads, interop_threads = _setting(settings, "threads"), _setting(settings, "inter-op threads")
-    return {**_hardware(), "host_threads": threads, "host_interop_threads": interop_threads}
+    columns = dict(_hardware())
+    for column, name in (("host_threads", "threads"), ("host_interop_threads", "inter-op threads")):
+        value = settings.get(name)
+        columns[column] = value if isinstance(value, int) else "unknown: the framework does not tell"
+    return columns
 
 
 @cache  # for every profile of a process
 def _hardware() -> Mapping[str, str | int]:
-    names = [gpu.model for gpu in gpus()]
+    unknown = "unknown: the system does not tell"
     return {
         "host_name": socket.gethostname(),
         "host_os": platform.system(),
         "host_os_release": platform.release(),
-        "host_cpu": cpu_model() or platform.processor() or "unknown: the system does not tell",
+        "host_cpu": cpu_model() or platform.processor() or unknown,
         "host_architecture": platform.machine(),
-        "host_physical_cores": psutil.cpu_count(logical=False) or "unknown: the system does not tell",
-        "host_logical_cores": psutil.cpu_count(logical=True) or "unknown: the system does not tell",
+        "host_physical_cores": psutil.cpu_count(logical=False) or unknown,
+        "host_logical_cores": psutil.cpu_count(logical=True) or unknown,
         "host_memory_bytes": psutil.virtual_memory().total,
-        "host_gpus": ", ".join(names) or "none: NVIDIA's driver lists no GPU",
+        "host_gpus": ", ".join(gpu.model for gpu in gpus()) or "none: NVIDIA's driver lists no GPU",
     }
 
 
-def _setting(settings: Mapping[str, object], name: str) -> str | int:
-    value = settings.get(name)
-    return value if isinstance(value, int) else "unknown: the framework does not tell"
-
-
 def scheduler() -> Json | None:
-    """The job of a cluster that this process runs in, its node and how often it was started again; None outside of any."""
-    if "SWEEPROF_SCHEDULER" in os.environ:
-        return {
-            "name": os.environ["SWEEPROF_SCHEDULER"],
-            "cluster": None,
-            "job": os.environ.get("SWEEPROF_JOB"),
-            "node": os.environ.get("SWEEPROF_NODE"),
-            "partition": None,
-            "restarts": int(os.environ.get("SWEEPROF_RESTARTS") or 0),
-        }
-    job = os.environ.get("SLURM_JOB_ID")
-    if job is None:
+    """Return the job of a cluster that this process runs in, its node and how often it was started again; None outside of any."""
+    job: Json = {
+        "name": os.environ.get("SWEEPROF_SCHEDULER"),
+        "cluster": None,
+        "job": os.environ.get("SWEEPROF_JOB"),
+        "node": os.environ.get("SWEEPROF_NODE"),
+        "partition": None,
+        "restarts": int(os.environ.get("SWEEPROF_RESTARTS") or 0),
+    }
+    if job["name"] is not None:
+        return job
+    id = os.environ.get("SLURM_JOB_ID")
+    if id is None:
         return None
     array, number = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    if array and number:
+        id = f"{array}_{number}"
     return {
         "name": "slurm",
         "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
-        "job": f"{array}_{number}" if array and number else job,
+        "job": id,
         "node": os.environ.get("SLURMD_NODENAME"),
         "partition": os.environ.get("SLURM_JOB_PARTITION"),
         "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
@@ -288,18 +290,15 @@ def oom_kills() -> int:
 
 
 def process_age() -> float:
-    """Return how many seconds ago this process was started; 0 where the system does not tell."""
-    with suppress(OSError):  # psutil adds the time of the boot, which is cut to a second
-        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        started = int(fields[19])  # the 22nd field of proc(5), of which the first two end with the bracket
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - started / TICKS
-    with suppress(psutil.Error):
-        return time.time() - psutil.Process().create_time()
-    return 0.0
+    """Return how many seconds ago this process was started."""
+    # psutil adds the time of the boot, which is cut to a second.
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    started = int(fields[19])  # the 22nd field of proc(5), of which the first two end with the bracket
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / TICKS
 
 
 def _git(folder: Path) -> Json | None:
-    """Revision of the user's code in ``folder``; None where there is no repository or no git."""
+    """Return the revision of the user's code in ``folder``; None without a repository or git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:
         revision = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
@@ -311,14 +310,14 @@ def _git(folder: Path) -> Json | None:
 LOAD_WARNING = 0.25
 """Busy processors of others, per processor, above which a measurement is disturbed."""
 SHORTEST_S = 0.2
-"""The system counts in hundredths of a second: of less than this it cannot tell a share."""
+"""The system counts in hundredths of a second, which is too coarse for shares of a shorter time."""
 NAMED = 3
 WORTH_NAMING = 0.05
 """Processors that a process must have kept busy to be named in a warning."""
 LEAST_LISTED = 0.01
 """Processors that a process must have kept busy to be listed."""
 MOST_PROCESSES = 1000
-"""Of more, single processes are not looked at: it would take longer than a trial may be kept waiting."""
+"""If there are more, single processes are not read, because it would delay a trial for too long."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -333,13 +332,13 @@ class Process(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The counters of a moment."""
+    """The counters at one time."""
 
     time: float
     busy_s: float
     """Processor seconds of everyone since the start of the system."""
     own_s: float
-    """Those of this process and its ended children."""
+    """Processor seconds of this process and its ended children."""
     processes: dict[int, Process] | None
     """By process id; None where there are too many."""
     load: float
@@ -348,7 +347,7 @@ class Look:
 
 
 def look(root: Path = ROOT) -> Look:
-    """The counters as they are now."""
+    """Return the counters as they are now."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
     # A guest's time is in the user's already.
@@ -378,30 +377,33 @@ def between(before: Look, after: Look, family: int, root: Path = ROOT) -> Json:
         others -= after.own_s - before.own_s
     else:
         members = _members(after.processes, family)
-        others -= sum(after.processes[pid].with_ended for pid in members & after.processes.keys())
-        others += sum(
-            before.processes[pid].with_ended for pid in _members(before.processes, family) & before.processes.keys()
-        )
+        others -= sum(after.processes[pid].with_ended for pid in members)
+        others += sum(before.processes[pid].with_ended for pid in _members(before.processes, family))
         grown = {}
         for pid in after.processes.keys() - members:
             earlier = before.processes[pid].seconds if pid in before.processes else 0.0
             grown[pid] = (after.processes[pid].seconds - earlier) / max(seconds, SHORTEST_S)
-        for pid in sorted(grown, key=lambda pid: grown[pid], reverse=True)[:NAMED]:
+        for pid in heapq.nlargest(NAMED, grown, key=grown.__getitem__):
             if grown[pid] >= LEAST_LISTED:
                 name = text(root / "proc" / str(pid) / "comm") or "ended"
                 top.append({"pid": pid, "name": name, "busy": round(grown[pid], 2)})
-    is_long_enough = seconds >= SHORTEST_S
-    growth = {}
-    for counter in ("throttled", "overheated"):
-        counts = getattr(before, counter), getattr(after, counter)
-        growth[counter] = None if None in counts else counts[1] - counts[0]
+    busy: float | None = None
+    if seconds < SHORTEST_S:
+        top = []
+    else:
+        busy = round(max(0.0, others / seconds), 2)
     return {
         "seconds": round(seconds, 3),
-        "busy": round(max(0.0, others / seconds), 2) if is_long_enough else None,
-        "top": top if is_long_enough else [],
+        "busy": busy,
+        "top": top,
         "load": [round(before.load, 2), round(after.load, 2)],
-        **growth,
+        "throttled": _growth(before.throttled, after.throttled),
+        "overheated": _growth(before.overheated, after.overheated),
     }
+
+
+def _growth(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
 
 
 def warnings_of(activity: Json) -> list[Warning]:
@@ -411,11 +413,9 @@ def warnings_of(activity: Json) -> list[Warning]:
     busy = activity["busy"]
     if busy is not None and busy > LOAD_WARNING * processors:
         text = f"other processes used {busy:.1f} of {processors} CPUs during the trial"
-        names = [
-            f"{process['name']} {process['busy']:.1f}" for process in activity["top"] if process["busy"] >= WORTH_NAMING
-        ]
-        if names:
-            text += f": {', '.join(names)}"
+        top = [process for process in activity["top"] if process["busy"] >= WORTH_NAMING]
+        if top:
+            text += ": " + ", ".join(f"{process['name']} {process['busy']:.1f}" for process in top)
         warnings.append(Warning("load_high", text, "close other programs"))
     if activity["throttled"]:
         text = f"the container's CPU quota held the trial back in {activity['throttled']} periods"
@@ -454,23 +454,26 @@ def _processes(root: Path) -> dict[int, Process] | None:
     return processes
 
 
-def _members(processes: dict[int, Process], family: int) -> set[int]:
-    """The process and all that descend from it."""
+def _members(processes: Mapping[int, Process], family: int) -> set[int]:
+    """Return the process and all that descend from it, as far as they are known."""
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
-    members, left = set[int](), [family]
+    members: set[int] = set()
+    left = [family]
     while left:
-        members.add(pid := left.pop())
-        left += [child for child in children.get(pid, ()) if child not in members]
-    return members
+        pid = left.pop()
+        if pid not in members:
+            members.add(pid)
+            left += children.get(pid, ())
+    return members & processes.keys()
 
 
 INSTALL = "pip install nvidia-ml-py"
 
 
 def bytes_on_gpu(uuid: str, library: Any = None) -> dict[int, int | None]:
-    """Return the memory of each process that computes on a GPU, contexts and libraries included; None where it is not told.
+    """Return the memory of each process that computes on a GPU, contexts and libraries included; None if it is unknown.
 
     Raises:
         Unsupported: NVIDIA's management library is not installed, or the driver does not answer.
@@ -500,14 +503,11 @@ def gpu_processes(uuid: str, library: Any = None) -> Json:
 
 
 def gpu_warnings(seen: Json) -> list[Warning]:
-    """The warning that other processes on the GPU deserve."""
+    """Return a warning if other processes computed on the GPU."""
     if not seen["processes"]:
         return []
     pids = ", ".join(str(process["pid"]) for process in seen["processes"])
     return [Warning("gpu_shared", f"other processes computed on the same GPU: {pids}", "end them, or use another GPU")]
-
-
-# Peaks: how fast a machine multiplies matrices and copies memory.
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +527,7 @@ class Peaks(Stored):
 
     Raises:
         ValueError: a rate is not a finite number above zero.
-        TypeError: a rate is no number.
+        TypeError: a rate is not a number.
     """
 
     flops_per_s: float

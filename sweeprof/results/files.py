@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, whatever kills the writer."""
+"""Files that are either whole or absent, whatever kills the writer, and the types that describe their content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 import stat
 import types
 import typing
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 LONGEST_TAIL = 64 * 1024
-"""Bytes that are read of the end of a log."""
+"""Bytes that are read from the end of a log."""
 ROOM_BYTES = 256 * 1024
-"""A folder that cannot take a file of this size has no room for further records."""
+"""A folder without room for a file of this size is treated as full."""
 MOST_BYTES = 512 * 2**20
-"""Of a file that is read at once: parsed it takes several times as much memory."""
+"""The largest file that is read at once; parsed it takes several times as much memory."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENOTCONN, errno.ENOTEMPTY}
@@ -42,7 +42,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def unwritable(error: BaseException, folder: Path) -> str | None:
-    """Why nothing can be written into the folder of a sweep, as in "is full"; None if ``error`` has another reason."""
+    """Return why nothing can be written into the folder of a sweep, as in "is full"; None if ``error`` has another reason."""
     if not isinstance(error, OSError):
         return None
     if is_full(error):
@@ -74,7 +74,7 @@ def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
 
 
 def check_room(folder: Path) -> None:
-    """Raise ``OSError`` if ``folder`` has no room for further files: only writing one tells, as quotas and limits count as well."""
+    """Raise ``OSError`` if ``folder`` has no room for further files; only writing one shows that, because of quotas and limits."""
     place = folder / "room"
     write_bytes(place, bytes(ROOM_BYTES))
     place.unlink()
@@ -82,9 +82,9 @@ def check_room(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
-    """Yield a file that replaces ``path`` once it is complete, likewise: for what is too large for one text."""
+    """Yield a file that replaces ``path`` once it is complete, for content that is too large for one text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # By chance: processes on several hosts, such as those of pods, may have the same id, and nobody can put a link there.
+    # A random name: processes on several hosts may have the same id, and nobody can put a link there in advance.
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -100,7 +100,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what writers that were killed left below ``folder``; nobody may be writing there."""
+    """Remove the temporary files of killed writers below ``folder``; no process may be writing there."""
     for path in folder.rglob(".*.tmp"):
         path.unlink(missing_ok=True)
 
@@ -112,7 +112,13 @@ def write_json(path: Path, value: object, compact: bool = False, durable: bool =
 
     NaN and infinities are refused, because a missing value is a reason, not a number.
     """
-    text = json.dumps(value, indent=None if compact else 1, allow_nan=False, ensure_ascii=False, default=_fields) + "\n"
+
+    def fields(value: DataclassInstance) -> dict[str, object]:
+        # dataclasses.asdict would copy everything, which takes longer than writing it
+        return {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
+
+    indent = None if compact else 1
+    text = json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False, default=fields) + "\n"
     try:
         content = text.encode()
     except UnicodeEncodeError:  # a lone surrogate: readers get its spelling as text, which every file can hold
@@ -120,13 +126,8 @@ def write_json(path: Path, value: object, compact: bool = False, durable: bool =
     write_bytes(path, content, durable)
 
 
-def _fields(value: DataclassInstance) -> dict[str, object]:
-    # dataclasses.asdict would copy everything, which takes longer than writing it
-    return {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
-
-
 def tail_lines(path: Path, lines: int) -> str | None:
-    """The last lines of a text file, of which only the end is read; None if it is empty or cannot be read."""
+    """Return the last lines of a text file, of which only the end is read; None if it is empty or cannot be read."""
     try:
         with open_regular(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_TAIL))
@@ -137,7 +138,7 @@ def tail_lines(path: Path, lines: int) -> str | None:
 
 
 def read_json(path: Path) -> Any:
-    """The parsed content of ``path``.
+    """Return the parsed content of ``path``.
 
     Raises:
         Damaged: it is not JSON that a sweep writes: cut, repeats a key, nested too deeply, not a number, not a regular file, or
@@ -161,7 +162,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a regular file of at most :data:`MOST_BYTES`; raises :class:`Damaged` for another one."""
+    """Return the content of a regular file of at most :data:`MOST_BYTES`; raises :class:`Damaged` for another one."""
     # O_NONBLOCK: or opening a fifo would wait for its other end.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
@@ -208,7 +209,7 @@ def _refuse(constant: str) -> NoReturn:
     raise Damaged(f"has {constant}, which is not a number")
 
 
-# Data read from files as instances of the types that describe them, or one error that says what does not fit.
+# Content as instances of types, or one error that says what does not fit.
 
 
 LARGEST = 2**128
@@ -241,10 +242,17 @@ def validated(kind: type[T], data: object) -> T:
 
 def damaged(value: object, expected: str, where: Sequence[str | int] = ()) -> Damaged:
     """Return the error of a value that is not what was ``expected``; ``where`` are the keys that lead to it."""
-    text = shown_value(value) if isinstance(value, str | int | float | None) else type(value).__name__
-    shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
-    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in where).removeprefix(".")
-    return Damaged(f"{path}: {shown} is not {expected}" if path else f"{shown} is not {expected}")
+    shown = type(value).__name__
+    if isinstance(value, str | int | float | None):
+        shown = shown_value(value)
+    if len(shown) > SHOWN:
+        shown = shown[:SHOWN] + "…"
+    path = ""
+    for key in where:
+        path += f"[{key}]" if isinstance(key, int) else f".{key}"
+    if path:
+        shown = f"{path.removeprefix('.')}: {shown}"
+    return Damaged(f"{shown} is not {expected}")
 
 
 class _MismatchError(Exception):
@@ -261,18 +269,18 @@ def _check_of(kind: object) -> Check:  # noqa: PLR0911  # one for each kind of t
     """Return the function that checks a value of a type; raise TypeError for a type that no JSON holds."""
     simple: dict[object, Check] = {Any: plain, object: plain, int: _integer, float: _number}
     simple |= {dict: _mapping(plain), list: _list(plain, list)}
-    exact: dict[object, str] = {bool: "true or false", str: "text", type(None): "null"}
+    simple[bool] = _if(lambda value: type(value) is bool, "true or false")
+    simple[str] = _if(lambda value: type(value) is str, "text")
+    simple[type(None)] = _if(lambda value: value is None, "null")
     origin, arguments = get_origin(kind), get_args(kind)
     if kind in simple:
         return simple[kind]
-    if kind in exact:
-        return _exactly(kind, exact[kind])
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _dataclass(kind)
     if typing.is_typeddict(kind):
         return _typed_dict(cast("type", kind))
     if origin is Literal:
-        return _literal(arguments)
+        return _if(lambda value: type(value) is str and value in arguments, f"one of {', '.join(map(str, arguments))}")
     if origin in (Union, types.UnionType):
         return _union(arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:
@@ -317,8 +325,10 @@ def plain(value: object, depth: int = 0) -> object:
 
 
 def _integer(value: object) -> int:
-    if type(value) is not int or not -LARGEST <= value <= LARGEST:
-        raise _MismatchError(value, "an integer of a plausible size" if type(value) is int else "an integer")
+    if type(value) is not int:
+        raise _MismatchError(value, "an integer")
+    if not -LARGEST <= value <= LARGEST:
+        raise _MismatchError(value, "an integer of a plausible size")
     return value
 
 
@@ -330,21 +340,10 @@ def _number(value: object) -> float:
     raise _MismatchError(value, "a finite number of a plausible size")
 
 
-def _exactly(kind: object, expected: str) -> Check:
+def _if(fits: Callable[[object], bool], expected: str) -> Check:
     def check(value: object) -> object:
-        if type(value) is not kind:
+        if not fits(value):
             raise _MismatchError(value, expected)
-        return value
-
-    return check
-
-
-def _literal(allowed: Collection[object]) -> Check:
-    listed = ", ".join(map(str, allowed))
-
-    def check(value: object) -> object:
-        if type(value) is not str or value not in allowed:
-            raise _MismatchError(value, f"one of {listed}")
         return value
 
     return check
@@ -411,7 +410,9 @@ def _object(value: object) -> dict[str, object]:
 def _mapping(item: Check) -> Check:
     def check(value: object) -> object:
         data = _object(value)
-        return plain(data) if item is plain else _read_fields(data, dict.fromkeys(data, item), ())
+        if item is plain:
+            return plain(data)
+        return _read_fields(data, dict.fromkeys(data, item), ())
 
     return check
 

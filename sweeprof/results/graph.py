@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 NodeKind = Literal["input", "operator", "output"]
 UNTIMED = "the operators of a step were not timed"
 
-FRAME_COLUMNS = (
-    "name kind operator scope call type weights weight_shapes weight_dtypes input_shapes input_dtypes output_shapes output_dtypes "
-    "in_nodes out_nodes active_nodes live_bytes bytes_read bytes_written macs flops ops seconds reason"
-).split()
-_FIGURES = ("live_bytes", "bytes_read", "bytes_written", "macs", "flops", "ops", "seconds")
+FRAME_COLUMNS = [
+    *("name", "kind", "operator", "scope", "call", "type", "weights", "weight_shapes", "weight_dtypes"),
+    *("input_shapes", "input_dtypes", "output_shapes", "output_dtypes", "in_nodes", "out_nodes", "active_nodes"),
+    *("live_bytes", "bytes_read", "bytes_written", "macs", "flops", "ops", "seconds", "reason"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class GraphNode(Displayed):
 
     @property
     def inputs(self) -> tuple[GraphTensor, ...]:
-        """Arguments that are no weights."""
+        """Arguments that are not weights."""
         return tuple(tensor for tensor in self.arguments if tensor.weight is None)
 
     @property
@@ -161,24 +161,23 @@ class Graph(Stored):
         An operator of a graph has the time of the traced operators of the same name, module and input shapes, if there are as many
         of them; kernels that a backend chooses only when it runs, and the forward of a training step, may have others.
         """
-        traced: defaultdict[tuple[str, str, Shapes], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        traced_calls: defaultdict[tuple[str, str, Shapes], float] = defaultdict(float)
+        traced_s: defaultdict[tuple[str, str, Shapes], float] = defaultdict(float)
         for row in operators.rows:
             if row.phase == "forward":
-                sums = traced[row.path, _plain_name(row.operator), row.input_shapes]
-                sums[0] += row.calls
-                sums[1] += row.total_s
+                key = (row.path, _plain_name(row.operator), row.input_shapes)
+                traced_calls[key] += row.calls
+                traced_s[key] += row.total_s
         expected = Counter(_time_key(node) for node in self.nodes if node.kind == "operator")
         nodes = []
-        for node in self.nodes:
-            calls, seconds = traced.get(_time_key(node), (0.0, 0.0))
-            count = expected[_time_key(node)]
-            if node.kind != "operator":
-                nodes.append(node)
-            elif calls == count:
-                nodes.append(replace(node, seconds=seconds / count, seconds_reason=None))
-            else:
-                reason = f"the traced step ran it {calls:g} times in this module, the graph {count} times"
-                nodes.append(replace(node, seconds=None, seconds_reason=reason))
+        for before in self.nodes:
+            node, key = before, _time_key(before)
+            if node.kind == "operator" and traced_calls[key] == expected[key]:
+                node = replace(node, seconds=traced_s[key] / expected[key], seconds_reason=None)
+            elif node.kind == "operator":
+                reason = f"the traced step ran it {traced_calls[key]:g} times in this module, the graph {expected[key]} times"
+                node = replace(node, seconds=None, seconds_reason=reason)
+            nodes.append(node)
         return replace(self, nodes=tuple(nodes))
 
     def to_networkx(self) -> networkx.DiGraph:
@@ -191,11 +190,10 @@ class Graph(Stored):
 
         graph = networkx.DiGraph()
         for line in self._lines():
-            graph.add_node(line["name"], **{column: value for column, value in line.items() if column != "name"})
+            graph.add_node(line.pop("name"), **line)
         for edge in self.edges:
-            shapes = [tensor.shape for tensor in edge.tensors]
-            dtypes = [tensor.dtype for tensor in edge.tensors]
-            graph.add_edge(self.nodes[edge.source].name, self.nodes[edge.target].name, shapes=shapes, dtypes=dtypes)
+            ends = (self.nodes[edge.source].name, self.nodes[edge.target].name)
+            graph.add_edge(*ends, shapes=_shapes(edge.tensors), dtypes=_dtypes(edge.tensors))
         return graph
 
     def to_frame(self, host: bool = False) -> pandas.DataFrame:
@@ -212,32 +210,30 @@ class Graph(Stored):
         consumers: defaultdict[int, list[str]] = defaultdict(list)
         for edge in self.edges:
             consumers[edge.source].append(self.nodes[edge.target].name)
+        names = [node.name for node in self.nodes]
         lines = []
         for position, node in enumerate(self.nodes):
-            untimed = node.seconds_reason if node.kind == "operator" else "it is not an operator"
+            line: Json = {column: getattr(node, column, None) for column in FRAME_COLUMNS}
+            line["weights"] = [tensor.weight for tensor in node.weights]
+            line["weight_shapes"], line["weight_dtypes"] = _shapes(node.weights), _dtypes(node.weights)
+            line["input_shapes"], line["input_dtypes"] = _shapes(node.inputs), _dtypes(node.inputs)
+            line["output_shapes"], line["output_dtypes"] = _shapes(node.outputs), _dtypes(node.outputs)
             sources = dict.fromkeys(tensor.source for tensor in node.arguments if tensor.source is not None)
-            lines.append(
-                {
-                    **{name: getattr(node, name) for name in ("name", "kind", "operator", "scope", "call", "type")},
-                    "weights": [tensor.weight for tensor in node.weights],
-                    "weight_shapes": [tensor.shape for tensor in node.weights],
-                    "weight_dtypes": [tensor.dtype for tensor in node.weights],
-                    "input_shapes": [tensor.shape for tensor in node.inputs],
-                    "input_dtypes": [tensor.dtype for tensor in node.inputs],
-                    "output_shapes": [tensor.shape for tensor in node.outputs],
-                    "output_dtypes": [tensor.dtype for tensor in node.outputs],
-                    "in_nodes": [self.nodes[source].name for source in sources],
-                    "out_nodes": consumers[position],
-                    "active_nodes": [self.nodes[maker].name for maker in node.active],
-                    **{name: getattr(node, name) for name in _FIGURES},
-                    "reason": "; ".join(text for text in (node.reason, untimed) if text) or None,
-                }
-            )
+            line["in_nodes"] = [names[source] for source in sources]
+            line["out_nodes"] = consumers[position]
+            line["active_nodes"] = [names[maker] for maker in node.active]
+            untimed = node.seconds_reason if node.kind == "operator" else "it is not an operator"
+            line["reason"] = "; ".join(filter(None, (node.reason, untimed))) or None
+            lines.append(line)
         return lines
 
     def to_dict(self) -> Json:
         """Return plain JSON data: nodes and edges; ``source``, ``target`` and ``active`` are positions in the list of nodes."""
-        return {**Stored.to_dict(self), "edges": [edge_data(edge) for edge in self.edges]}
+        edges = []
+        for edge in self.edges:
+            tensors = [{"shape": list(tensor.shape), "dtype": tensor.dtype} for tensor in edge.tensors]
+            edges.append({"source": edge.source, "target": edge.target, "tensors": tensors})
+        return {**Stored.to_dict(self), "edges": edges}
 
     def to_json(self, path: FilePath | None = None, indent: int | None = None) -> str:
         """Return :meth:`to_dict` as text; with a ``path`` also write it to a file."""
@@ -256,10 +252,12 @@ class Graph(Stored):
         return graph
 
 
-def edge_data(edge: GraphEdge) -> Json:
-    """Return an edge as JSON data."""
-    tensors = [{"shape": list(tensor.shape), "dtype": tensor.dtype} for tensor in edge.tensors]
-    return {"source": edge.source, "target": edge.target, "tensors": tensors}
+def _shapes(tensors: Iterable[GraphTensor]) -> list[tuple[int, ...]]:
+    return [tensor.shape for tensor in tensors]
+
+
+def _dtypes(tensors: Iterable[GraphTensor]) -> list[str]:
+    return [tensor.dtype for tensor in tensors]
 
 
 def _time_key(node: GraphNode) -> tuple[str, str, Shapes]:

@@ -1,11 +1,12 @@
-"""LayerTimes: how long each call of each module took, forward and backward, as it was measured."""
+"""The times of every call of every module, as measured, and of a step of a training loop; and data frames of both."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -19,20 +20,9 @@ if TYPE_CHECKING:
     import pandas
 
 
-# Data frames of results: a line per repeat or statistics over the repeats, and columns that describe the host.
-
-
 Host = Mapping[str, str | int]
 """Columns that describe a host, as :func:`sweeprof.results.environment.host_columns` returns them."""
 
-STATISTICS: dict[str, Callable[[Sequence[float]], float | None]] = {
-    "mean": statistics.fmean,
-    "max": max,
-    "min": min,
-    # Of a sample, with n − 1: one repeat has none.
-    "std": lambda values: statistics.stdev(values) if len(values) > 1 else None,
-    "median": statistics.median,
-}
 _NAMES = {"path": str, "type": str, "call": int, "repeats": int, "repeat": int, "warmup": bool, "reason": str}
 
 
@@ -63,21 +53,41 @@ def repeat_lines(
         reasons: why values are missing.
     """
     count = max(map(len, phases.values()))
-    lines = []
-    if aggr:
-        line = {**named, "repeats": count - warmup}
-        for name, values in phases.items():
-            for statistic, compute in STATISTICS.items():
-                line[f"{name}_{statistic}_s"] = compute(values[warmup:]) if values else None
-        if count - warmup == 1:
-            reasons = [*reasons, "one repeat has no standard deviation"]
-        lines.append({**line, "reason": "; ".join(reasons) or None})
-    else:
+    if not aggr:
+        lines = []
         for repeat in range(count):
-            seconds = {f"{name}_s": values[repeat] if values else None for name, values in phases.items()}
-            line = {**named, "repeat": repeat, "warmup": repeat < warmup, **seconds}
+            line = {**named, "repeat": repeat, "warmup": repeat < warmup}
+            for name, values in phases.items():
+                line[f"{name}_s"] = values[repeat] if values else None
             lines.append({**line, "reason": "; ".join(reasons) or None})
-    return lines
+        return lines
+    line = {**named, "repeats": count - warmup}
+    for name, values in phases.items():
+        kept = values[warmup:]
+        figures: dict[str, float | None] = dict.fromkeys(("mean", "max", "min", "std", "median"))
+        if kept:
+            figures.update(mean=statistics.fmean(kept), max=max(kept), min=min(kept), median=statistics.median(kept))
+        if len(kept) > 1:
+            figures["std"] = statistics.stdev(kept)  # with n − 1
+        for figure, seconds in figures.items():
+            line[f"{name}_{figure}_s"] = seconds
+    if count - warmup == 1:
+        reasons = [*reasons, "one repeat has no standard deviation"]
+    return [{**line, "reason": "; ".join(reasons) or None}]
+
+
+def number_frame(lines: list[Json], columns: list[str], numbers: Iterable[str]) -> pandas.DataFrame:
+    """Return lines as a frame in which ``numbers`` are columns of numbers.
+
+    A column with unknown values holds objects, so that they stay None and do not turn into NaN.
+    """
+    import pandas
+
+    frame: pandas.DataFrame = pandas.DataFrame(lines, columns=columns, dtype=object)
+    for name in numbers:
+        if lines and all(line[name] is not None for line in lines):
+            frame[name] = frame[name].astype(type(lines[0][name]))
+    return frame
 
 
 def repeat_frame(lines: Sequence[Json]) -> pandas.DataFrame:
@@ -92,9 +102,6 @@ def repeat_frame(lines: Sequence[Json]) -> pandas.DataFrame:
     return frame.astype({name: _NAMES.get(name, float) for name in known})
 
 
-# LayerTimes: how long each call of each module took, forward and backward, as it was measured.
-
-
 ROOT = "__root__"
 """The model itself."""
 OUTSIDE = "__outside__"
@@ -107,7 +114,7 @@ def is_below(path: str, other: str) -> bool:
 
 
 def above(path: str) -> list[str]:
-    """The modules that one is inside of, outermost first: ``__root__``, ``a`` and ``a.b`` for ``a.b.c``."""
+    """Return the modules that one is inside of, outermost first: ``__root__``, ``a`` and ``a.b`` for ``a.b.c``."""
     if path in (ROOT, OUTSIDE):
         return []
     parts = path.split(".")
@@ -121,25 +128,27 @@ TOLERANCE = 0.1
 
 
 def disagreement(whole: Sequence[float], parts: Sequence[float]) -> float | None:
-    """Return what the parts come to as a share of the whole, if that is off by more than :data:`TOLERANCE`; else None.
+    """Return the sum of the parts as a share of the whole, if it is off by more than :data:`TOLERANCE`; else None.
 
-    Compared are both the medians, as a table shows them, and the pairs of one repeat: the larger difference counts.
+    Both the medians, as a table shows them, and the pairs of one repeat are compared: the larger difference counts.
 
     Args:
         whole: seconds of a step, one value per repeat.
         parts: seconds of all its calls together, one value per repeat.
     """
     of_medians = _share(statistics.median(parts), statistics.median(whole))
-    of_pairs = statistics.median(_share(part, step) for part, step in zip(parts, whole, strict=True))
+    of_pairs = statistics.median(map(_share, parts, whole))
     ratio = max(of_medians, of_pairs, key=lambda share: abs(share - 1))
-    return None if abs(ratio - 1) <= TOLERANCE else ratio
+    if abs(ratio - 1) <= TOLERANCE:
+        return None
+    return ratio
 
 
-def _added(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[float, ...]:
+def _added(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
     """Return the sums of two calls' seconds by repeat; a call without seconds adds nothing."""
     if not first or not second:
-        return first or second
-    return tuple(one + other for one, other in zip(first, second, strict=True))
+        return tuple(first or second)
+    return tuple(map(operator.add, first, second))
 
 
 def _share(part: float, whole: float) -> float:
@@ -193,15 +202,15 @@ class PhaseTimes:
         """
         if not self.plain:
             return None
-        return statistics.median(b / a for a, b in zip(self.plain, self.probed, strict=True))
+        return statistics.median(probed / plain for plain, probed in zip(self.plain, self.probed, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseSummary:
-    """One phase of a step as a whole, and how well the rows of a layer table tell where it went."""
+    """One phase of a step as a whole, and how well the rows of a layer table account for it."""
 
     plain_s: float | None
-    """Median without the probes, in seconds; None, as what is compared with it, where every step had probes."""
+    """Median without the probes, in seconds; None if every step had probes, as are the figures that are compared with it."""
     covered: float | None
     """The sum of all calls' own times over the adjacent step without probes, the median over the repeats; 1 is right."""
     overhead: float | None
@@ -253,29 +262,40 @@ class LayerTimes(Stored):
         together. Means would add up, but a single stall would show as a slow layer.
         """
         forward, backward = self._self_seconds("forward"), self._self_seconds("backward")
-        totals = zip(self._inclusive(forward), self._inclusive(backward), strict=True)
-        return tuple(
-            Seconds(forward_total or 0.0, forward_self or 0.0, backward_total, backward_self, call.reason)
-            for call, forward_self, backward_self, (forward_total, backward_total) in zip(
-                self.calls, forward, backward, totals, strict=True
-            )
-        )
+        forward_totals, backward_totals = list(forward), list(backward)
+        for totals in (forward_totals, backward_totals):
+            for index, call in reversed(list(enumerate(self.calls))):  # a call comes after the one it was made in
+                seconds = totals[index]
+                if call.parent is not None and seconds is not None:
+                    totals[call.parent] = (totals[call.parent] or 0.0) + seconds
+        found = []
+        for index, call in enumerate(self.calls):
+            total, own = forward_totals[index] or 0.0, forward[index] or 0.0
+            found.append(Seconds(total, own, backward_totals[index], backward[index], call.reason))
+        return tuple(found)
 
     def below(self, path: str) -> Seconds | None:
         """Return the seconds of all calls below a module that is never called itself, such as a list; None without calls."""
-        inner = [s for call, s in zip(self.calls, self.seconds, strict=True) if call.path.startswith(f"{path}.")]
-        if not inner:
+        forward, backward, reason = [], [], None
+        for call, seconds in zip(self.calls, self.seconds, strict=True):
+            if not call.path.startswith(f"{path}."):
+                continue
+            forward.append(seconds.forward_self)
+            if seconds.backward_self is not None:
+                backward.append(seconds.backward_self)
+            reason = reason or seconds.reason
+        if not forward:
             return None
-        known = [s.backward_self for s in inner if s.backward_self is not None]
-        forward = sum(s.forward_self for s in inner)
-        if known:
-            return Seconds(forward, 0.0, sum(known), 0.0, None)
-        return Seconds(forward, 0.0, None, None, next((s.reason for s in inner if s.reason), None))
+        if backward:
+            return Seconds(sum(forward), 0.0, sum(backward), 0.0, None)
+        return Seconds(sum(forward), 0.0, None, None, reason)
 
     @property
     def repeats(self) -> int:
         """Number of repeats, including warm-up."""
-        return len(self.calls[0].forward) if self.calls else self.warmup
+        if not self.calls:
+            return self.warmup
+        return len(self.calls[0].forward)
 
     @property
     def summary(self) -> TimingSummary:
@@ -285,10 +305,12 @@ class LayerTimes(Stored):
 
     def _summary(self, name: PhaseName, phase: PhaseTimes) -> PhaseSummary:
         kept = PhaseTimes(phase.plain[self.warmup :], phase.probed[self.warmup :])
-        self_seconds = zip(self.calls, self._self_seconds(name), strict=True)
-        outside = [seconds or 0.0 for call, seconds in self_seconds if call.path == OUTSIDE]
+        outside = 0.0
+        for call, seconds in zip(self.calls, self._self_seconds(name), strict=True):
+            if call.path == OUTSIDE:
+                outside += seconds or 0.0
         plain = statistics.median(kept.plain) if kept.plain else None
-        return PhaseSummary(plain, self._covered(name, phase), kept.overhead, sum(outside), self._doubt(name, kept))
+        return PhaseSummary(plain, self._covered(name), kept.overhead, outside, self._doubt(name, kept))
 
     def _doubt(self, name: PhaseName, phase: PhaseTimes) -> str | None:
         parts = self._totals(name)
@@ -296,10 +318,12 @@ class LayerTimes(Stored):
         if ratio is None:
             return None
         share = "more than 1000 %" if ratio > 10 else f"{100 * ratio:.0f} %"
+        text = f"the times of the calls add up to {share} of the {name}"
         if phase.plain:
-            return f"the times of the calls add up to {share} of the {name} without probes"
-        cost = f"the times of the calls add up to {share} of the {name} with probes; the rest is what probes are estimated to cost"
-        return f"{cost}, which no step without probes confirms"
+            return f"{text} without probes"
+        return (
+            f"{text} with probes; the rest is what probes are estimated to cost, which no step without probes confirms"
+        )
 
     @property
     def warnings(self) -> tuple[Warning, ...]:
@@ -317,40 +341,31 @@ class LayerTimes(Stored):
     def without(self, excluded: Collection[str]) -> LayerTimes:
         """Return the times without the calls of these paths: their seconds are part of the calls around them.
 
-        What is around no call is part of what runs outside any module.
+        Seconds of a call that no other one is around become part of what runs outside any module.
         """
-        kept = [place for place, call in enumerate(self.calls) if call.path not in excluded or call.path == OUTSIDE]
-        position = {old: new for new, old in enumerate(kept)}
-        owners = []
-        for place in range(len(self.calls)):
-            owner: int | None = place
+        position: dict[int | None, int | None] = {None: None}  # by place of a kept call, its place in the result
+        outside = None
+        calls: list[CallTime] = []
+        for place, call in enumerate(self.calls):
+            if call.path == OUTSIDE or call.path not in excluded:
+                position[place] = len(calls)
+                calls.append(call)
+                if call.path == OUTSIDE and outside is None:
+                    outside = position[place]
+        for place, call in enumerate(self.calls):
+            owner = call.parent
             while owner is not None and owner not in position:
                 owner = self.calls[owner].parent
-            owners.append(owner)
-        outside = next((place for place in kept if self.calls[place].path == OUTSIDE), None)
-        sums = {place: [self.calls[place].forward, self.calls[place].backward] for place in kept}
-        for place, call in enumerate(self.calls):
-            owner = outside if owners[place] is None else owners[place]
-            if owner is None or owner == place:
+            around, kept = position[owner], position.get(place)
+            if kept is not None:
+                calls[kept] = dataclasses.replace(calls[kept], parent=around)
                 continue
-            sums[owner] = [
-                _added(total, seconds)
-                for total, seconds in zip(sums[owner], (call.forward, call.backward), strict=True)
-            ]
-        calls = []
-        for place in kept:
-            parent = self.calls[place].parent
-            around = None if parent is None else owners[parent]
-            forward, backward = sums[place]
-            calls.append(
-                dataclasses.replace(
-                    self.calls[place],
-                    parent=None if around is None else position[around],
-                    forward=forward,
-                    backward=backward,
-                    reason=None if backward else self.calls[place].reason,
-                )
-            )
+            around = outside if around is None else around
+            if around is not None:
+                total = calls[around]
+                forward, backward = _added(total.forward, call.forward), _added(total.backward, call.backward)
+                reason = None if backward else total.reason
+                calls[around] = dataclasses.replace(total, forward=forward, backward=backward, reason=reason)
         return dataclasses.replace(self, calls=tuple(calls))
 
     def with_warmup(self, drop_first: int) -> LayerTimes:
@@ -365,27 +380,64 @@ class LayerTimes(Stored):
         return dataclasses.replace(self, warmup=drop_first)
 
     def to_frame(self, aggr: bool = True, inclusive: bool = True, host: bool = False) -> pandas.DataFrame:
-        """See :func:`sweeprof.results.layer_times.call_frame`; ``host``: also columns that describe the host."""
-        return with_host(call_frame(self, aggr, inclusive), self.host, host)
+        """Return the seconds of every call of every module, in the order of the calls.
+
+        With ``aggr`` one line per call: ``path type call repeats``, then ``forward_mean_s``, ``_max_s``, ``_min_s``, ``_std_s``
+        (n − 1) and ``_median_s`` over the repeats that count, the same of ``backward``, and ``reason``, why a value is missing.
+        Without, one line per call and repeat: ``path type call repeat warmup forward_s backward_s reason``; the repeats for
+        warming up are among them, and marked.
+
+        Args:
+            aggr: whether to aggregate.
+            inclusive: whether seconds are those of a call with the calls within it, or its own.
+            host: also columns that describe the host.
+
+        Example:
+            >>> frame = times.with_warmup(100).to_frame()
+            >>> frame.to_csv(), frame.to_html(), frame.to_latex(), frame.to_dict("records")
+        """
+        forward, backward = [call.forward for call in self.calls], [call.backward for call in self.calls]
+        if inclusive:
+            for index, call in reversed(list(enumerate(self.calls))):  # a call comes after the one it was made in
+                if call.parent is not None:
+                    forward[call.parent] = _added(forward[call.parent], forward[index])
+                    backward[call.parent] = _added(backward[call.parent], backward[index])
+        lines: list[Json] = []
+        for index, call in enumerate(self.calls):
+            named = {"path": call.path, "type": call.type, "call": call.call}
+            phases = {"forward": forward[index], "backward": backward[index]}
+            reasons = [] if backward[index] else [call.reason or "the backward was not measured"]
+            lines += repeat_lines(self.warmup, named, phases, aggr, reasons)
+        return with_host(repeat_frame(lines), self.host, host)
 
     def total_frame(self, aggr: bool = True, host: bool = False) -> pandas.DataFrame:
-        """See :func:`sweeprof.results.layer_times.total_frame`; ``host``: also columns that describe the host."""
-        return with_host(total_frame(self, aggr), self.host, host)
+        """Return the seconds of whole forwards, and backwards where measured, without any probes; columns as in :meth:`to_frame`.
+
+        Raises:
+            UserError: every step had probes.
+        """
+        if not self.forward.plain:
+            raise UserError("every step had probes, so that there are no seconds without them")
+        phases = {"forward": self.forward.plain}
+        if self.backward:
+            phases["backward"] = self.backward.plain
+        return with_host(repeat_frame(repeat_lines(self.warmup, {}, phases, aggr)), self.host, host)
 
     @property
     def forward_covered(self) -> float | None:
-        """Return the sum of all calls' own times, over the time of the adjacent forward without probes: the median over the
-        repeats; None if every step had probes.
+        """The sum of all calls' own times, over the time of the adjacent forward without probes: the median over the repeats; None
+        if every step had probes.
         """
-        return self._covered("forward", self.forward)
+        return self._covered("forward")
 
     @property
     def backward_covered(self) -> float | None:
         """The same of the backward; None where it was not measured."""
-        return None if self.backward is None else self._covered("backward", self.backward)
+        return self._covered("backward")
 
-    def _covered(self, name: PhaseName, phase: PhaseTimes) -> float | None:
-        if not phase.plain:
+    def _covered(self, name: PhaseName) -> float | None:
+        phase: PhaseTimes | None = getattr(self, name)
+        if phase is None or not phase.plain:
             return None
         pairs = zip(self._totals(name), phase.plain[self.warmup :], strict=True)
         return statistics.median(total / plain for total, plain in pairs)
@@ -393,94 +445,36 @@ class LayerTimes(Stored):
     def _totals(self, phase: PhaseName) -> list[float]:
         """Return the sum of all calls' own times, for each repeat that counts."""
         known = [getattr(call, phase)[self.warmup :] for call in self.calls if getattr(call, phase)]
-        return [sum(samples) for samples in zip(*known, strict=True)]
+        return list(map(sum, zip(*known, strict=True)))
 
     def _self_seconds(self, phase: PhaseName) -> list[float | None]:
-        """Per call, the scaled median of its own seconds; None where there are none."""
-        samples = (getattr(call, phase) for call in self.calls)
-        medians = [statistics.median(seconds[self.warmup :]) if seconds else None for seconds in samples]
-        together = sum(median for median in medians if median is not None)
+        """Return per call the scaled median of its own seconds; None where there are none."""
+        medians: list[float | None] = []
+        for call in self.calls:
+            seconds = getattr(call, phase)
+            medians.append(statistics.median(seconds[self.warmup :]) if seconds else None)
+        together = sum(filter(None, medians))
         factor = statistics.median(self._totals(phase)) / together if together else 1.0
         return [None if median is None else median * factor for median in medians]
 
-    def _inclusive(self, self_seconds: Sequence[float | None]) -> list[float | None]:
-        """Per call, its own seconds and those of the calls within it; None where none of them has any."""
-        sums = list(self_seconds)
-        for index, call in reversed(list(enumerate(self.calls))):  # a call comes after the one it was made in
-            seconds = sums[index]
-            if call.parent is not None and seconds is not None:
-                sums[call.parent] = (sums[call.parent] or 0.0) + seconds
-        return sums
-
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> LayerTimes:
-        """Read the data of :meth:`to_dict`."""
+        """Return the times whose data :meth:`to_dict` returned."""
         times = validated(cls, data)
         for place, call in enumerate(times.calls):
             if call.parent is not None and not 0 <= call.parent < place:
                 raise damaged(call.parent, "the position of an earlier call", ["calls", place, "parent"])
         phases: dict[PhaseName, PhaseTimes | None] = {"forward": times.forward, "backward": times.backward}
         for name, phase in phases.items():
-            repeats = len(phase.plain) if phase else 0
-            if phase and (len(phase.probed) != repeats or not 0 <= times.warmup < repeats):
-                raise damaged(repeats, "a number of repeats that fits the others", [name, "plain"])
+            repeats = 0
+            if phase is not None:
+                repeats = len(phase.plain)
+                if len(phase.probed) != repeats or not 0 <= times.warmup < repeats:
+                    raise damaged(repeats, "a number of repeats that fits the others", [name, "plain"])
             for place, call in enumerate(times.calls):
                 if len(getattr(call, name)) not in (0, repeats):
                     raise damaged(len(getattr(call, name)), f"the number of repeats, {repeats}", ["calls", place, name])
         return times
-
-
-def call_frame(times: LayerTimes, aggr: bool = True, inclusive: bool = True) -> pandas.DataFrame:
-    """Seconds of every call of every module, in the order of the calls.
-
-    With ``aggr`` one line per call: ``path type call repeats``, then ``forward_mean_s``, ``_max_s``, ``_min_s``, ``_std_s``
-    (n − 1) and ``_median_s`` over the repeats that count, the same of ``backward``, and ``reason``, why a value is missing.
-    Without, one line per call and repeat: ``path type call repeat warmup forward_s backward_s reason``; the repeats for
-    warming up are among them, and marked.
-
-    Args:
-        times: as measured.
-        aggr: whether to aggregate.
-        inclusive: whether seconds are those of a call with the calls within it, or its own.
-
-    Example:
-        >>> frame = times.with_warmup(100).to_frame()
-        >>> frame.to_csv(), frame.to_html(), frame.to_latex(), frame.to_dict("records")
-    """
-    forward, backward = _per_repeat(times, "forward", inclusive), _per_repeat(times, "backward", inclusive)
-    lines: list[Json] = []
-    for call, ahead, back in zip(times.calls, forward, backward, strict=True):
-        named = {"path": call.path, "type": call.type, "call": call.call}
-        reasons = [] if back else [call.reason or "the backward was not measured"]
-        lines += repeat_lines(times.warmup, named, {"forward": ahead, "backward": back}, aggr, reasons)
-    return repeat_frame(lines)
-
-
-def total_frame(times: LayerTimes, aggr: bool = True) -> pandas.DataFrame:
-    """Seconds of whole forwards, and backwards where measured, without any probes; columns as in :func:`call_frame`.
-
-    Raises:
-        UserError: every step had probes.
-    """
-    if not times.forward.plain:
-        raise UserError("every step had probes, so that there are no seconds without them")
-    phases = {"forward": times.forward.plain}
-    if times.backward:
-        phases["backward"] = times.backward.plain
-    return repeat_frame(repeat_lines(times.warmup, {}, phases, aggr))
-
-
-def _per_repeat(times: LayerTimes, phase: PhaseName, inclusive: bool) -> list[list[float]]:
-    """Per call its seconds, repeat by repeat; empty where they are not known."""
-    sums = [list(getattr(call, phase)) for call in times.calls]
-    for index, call in reversed(list(enumerate(times.calls))):  # a call comes after the one it was made in
-        if inclusive and call.parent is not None and sums[index]:
-            above = sums[call.parent] or [0.0] * len(sums[index])
-            sums[call.parent] = [a + b for a, b in zip(above, sums[index], strict=True)]
-    return sums
-
-
-# Iteration: how long one step of a training loop took, and its phases.
 
 
 @dataclass(frozen=True, slots=True)

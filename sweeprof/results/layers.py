@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sweeprof.display import Displayed, Rows
 from sweeprof.errors import Unsupported
 from sweeprof.results.files import damaged, validated
-from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, TimingSummary, above, is_below
+from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, TimingSummary, above, is_below, number_frame
 from sweeprof.results.record import Json, Stored
 
 if TYPE_CHECKING:
@@ -21,12 +22,13 @@ Shapes = tuple[tuple[int, ...], ...]
 Bytes = int | float
 """Whole, but for data types of less than a byte."""
 
-FRAME_COLUMNS = (
-    "path type depth call params trainable macs flops ops input_shapes output_shapes act_bytes "
-    "frozen is_trainable pruned params_bytes buffers buffers_bytes dtypes kernel_size stride groups input_dtypes output_dtypes "
-    "forward_s forward_self_s backward_s backward_self_s time_reason params_share macs_share forward_share flops_per_s "
-    "count_reason"
-).split()
+FRAME_COLUMNS = [
+    *("path", "type", "depth", "call", "params", "trainable", "macs", "flops", "ops"),
+    *("input_shapes", "output_shapes", "act_bytes", "frozen", "is_trainable", "pruned", "params_bytes", "buffers"),
+    *("buffers_bytes", "dtypes", "kernel_size", "stride", "groups", "input_dtypes", "output_dtypes"),
+    *("forward_s", "forward_self_s", "backward_s", "backward_self_s", "time_reason"),
+    *("params_share", "macs_share", "forward_share", "flops_per_s", "count_reason"),
+]
 FUNCTIONAL = "(functional)"
 """Last part of the path, and type, of a row for what a module does outside its submodules."""
 COUNTS = ("macs", "flops", "ops", "act_bytes")
@@ -142,7 +144,9 @@ class LayerRow(Displayed):
         """``True``, ``False`` or ``Partial``: whether an optimizer may change the parameters; None for a row without parameters."""
         if not self.params:
             return None
-        return {self.params: "True", 0: "False"}.get(self.trainable, "Partial")
+        if not self.trainable:
+            return "False"
+        return "True" if self.trainable == self.params else "Partial"
 
     @property
     def name(self) -> str:
@@ -271,10 +275,12 @@ class LayerTable(Stored):
     @property
     def _summed_weights(self) -> list[LayerRow]:
         """The same, but a module that is called several times once."""
-        summed = self._summed
         if not self.is_inclusive:
-            return summed
-        return list({row.path: row for row in reversed(summed)}.values())
+            return list(self.rows)
+        first: dict[str, LayerRow] = {}
+        for row in self._summed:
+            first.setdefault(row.path, row)
+        return list(first.values())
 
     @property
     def coverage(self) -> float | None:
@@ -294,31 +300,30 @@ class LayerTable(Stored):
         if self.is_inclusive:
             return self
         self._check_parents()
-        sums: list[list[Bytes | None]] = [[getattr(row, name) for name in COUNTS] for row in self.rows]
-        operators = [row.operators for row in self.rows]
-        for index, row in reversed(list(enumerate(self.rows))):  # a call comes after the one it was made in
+        rows = [dataclasses.replace(row) for row in self.rows]
+        for row in reversed(rows):  # a call comes after the one it was made in
             if row.parent is not None:
-                sums[row.parent] = [_total(pair) for pair in zip(sums[row.parent], sums[index], strict=True)]
-                operators[row.parent] = _merged((operators[row.parent], operators[index]))
-        rows = []
-        for row, counts, merged in zip(self.rows, sums, operators, strict=True):
-            changes: Json = {**dict(zip(COUNTS, counts, strict=True)), "operators": merged}
+                around = rows[row.parent]
+                around.operators = _merged((around.operators, row.operators))
+                for name in COUNTS:
+                    setattr(around, name, _total([getattr(around, name), getattr(row, name)]))
+        for row in rows:
             if row.call < 0:
                 below = [other for other in self.rows if other.path.startswith(f"{row.path}.")]
-                changes["operators"] = _merged(other.operators for other in below)
+                row.operators = _merged(other.operators for other in below)
                 for name in COUNTS:
-                    is_counted = self.uncounted is None
-                    changes[name] = _total([getattr(other, name) for other in below]) if is_counted else None
+                    total = None if self.uncounted is not None else _total([getattr(other, name) for other in below])
+                    setattr(row, name, total)
             if row.subtree is not None:
-                changes |= {spec.name: getattr(row.subtree, spec.name) for spec in dataclasses.fields(Weights)}
-            rows.append(dataclasses.replace(row, **changes))
+                for spec in dataclasses.fields(Weights):
+                    setattr(row, spec.name, getattr(row.subtree, spec.name))
         return dataclasses.replace(self, rows=tuple(rows), is_inclusive=True)
 
     def _check_parents(self) -> None:
         """Raise ValueError if the table does not contain which call was made in which."""
         called = {row.path for row in self.rows if row.call >= 0}
-        within = [row for row in self.rows if row.call >= 0 and not called.isdisjoint(above(row.path))]
-        if within and all(row.parent is None for row in self.rows):
+        has_inner = any(row.call >= 0 and not called.isdisjoint(above(row.path)) for row in self.rows)
+        if has_inner and all(row.parent is None for row in self.rows):
             raise ValueError("this backend does not tell which call was made within which")
 
     def with_functional(self) -> LayerTable:
@@ -328,48 +333,43 @@ class LayerTable(Stored):
         with the call.
 
         Raises:
-            ValueError: the rows include one another already, or do not tell which call was made in which.
+            ValueError: the rows include one another already, or do not contain which call was made in which.
         """
         if self.is_inclusive:
             raise ValueError("the figures include one another; split the table before inclusive()")
         self._check_parents()
         holding = {row.parent for row in self.rows}
         rows: list[LayerRow] = []
-        place: dict[int | None, int | None] = {None: None}
+        places: list[int] = []  # of the rows so far, in the new table
         for index, before in enumerate(self.rows):
-            place[index] = len(rows)
-            row = dataclasses.replace(before, parent=place[before.parent])
+            place = len(rows)
+            places.append(place)
+            row = dataclasses.replace(before, parent=None if before.parent is None else places[before.parent])
+            rows.append(row)
             if index not in holding or not (row.operators or row.macs or row.flops or row.ops):
-                rows.append(row)
                 continue
-            rows.append(
-                dataclasses.replace(
-                    row,
-                    operators=(),
-                    macs=None if row.macs is None else 0,
-                    flops=None if row.flops is None else 0,
-                    ops=None if row.ops is None else 0,
-                )
+            functional = LayerRow(
+                path=FUNCTIONAL if row.path == ROOT else f"{row.path}.{FUNCTIONAL}",
+                type=FUNCTIONAL,
+                depth=row.depth + 1,
+                call=row.call,
+                params=0,
+                trainable=0,
+                params_bytes=0,
+                buffers=0,
+                macs=row.macs,
+                flops=row.flops,
+                ops=row.ops,
+                act_bytes=None if row.act_bytes is None else 0,
+                parent=place,
+                operators=row.operators,
+                subtree=None if row.subtree is None else Weights(),
             )
-            rows.append(
-                LayerRow(
-                    path=FUNCTIONAL if row.path == ROOT else f"{row.path}.{FUNCTIONAL}",
-                    type=FUNCTIONAL,
-                    depth=row.depth + 1,
-                    call=row.call,
-                    params=0,
-                    trainable=0,
-                    params_bytes=0,
-                    buffers=0,
-                    macs=row.macs,
-                    flops=row.flops,
-                    ops=row.ops,
-                    act_bytes=None if row.act_bytes is None else 0,
-                    parent=place[index],
-                    operators=row.operators,
-                    subtree=None if row.subtree is None else Weights(),
-                )
-            )
+            rows.append(functional)
+            row.operators = ()
+            for name in ("macs", "flops", "ops"):
+                if getattr(row, name) is not None:
+                    setattr(row, name, 0)
         return dataclasses.replace(self, rows=tuple(rows))
 
     def where(self, keep: Callable[[LayerRow], bool]) -> LayerTable:
@@ -379,48 +379,53 @@ class LayerTable(Stored):
         table that is already inclusive keep their figures, which include child layers: ``inclusive().where(...)`` shows whole
         modules, ``where(...).inclusive()`` leaves layers out.
         """
-        kept = [index for index, row in enumerate(self.rows) if keep(row)]
-        dropped = sorted({*range(len(self.rows))} - {*kept})
-        left: Sequence[LayerRow] = self.rows
-        if not self.is_inclusive:
-            left = without_weights(left if self.timing is None else without(left, dropped), dropped)
-        position = {old: new for new, old in enumerate(kept)}
-        rows = []
-        for index in kept:
+        rows = [dataclasses.replace(row) for row in self.rows]
+        by_path: dict[str, list[LayerRow]] = {}
+        for row in rows:
+            by_path.setdefault(row.path, []).append(row)
+        position: dict[int, int] = {}  # of the kept rows, in the new table
+        for index, row in enumerate(self.rows):
+            if keep(row):
+                position[index] = len(position)
+            elif not self.is_inclusive:
+                _subtract_weights(by_path, row)
+                if self.timing is not None:
+                    _subtract_times(rows, row)
+        kept = []
+        for index in position:
             parent = self.rows[index].parent
             while parent is not None and parent not in position:
                 parent = self.rows[parent].parent
-            rows.append(dataclasses.replace(left[index], parent=None if parent is None else position[parent]))
-        return dataclasses.replace(self, rows=tuple(rows))
+            rows[index].parent = None if parent is None else position[parent]
+            kept.append(rows[index])
+        return dataclasses.replace(self, rows=tuple(kept))
 
     def with_times(self, times: LayerTimes) -> LayerTable:
         """Return the same rows with what was measured of each; a list of modules has the sum of the calls below it."""
         unplaced = {(call.path, call.call): seconds for call, seconds in zip(times.calls, times.seconds, strict=True)}
         rows = []
-        for row in self.rows:
+        for before in self.rows:
+            row = dataclasses.replace(before)
             seconds = unplaced.pop((row.path, row.call), None)
             if seconds is None and row.call < 0:
                 seconds = times.below(row.path)
-            changes: Json = {"time_reason": "it was not called as a Python module in the steps that were timed"}
-            if seconds is not None:
-                changes = {
-                    "forward_s": seconds.forward,
-                    "forward_self_s": seconds.forward_self,
-                    "backward_s": seconds.backward,
-                    "backward_self_s": seconds.backward_self,
-                    "time_reason": seconds.reason,
-                }
-            rows.append(dataclasses.replace(row, **changes))
+            if seconds is None:
+                row.time_reason = "it was not called as a Python module in the steps that were timed"
+            else:
+                row.forward_s, row.forward_self_s = seconds.forward, seconds.forward_self
+                row.backward_s, row.backward_self_s = seconds.backward, seconds.backward_self
+                row.time_reason = seconds.reason
+            rows.append(row)
         paths = tuple(dict.fromkeys(path for path, _ in unplaced if path != OUTSIDE))
         return dataclasses.replace(self, rows=tuple(rows), timing=dataclasses.replace(times.summary, unplaced=paths))
 
     def to_frame(self) -> pandas.DataFrame:
-        """One line per row, in the columns of :data:`FRAME_COLUMNS`; shares are of the table's total, 0..1."""
-        return frame(self)
+        """Return a line per row, in the columns of :data:`FRAME_COLUMNS`; shares are of the table's total, 0..1."""
+        return number_frame(records(self), FRAME_COLUMNS, _NUMBERS)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> LayerTable:
-        """The table that :meth:`to_dict` wrote, by this version or an earlier one."""
+        """Return the table that :meth:`to_dict` wrote."""
         table = validated(cls, data)
         for place, row in enumerate(table.rows):
             if row.parent is not None and not 0 <= row.parent < place:
@@ -431,18 +436,24 @@ class LayerTable(Stored):
 def _merged(parts: Iterable[tuple[OperatorCount, ...]]) -> tuple[OperatorCount, ...]:
     """Return the sums of operators by their names."""
     parts = [part for part in parts if part]
-    if len(parts) < 2:
-        return parts[0] if parts else ()
-    sums: dict[str, list[int]] = {}
+    if len(parts) == 1:
+        return parts[0]
+    sums: dict[str, OperatorCount] = {}
     for part in parts:
         for operator in part:
-            figures = sums.setdefault(operator.name, [0] * len(_OPERATOR_FIGURES))
-            for position, name in enumerate(_OPERATOR_FIGURES):
-                figures[position] += getattr(operator, name)
-    return tuple(OperatorCount(name, *figures) for name, figures in sums.items())
+            if operator.name not in sums:
+                sums[operator.name] = dataclasses.replace(operator)
+                continue
+            total = sums[operator.name]
+            total.calls += operator.calls
+            total.macs += operator.macs
+            total.flops += operator.flops
+            total.ops += operator.ops
+            total.inputs += operator.inputs
+            total.outputs += operator.outputs
+    return tuple(sums.values())
 
 
-_OPERATOR_FIGURES = tuple(spec.name for spec in dataclasses.fields(OperatorCount))[1:]
 _Number = TypeVar("_Number", int, int | float)
 
 
@@ -452,29 +463,37 @@ def _total(values: Sequence[_Number | None]) -> _Number | None:
     return sum(known) if len(known) == len(values) else None
 
 
-_DERIVED = ("params_share", "macs_share", "forward_share", "flops_per_s")
 _NUMBERS = (
-    "depth call params trainable frozen pruned groups macs flops ops "
-    "forward_s forward_self_s backward_s backward_self_s"
-).split()
+    *("depth", "call", "params", "trainable", "frozen", "pruned", "groups", "macs", "flops", "ops"),
+    *("forward_s", "forward_self_s", "backward_s", "backward_self_s"),
+    *("params_share", "macs_share", "forward_share", "flops_per_s"),
+)
 
 
 def records(table: LayerTable) -> list[Json]:
-    """One dictionary per row, in :data:`sweeprof.results.layers.FRAME_COLUMNS`."""
-    macs = None if table.uncounted is not None else table.macs
+    """Return a dictionary per row, in :data:`sweeprof.results.layers.FRAME_COLUMNS`."""
+    macs = table.macs if table.uncounted is None else None
     params, forward = table.params, total_seconds(table, forward_column(table))
-    return [
-        {
-            **{name: getattr(row, name) for name in FRAME_COLUMNS if name not in (*_DERIVED, "count_reason")},
-            "params_share": row.params / params if params else None,
-            "macs_share": _over(row.macs, macs),
-            "forward_share": _over(getattr(row, forward_column(table)), forward),
-            "flops_per_s": flops_per_s(table, row),
-            "time_reason": _why_untimed(table, row),
-            "count_reason": _why_uncounted(table, row),
-        }
-        for row in table.rows
-    ]
+    lines = []
+    for row in table.rows:
+        line: Json = {name: getattr(row, name, None) for name in FRAME_COLUMNS}
+        line["params_share"] = _over(row.params, params)
+        line["macs_share"] = _over(row.macs, macs)
+        line["forward_share"] = _over(getattr(row, forward_column(table)), forward)
+        line["flops_per_s"] = flops_per_s(table, row)
+        untimed = dict.fromkeys(why_untimed(table, row, column) for column in TIMES)
+        line["time_reason"] = "; ".join(filter(None, untimed)) or None
+        uncounted = []
+        missing = [name for name in COUNTS if getattr(row, name) is None]
+        if missing:
+            uncounted.append(table.uncounted or f"this backend does not count {', '.join(missing)}")
+        if row.pruned is None:
+            uncounted.append("pruned: the mask has no values")
+        if _has_excluded(table, row):
+            uncounted.append("flops_per_s: excluded modules are part of the time")
+        line["count_reason"] = "; ".join(uncounted) or None
+        lines.append(line)
+    return lines
 
 
 def why_untimed(table: LayerTable, row: LayerRow, column: str) -> str | None:
@@ -483,36 +502,14 @@ def why_untimed(table: LayerTable, row: LayerRow, column: str) -> str | None:
         return None
     if row.time_reason is not None:
         return row.time_reason
-    return "no times were measured" if table.timing is None else f"the {column.partition('_')[0]} was not measured"
+    if table.timing is None:
+        return "no times were measured"
+    return f"the {column.partition('_')[0]} was not measured"
 
 
-def _why_untimed(table: LayerTable, row: LayerRow) -> str | None:
-    """Return the reasons why times of the row are missing; None if it has all."""
-    reasons = dict.fromkeys(why_untimed(table, row, column) for column in TIMES)
-    return "; ".join(reason for reason in reasons if reason is not None) or None
-
-
-def _why_uncounted(table: LayerTable, row: LayerRow) -> str | None:
-    """Return the reasons why counts of the row, or its rate, are missing; None if it has all."""
-    reasons = []
-    missing = [name for name in COUNTS if getattr(row, name) is None]
-    if missing:
-        reasons.append(table.uncounted or f"this backend does not count {', '.join(missing)}")
-    if row.pruned is None:
-        reasons.append("pruned: the mask has no values")
-    if any(is_below(path, row.path) for path in table.excluded):
-        reasons.append("flops_per_s: excluded modules are part of the time")
-    return "; ".join(reasons) or None
-
-
-def frame(table: LayerTable) -> pandas.DataFrame:
-    """The records as a frame; a column with unknown values holds objects, so that they stay None and do not turn into NaN."""
-    import pandas
-
-    lines = records(table)
-    unknown = {name: object for name in FRAME_COLUMNS if any(line[name] is None for line in lines)}
-    made = pandas.DataFrame(lines, columns=FRAME_COLUMNS, dtype=object)
-    return made.astype({n: unknown.get(n, type(lines[0][n])) for n in (*_NUMBERS, *_DERIVED) if lines})
+def _has_excluded(table: LayerTable, row: LayerRow) -> bool:
+    """Return True if modules that were excluded before measuring are part of the row's time."""
+    return any(is_below(path, row.path) for path in table.excluded)
 
 
 def forward_column(table: LayerTable) -> str:
@@ -523,87 +520,79 @@ def forward_column(table: LayerTable) -> str:
 def flops_per_s(table: LayerTable, row: LayerRow) -> float | None:
     """Return FLOPs of a row over its seconds of the forward.
 
-    None where either is not known, where it took no time that could be told, or where excluded modules are part of the time.
+    None if either is unknown, if the time is zero, or if excluded modules are part of it.
     """
-    if any(is_below(path, row.path) for path in table.excluded):
+    if _has_excluded(table, row):
         return None
     return _over(row.flops, getattr(row, forward_column(table)))
 
 
 def total_flops_per_s(table: LayerTable) -> float | None:
-    """The same of the whole table."""
-    if any(is_below(path, row.path) for path in table.excluded for row in table.rows):
+    """Return the same of the whole table."""
+    if any(_has_excluded(table, row) for row in table.rows):
         return None
     return _over(table.flops, total_seconds(table, forward_column(table)))
 
 
 def total_seconds(table: LayerTable, column: str) -> float | None:
-    """Sum of own seconds, or of the inclusive ones of the outermost calls; of what is known, None where nothing is."""
-    rows = table.rows if column.endswith("_self_s") else _outermost(table.rows)
-    known = [value for row in rows if (value := getattr(row, column)) is not None]
+    """Return the sum of the known own seconds, or of the inclusive ones of the outermost calls; None if none is known.
+
+    The outermost calls were not made within another one of the table, and do not belong to a module that was.
+    """
+    called = {row.path for row in table.rows if row.call >= 0}
+    known = []
+    for row in table.rows:
+        if not column.endswith("_self_s") and (
+            row.call < 0 or row.parent is not None or not called.isdisjoint(above(row.path))
+        ):
+            continue
+        if getattr(row, column) is not None:
+            known.append(getattr(row, column))
     return sum(known) if known else None
 
 
-def without(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
-    """Return the rows, their inclusive seconds without those of the rows at the positions ``dropped``."""
-    gone = [[0.0, 0.0] for _ in rows]
-    for index in dropped:
-        row = rows[index]
-        if row.call < 0 or row.forward_self_s is None:
-            continue
-        around = [place for place, other in enumerate(rows) if other.call < 0 and row.path.startswith(f"{other.path}.")]
-        parent = row.parent
-        while parent is not None:
-            around.append(parent)
-            parent = rows[parent].parent
-        for place in around:
-            gone[place][0] += row.forward_self_s
-            gone[place][1] += row.backward_self_s or 0.0
-    return [
-        dataclasses.replace(row, forward_s=_less(row.forward_s, forward), backward_s=_less(row.backward_s, backward))
-        for row, (forward, backward) in zip(rows, gone, strict=True)
-    ]
+def _subtract_times(rows: Sequence[LayerRow], dropped: LayerRow) -> None:
+    """Subtract the own seconds of a dropped call from the inclusive ones of the calls and lists around it."""
+    if dropped.call < 0 or dropped.forward_self_s is None:
+        return
+    around = [row for row in rows if row.call < 0 and dropped.path.startswith(f"{row.path}.")]
+    parent = dropped.parent
+    while parent is not None:
+        around.append(rows[parent])
+        parent = rows[parent].parent
+    for row in around:
+        # Sums of fractions are not exact: the rest of nothing may be below zero.
+        if row.forward_s is not None:
+            row.forward_s = max(0.0, row.forward_s - dropped.forward_self_s)
+        if row.backward_s is not None:
+            row.backward_s = max(0.0, row.backward_s - (dropped.backward_self_s or 0.0))
 
 
-def without_weights(rows: Sequence[LayerRow], dropped: Sequence[int]) -> list[LayerRow]:
-    """Return the rows, the weights of their subtrees without those that the rows at the positions ``dropped`` hold themselves."""
-    gone: dict[str, list[LayerRow]] = {}
-    for index in dropped:
-        for path in (rows[index].path, *above(rows[index].path)):
-            gone.setdefault(path, []).append(rows[index])
-    changed = []
-    for row in rows:
+def _subtract_weights(rows: Mapping[str, Sequence[LayerRow]], dropped: LayerRow) -> None:
+    """Subtract the own weights of a dropped row from the subtrees of its module and of those above it; ``rows`` are by path."""
+    for row in itertools.chain.from_iterable(rows.get(path, ()) for path in (dropped.path, *above(dropped.path))):
         subtree = row.subtree
-        if subtree is not None:
-            for other in gone.get(row.path, ()):
-                subtree = _less_weights(subtree, other)
-        changed.append(dataclasses.replace(row, subtree=subtree))
-    return changed
-
-
-def _less_weights(subtree: Weights, row: LayerRow) -> Weights:
-    dtypes = {dtype: count - row.dtypes.get(dtype, 0) for dtype, count in subtree.dtypes.items()}
-    return Weights(
-        params=subtree.params - row.params,
-        trainable=subtree.trainable - row.trainable,
-        params_bytes=subtree.params_bytes - row.params_bytes,
-        buffers=subtree.buffers - row.buffers,
-        buffers_bytes=subtree.buffers_bytes - row.buffers_bytes,
-        pruned=None if subtree.pruned is None or row.pruned is None else subtree.pruned - row.pruned,
-        dtypes={dtype: count for dtype, count in dtypes.items() if count},
-    )
-
-
-def _outermost(rows: Sequence[LayerRow]) -> list[LayerRow]:
-    """Calls that neither were made within another one of the table nor belong to a module that was."""
-    called = {row.path for row in rows if row.call >= 0}
-    return [row for row in rows if row.call >= 0 and row.parent is None and called.isdisjoint(above(row.path))]
+        if subtree is None:
+            continue
+        dtypes = {}
+        for dtype, count in subtree.dtypes.items():
+            if count > dropped.dtypes.get(dtype, 0):
+                dtypes[dtype] = count - dropped.dtypes.get(dtype, 0)
+        pruned = None
+        if subtree.pruned is not None and dropped.pruned is not None:
+            pruned = subtree.pruned - dropped.pruned
+        row.subtree = Weights(
+            params=subtree.params - dropped.params,
+            trainable=subtree.trainable - dropped.trainable,
+            params_bytes=subtree.params_bytes - dropped.params_bytes,
+            buffers=subtree.buffers - dropped.buffers,
+            buffers_bytes=subtree.buffers_bytes - dropped.buffers_bytes,
+            pruned=pruned,
+            dtypes=dtypes,
+        )
 
 
 def _over(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or whole is None or whole <= 0 else part / whole
-
-
-def _less(value: float | None, gone: float) -> float | None:
-    # Sums of fractions are not exact: what is left of nothing may come out below it.
-    return value if value is None or not gone else max(0.0, value - gone)
+    if part is None or whole is None or whole <= 0:
+        return None
+    return part / whole

@@ -1,4 +1,4 @@
-"""A metric's value for one combination, with all one needs to judge it."""
+"""A metric, its value for one combination, and the titles of metrics in tables; the file of a model."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Measurement(Displayed):
     """Of an interleaved run: for each of the same rounds the estimate that the pairs of samples give, which is the baseline's
     estimate of that round times the median of the paired ratios. A comparison with that baseline uses it in place of ``rounds``."""
     failure: Failure | None = None
-    """The error in the metric's function because of which there is no value, or none of one round: the combination is not fully
-    measured then."""
+    """The error in the metric's function because of which the value, or that of one round, is missing; the combination is then not
+    fully measured."""
 
     def __post_init__(self) -> None:
         if self.reason is not None:
@@ -92,19 +92,20 @@ def shown_names(
         UserError: a name or pattern fits no metric.
     """
     problems = []
-    order, exclude = listed(order), listed(exclude)
-    for key, patterns in (("order", order), ("exclude", exclude)):
-        unknown = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
-        problems += [choice_problem(key, pattern, "metric that is shown", names) for pattern in unknown]
+    fitting: dict[str, dict[str, None]] = {"order": {}, "exclude": {}}
+    for key, patterns in (("order", listed(order)), ("exclude", listed(exclude))):
+        for pattern in patterns:
+            found = [name for name in names if fnmatchcase(name, pattern)]
+            if not found:
+                problems.append(choice_problem(key, pattern, "metric that is shown", names))
+            fitting[key].update(dict.fromkeys(found))
     if problems:
         raise UserError(problems)
-    first = [name for pattern in order for name in names if fnmatchcase(name, pattern)]
-    arranged = dict.fromkeys([*first, *names])
-    return [name for name in arranged if not any(fnmatchcase(name, pattern) for pattern in exclude)]
+    return [name for name in dict.fromkeys([*fitting["order"], *names]) if name not in fitting["exclude"]]
 
 
 class Measurements(Displayed, dict[str, Measurement]):
-    """Measurements by metric name; a name that is not among them is an error that names the closest one."""
+    """Measurements by metric name; the error for an unknown name contains the closest one."""
 
     def __missing__(self, name: str) -> Measurement:
         raise UnknownMetric(name, self)
@@ -198,12 +199,9 @@ def plain_title(metric: str) -> str | None:
     return FURTHER_TITLES.get(metric) or HEADLINE.get(metric, (None, 0))[0]
 
 
-# Artifact: the file of a model that a run-time loads.
-
-
 @dataclass(frozen=True, slots=True)
 class Artifact(Stored):
-    """A serialised model."""
+    """The serialised model that a run-time loads."""
 
     bytes: int
     """Length of its file or files."""

@@ -1,15 +1,15 @@
-"""Generation: the times of its tokens, and what its prefill and one decode step compute and read."""
+"""Results of passes beside the layers: generation, source lines, allocations, operators, and the framework's own counts."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from sweeprof.display import Displayed, Rows, listing_of
 from sweeprof.errors import UserError, choice_problem
-from sweeprof.results.layer_times import Host, Mode, with_host
+from sweeprof.results.layer_times import Host, Mode, number_frame, with_host
 from sweeprof.results.record import Stored
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ class Generation(Stored):
     """How it was counted: over shapes, or in a real forward."""
 
 
-# Lines: time and memory of the source lines of chosen functions.
+# Source lines of chosen functions: time and memory.
 
 
-Span = Literal["step", "call", "run"]
+MeasuredSpan = Literal["step", "call", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Lines(Stored):
     """The device whose memory is measured, e.g. ``cuda:0``; time is always that of the host."""
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files that are stored beside the record: the reports as text, ``lines_time.txt`` and ``lines_memory.txt``."""
-    span: Span = "step"
+    span: MeasuredSpan = "step"
     """What was measured ``steps`` times: a step of a model, a call of a function, a run of a script. The memory of calls and of a
     run is that of all of them together, that of a step that of one."""
 
@@ -142,7 +142,7 @@ class Lines(Stored):
         return listing_of(self)
 
 
-# Allocations: what a step allocates over time, and the tensors that are alive after it.
+# Allocations of a step over time, and the tensors that are alive after it.
 
 
 Kind = Literal["parameter", "buffer", "gradient", "optimizer", "input", "other"]
@@ -215,9 +215,9 @@ class LayerMemory:
     allocated_bytes: int
     """Everything that it allocated itself in the last step, its backward included, whether it was released or not."""
     kept_bytes: int
-    """Of what it allocated itself, what is alive after the last step."""
+    """The part of its own allocations that is alive after the last step."""
     at_peak_bytes: int = 0
-    """Of what it allocated itself, what was alive at the peak: over all modules and ``__outside__`` this is the peak."""
+    """The part of its own allocations that was alive at the peak: over all modules and ``__outside__`` this is the peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class Allocations(Stored):
         object.__setattr__(self, "by_layer", Rows(self.by_layer))
 
 
-# Operators: what the framework ran in one step, by module and operator.
+# Operators that the framework ran in one step, by module.
 
 
 Phase = Literal["forward", "backward", "update"]
@@ -261,10 +261,11 @@ Phase = Literal["forward", "backward", "update"]
 SortKey = Literal["self_s", "total_s", "average_s", "calls", "device_self_s", "device_total_s"]
 """Columns by which totals are sorted."""
 
-FRAME_COLUMNS = (
-    "path operator phase calls self_s total_s device_self_s device_total_s flops allocated_bytes input_shapes"
-).split()
-_NUMBERS = "calls self_s total_s device_self_s device_total_s flops allocated_bytes".split()
+FRAME_COLUMNS = [
+    *("path", "operator", "phase", "calls", "self_s", "total_s", "device_self_s", "device_total_s"),
+    *("flops", "allocated_bytes", "input_shapes"),
+]
+_NUMBERS = ("calls", "self_s", "total_s", "device_self_s", "device_total_s", "flops", "allocated_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,23 +361,19 @@ class Operators(Stored):
         """
         if sort_by not in get_args(SortKey):
             raise UserError([choice_problem("sort_by", sort_by, "column of operators", get_args(SortKey))])
-        rows: dict[str, list[OperatorRow]] = {}
+        step_s = sum(row.self_s for row in self.rows)
+        totals: dict[str, OperatorTotal] = {}
         for row in self.rows:
-            rows.setdefault(row.operator, []).append(row)
-        whole = sum(row.self_s for row in self.rows)
-        totals = [
-            OperatorTotal(
-                operator=name,
-                calls=sum(row.calls for row in same),
-                self_s=sum(row.self_s for row in same),
-                device_self_s=_known_sum([row.device_self_s for row in same]),
-                total_s=sum(row.total_s for row in same),
-                device_total_s=_known_sum([row.device_total_s for row in same]),
-                step_self_s=whole,
+            before = totals.get(row.operator) or OperatorTotal(row.operator, 0, 0, 0, 0, 0, step_s)
+            totals[row.operator] = replace(
+                before,
+                calls=before.calls + row.calls,
+                self_s=before.self_s + row.self_s,
+                device_self_s=_sum_if_known(before.device_self_s, row.device_self_s),
+                total_s=before.total_s + row.total_s,
+                device_total_s=_sum_if_known(before.device_total_s, row.device_total_s),
             )
-            for name, same in rows.items()
-        ]
-        return Rows(sorted(totals, key=lambda total: getattr(total, sort_by) or 0.0, reverse=True)[:top])
+        return Rows(sorted(totals.values(), key=lambda total: getattr(total, sort_by) or 0.0, reverse=True)[:top])
 
     def to_frame(self, host: bool = False) -> pandas.DataFrame:
         """Return a line per row, in the columns of :data:`FRAME_COLUMNS`, and the ``reason`` why a value is missing.
@@ -384,32 +381,24 @@ class Operators(Stored):
         Args:
             host: also columns that describe the host, ``host_name``, ``host_cpu``, ``host_threads`` …, the same in each row.
         """
-        import pandas
-
-        lines = [
-            {**{name: getattr(row, name) for name in FRAME_COLUMNS}, "reason": self._missing(row)} for row in self.rows
-        ]
-        # What is missing stays None.
-        frame = pandas.DataFrame(lines, columns=[*FRAME_COLUMNS, "reason"], dtype=object)
-        known = [name for name in _NUMBERS if lines and all(line[name] is not None for line in lines)]
-        return with_host(frame.astype({name: type(lines[0][name]) for name in known}), self.host, host)
-
-    def _missing(self, row: OperatorRow) -> str | None:
-        """Return why figures of a row are missing; None if it has all."""
-        reasons = []
-        if row.flops is None:
-            reasons.append(f"FLOPs: {self.flops_reason or 'the operator that has the formula has them'}")
-        if row.device_self_s is None:
-            reasons.append("device: its time on an accelerator is not known, or there is none")
-        if row.allocated_bytes is None:
-            reasons.append("allocated: not traced")
-        return "; ".join(reasons) or None
+        lines = []
+        for row in self.rows:
+            line = {name: getattr(row, name) for name in FRAME_COLUMNS}
+            reasons = []
+            if row.flops is None:
+                reasons.append(f"FLOPs: {self.flops_reason or 'the operator that has the formula has them'}")
+            if row.device_self_s is None:
+                reasons.append("device: its time on an accelerator is not known, or there is none")
+            if row.allocated_bytes is None:
+                reasons.append("allocated: not traced")
+            lines.append({**line, "reason": "; ".join(reasons) or None})
+        return with_host(number_frame(lines, [*FRAME_COLUMNS, "reason"], _NUMBERS), self.host, host)
 
 
-def _known_sum(values: Sequence[float | None]) -> float | None:
-    """Return the sum; None if a value is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def _sum_if_known(first: float | None, second: float | None) -> float | None:
+    if first is None or second is None:
+        return None
+    return first + second
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The record of a trial, which is always written, whatever happened to it."""
+"""The protocol, which says how long and how often a step is timed; and the record of a trial, which is always written."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from sweeprof.display import Displayed
 from sweeprof.errors import Damaged, Problem, choice_problem
 from sweeprof.results.files import damaged, read_json, validated, write_json
 from sweeprof.text import LONGEST_TRACEBACK, stored
-
-# Protocol: how long and how often a step is timed.
-
 
 Interleave = Literal["rounds", "samples"]
 Decide = Literal["baseline"]
@@ -80,9 +77,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# The record of a trial, which is always written, whatever happened to it.
-
-
 SCHEMA_VERSION = 2
 """Of records. Readers ignore fields that they do not know, and refuse a later version."""
 
@@ -104,7 +98,7 @@ Json = dict[str, Any]
 def plain_data(value: Any) -> Any:
     """Return dictionaries, lists and tuples in place of dataclasses and of mappings and sequences of sweeprof's own.
 
-    ``dataclasses.asdict`` would keep their types, which print themselves as tables of what is not in them any more.
+    ``dataclasses.asdict`` would keep their types, which would still print themselves as tables of dataclasses.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         left_out = getattr(value, "NOT_STORED", ())
@@ -267,8 +261,11 @@ class Record(Displayed):
         if not isinstance(data, dict):
             raise damaged(data, "a record")
         check_version(data, "record", SCHEMA_VERSION)
-        named = {"pass_name" if key == "pass" else key: value for key, value in data.items() if key != "schema_version"}
-        record = validated(cls, named)
+        fields = dict(data)
+        del fields["schema_version"]
+        if "pass" in fields:
+            fields["pass_name"] = fields.pop("pass")
+        record = validated(cls, fields)
         check_environment(record.environment, "environment")
         check_id(record.combination_id, "combination_id")
         check_pass_name(record.pass_name, "pass")
@@ -294,7 +291,7 @@ def check_version(data: Mapping[str, object], noun: str, known: int) -> None:
 
 
 def check_environment(data: object, *where: str) -> None:
-    """Raise :class:`Damaged` for what is not an environment; ``where`` it is in a file."""
+    """Raise :class:`Damaged` if the data are not an environment; ``where`` are the keys that lead to it."""
     try:
         validated(Environment, data)
     except Damaged as error:
@@ -317,10 +314,11 @@ def outcome(record: Record) -> tuple[Status, str | None]:
     """Return status and reason of a trial; ``failed`` also where one of its metrics raised, though the record has the others."""
     if record.pass_name == "live" and record.status == "ok" and record.observations is not None:
         results = record.observations.get("results")
-        for name, result in results.items() if isinstance(results, Mapping) else ():
-            failure = result.get("failure") if isinstance(result, Mapping) else None
-            if isinstance(failure, Mapping):
-                return "failed", f"metric {name}: {failure.get('message')}"
+        if not isinstance(results, Mapping):
+            results = {}
+        for name, result in results.items():
+            if isinstance(result, Mapping) and isinstance(result.get("failure"), Mapping):
+                return "failed", f"metric {name}: {result['failure'].get('message')}"
     return record.status, record.reason
 
 

@@ -38,12 +38,10 @@ def repeated_confidence(most_rounds: int) -> float:
     Raises:
         ValueError: there are more rounds than :data:`MOST_SEQUENTIAL_ROUNDS`.
     """
-    larger = [rounds for rounds in SEQUENTIAL_LEVELS if rounds >= most_rounds]
-    if not larger:
-        raise ValueError(
-            f"at most {MOST_SEQUENTIAL_ROUNDS} rounds can be tested one after the other: got {most_rounds}"
-        )
-    return 1 - SEQUENTIAL_LEVELS[larger[0]]
+    for rounds, level in SEQUENTIAL_LEVELS.items():
+        if rounds >= most_rounds:
+            return 1 - level
+    raise ValueError(f"at most {MOST_SEQUENTIAL_ROUNDS} rounds can be tested one after the other: got {most_rounds}")
 
 
 GIVE_UP = 3
@@ -85,7 +83,9 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     # [x_(r), x_(n+1-r)] misses the median with probability 2 P(B < r), B ~ Binomial(n, 1/2): take the largest r allowed.
     below = bdtr(np.arange(n), n, 0.5)
     rank = int(np.searchsorted(below, (1 - confidence) / 2, side="right"))
-    return (ordered[rank - 1], ordered[n - rank]) if rank else None
+    if not rank:
+        return None
+    return ordered[rank - 1], ordered[n - rank]
 
 
 def spread(samples: Sequence[float]) -> float:
@@ -156,19 +156,24 @@ def rounds_to_settle(
     new, old = np.log(np.asarray(candidate, dtype=float)), np.log(np.asarray(baseline, dtype=float))
     center = float(new.mean() - old.mean())
     margin = min(abs(center - math.log(1 - threshold)), abs(center - math.log(1 + threshold)))
-    spreads = [float((new - old).var(ddof=1))] if paired else [float(new.var(ddof=1)), float(old.var(ddof=1))]
+    spreads = [float(new.var(ddof=1)), float(old.var(ddof=1))]
+    if paired:
+        spreads = [float((new - old).var(ddof=1))]
     # The half-width falls with every round.
     low, high = 2, MOST_ROUNDS
     if _half(spreads, high, confidence) >= margin:
         return None
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _half(spreads, middle, confidence) < margin else (middle + 1, high)
+        if _half(spreads, middle, confidence) < margin:
+            high = middle
+        else:
+            low = middle + 1
     return low
 
 
 def _half(variances: Sequence[float], rounds: int, confidence: float) -> float:
-    """Half the width of the interval of the logarithm, of so many rounds."""
+    """Return half the width of the interval of the logarithm, of so many rounds."""
     if len(variances) == 2:
         return _welch_half(variances[0], rounds, variances[1], rounds, confidence)
     return _t_quantile(rounds - 1, confidence) * math.sqrt(variances[0] / rounds)

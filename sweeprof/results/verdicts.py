@@ -29,7 +29,7 @@ MIN_ROUNDS = 3
 DETERMINISTIC = ("exact", "estimated")
 """Estimators whose value is the same each time."""
 INCOMPLETE = ("lower bound", "from incomplete counts")
-"""Estimators of counts in which operators are missing, and of what is computed from them."""
+"""Estimators of counts in which operators are missing, and of values that are computed from such counts."""
 ALL_ROUNDS = "all rounds together"
 """Estimator of a value that was computed from all rounds and cannot be computed from one."""
 
@@ -43,7 +43,7 @@ OUTPUT_ROUNDING = 1e-5
 LARGEST_OUTPUT_ROUNDING = 1e-3
 OUTPUT_FACTOR = 10
 """Two differences of outputs up to the one before are also the same if the larger is at most so many times the smaller: the largest
-rounding error changes with every version of a library. Larger ones, as of quantised models, are no rounding."""
+rounding error changes with every version of a library. Larger ones, as of quantised models, are not treated as rounding."""
 
 WITHOUT_ROUNDS = ("measured_once", "incomplete_count", "not_by_round")
 """Reason codes of values that have no rounds and are not exact."""
@@ -124,129 +124,122 @@ def compare_cell(
         own_threshold: the same for values without rounds, if the user gave this metric one; None: exact values must be equal, and
             others have no verdict.
     """
-    if base is None or base.value is None or measurement.value is None:
-        return Cell(measurement, base=base.value if base else None)
+    if base is None:
+        return Cell(measurement)
+    cell = Cell(measurement, base=base.value)
+    value, base_value = measurement.value, base.value
+    if value is None or base_value is None:
+        return cell
     if measurement.unit != base.unit:  # of a metric that was changed between two sweeps
-        return Cell(measurement, None, None, "not_comparable", "different_unit", base=base.value)
-    if not (math.isfinite(measurement.value) and math.isfinite(base.value)):
-        return Cell(measurement, base=base.value)
-    ratio = None if base.value == 0 else measurement.value / base.value
-    if not measurement.rounds:
-        return _without_rounds(measurement, base, ratio, own_threshold, pairing or Pairing())
-    return _with_rounds(measurement, base, ratio, threshold, pairing or Pairing())
+        return dataclasses.replace(cell, verdict="not_comparable", verdict_reason="different_unit")
+    if not (math.isfinite(value) and math.isfinite(base_value)):
+        return cell
+    if base_value != 0:
+        cell = dataclasses.replace(cell, ratio=value / base_value)
+    if measurement.rounds:
+        return _with_rounds(cell, base, threshold, pairing or Pairing())
+    return _without_rounds(cell, base, own_threshold, pairing or Pairing())
 
 
-def _without_rounds(
-    measurement: Measurement, base: Measurement, ratio: float | None, own_threshold: float | None, pairing: Pairing
-) -> Cell:
-    assert measurement.value is not None
-    assert base.value is not None
-
-    def cell(verdict: Verdict | None, reason: str | None, used: Used | None = None) -> Cell:
-        return Cell(measurement, ratio, None, verdict, reason, used, base=base.value, base_rounds=base_rounds)
-
-    uncertain, base_rounds = uncertainty(measurement), None
+def _without_rounds(cell: Cell, base: Measurement, own_threshold: float | None, pairing: Pairing) -> Cell:
+    measurement = cell.measurement
+    uncertain = uncertainty(measurement)
     if uncertain is None and base.rounds:
-        base_rounds = len(base.rounds)
-        return cell("unclear", "too_few_rounds")
+        return dataclasses.replace(
+            cell, verdict="unclear", verdict_reason="too_few_rounds", base_rounds=len(base.rounds)
+        )
     uncertain = uncertain or uncertainty(base)
     if uncertain == "incomplete_count" or (uncertain is not None and own_threshold is None):
-        return cell("unclear", uncertain)
+        return dataclasses.replace(cell, verdict="unclear", verdict_reason=uncertain)
     if uncertain is not None and pairing.differs:
-        return cell("not_comparable", "different_environment")
+        return dataclasses.replace(cell, verdict="not_comparable", verdict_reason="different_environment")
     verdict, reason = _verdict_of_values(measurement, base, own_threshold)
-    return cell(verdict, reason, "exact" if uncertain is None else None)
+    used: Used | None = "exact" if uncertain is None else None
+    return dataclasses.replace(cell, verdict=verdict, verdict_reason=reason, used=used)
 
 
 def _verdict_of_values(
     measurement: Measurement, base: Measurement, own_threshold: float | None
 ) -> tuple[Verdict | None, str | None]:
-    """Return verdict and reason of two values as they are."""
+    """Return verdict and reason of two values that are the same each time; None where neither direction is better."""
     assert measurement.value is not None
     assert base.value is not None
-    verdict = exact_verdict(measurement.value, base.value, base.better)
-    if verdict is None:
+    value, base_value = measurement.value, base.value
+    if base.better is None:
         return None, None
-    if verdict == "same":
-        return verdict, "equal"
+    if value == base_value:
+        return "same", "equal"
+    is_better = (value < base_value) == (base.better == "lower")
+    verdict: Verdict = "better" if is_better else "worse"
     if own_threshold is not None:
-        is_within = abs(measurement.value - base.value) <= own_threshold * abs(base.value)
-        return ("same", "difference_within_threshold") if is_within else (verdict, "difference_beyond_threshold")
-    if _is_rounding(measurement.name, measurement.value, base.value):
+        if abs(value - base_value) <= own_threshold * abs(base_value):
+            return "same", "difference_within_threshold"
+        return verdict, "difference_beyond_threshold"
+    if measurement.name == OUTPUT_DIFFERENCE:
+        smaller, larger = sorted((value, base_value))
+        is_rounding = larger <= max(OUTPUT_ROUNDING, min(OUTPUT_FACTOR * smaller, LARGEST_OUTPUT_ROUNDING))
+    elif float(value).is_integer() and float(base_value).is_integer():
+        is_rounding = False
+    else:
+        is_rounding = abs(value - base_value) <= ROUNDING * max(abs(value), abs(base_value))
+    if is_rounding:
         return "same", "rounding"
     return verdict, "unequal"
 
 
-def _is_rounding(metric: str, value: Number, base: Number) -> bool:
-    """True if two exact values that are not equal differ by rounding only; whole numbers never do."""
-    if metric == OUTPUT_DIFFERENCE:
-        smaller, larger = sorted((value, base))
-        return larger <= max(OUTPUT_ROUNDING, min(OUTPUT_FACTOR * smaller, LARGEST_OUTPUT_ROUNDING))
-    if float(value).is_integer() and float(base).is_integer():
-        return False
-    return abs(value - base) <= ROUNDING * max(abs(value), abs(base))
-
-
 def uncertainty(measurement: Measurement) -> str | None:
-    """Reason code why a value without rounds cannot be compared exactly; None if it can, or if there are rounds."""
+    """Return the reason code why a value without rounds cannot be compared exactly; None if it can, or if there are rounds."""
     if measurement.rounds or measurement.estimator in DETERMINISTIC:
         return None
     if measurement.estimator in INCOMPLETE:
         return "incomplete_count"
-    return "not_by_round" if measurement.estimator == ALL_ROUNDS else "measured_once"
+    if measurement.estimator == ALL_ROUNDS:
+        return "not_by_round"
+    return "measured_once"
 
 
-def exact_verdict(value: Number, base: Number, better: Better) -> Verdict | None:
-    """The verdict of two values that are the same each time; None where neither direction is better."""
-    if better is None:
-        return None
-    if value == base:
-        return "same"
-    return "better" if (value < base) == (better == "lower") else "worse"
-
-
-def _with_rounds(
-    measurement: Measurement, base: Measurement, ratio: float | None, threshold: float | None, pairing: Pairing
-) -> Cell:
+def _with_rounds(cell: Cell, base: Measurement, threshold: float | None, pairing: Pairing) -> Cell:
     def undecided(verdict: Verdict, reason: str, base_rounds: int | None = None) -> Cell:
-        return Cell(measurement, ratio, None, verdict, reason, base=base.value, base_rounds=base_rounds)
+        return dataclasses.replace(cell, verdict=verdict, verdict_reason=reason, base_rounds=base_rounds)
 
     if pairing.differs:
         return undecided("not_comparable", "different_environment")
-    used, values, baseline = _sides(measurement, base, pairing)
+    measurement = cell.measurement
+    used: Literal["rounds", "paired"] = "rounds"
+    values, baseline = measurement.rounds, base.rounds
+    if pairing.is_interleaved:  # only the rounds that both sides have
+        if measurement.paired:
+            used = "paired"
+        values_by_round, base_by_round = measurement.by_round(used), base.by_round()
+        common = sorted((values_by_round.keys() & base_by_round.keys()) - pairing.apart)
+        values = tuple(values_by_round[number] for number in common)
+        baseline = tuple(base_by_round[number] for number in common)
     if min(len(values), len(baseline)) < MIN_ROUNDS:
         return undecided("unclear", "too_few_rounds", len(base.rounds))
     if threshold is None:
         return undecided("unclear", "no_threshold")
     if min(*values, *baseline) <= 0:
         return undecided("unclear", "test_failed")
+    interval_of = ratio_interval if pairing.is_interleaved else unpaired_interval
     try:
-        interval = (ratio_interval if pairing.is_interleaved else unpaired_interval)(
-            values, baseline, pairing.confidence
-        )
-    except ArithmeticError:  # a spread beyond all bounds; never a significance
+        interval = interval_of(values, baseline, pairing.confidence)
+    except ArithmeticError:  # the spread is too large for a number
         return undecided("unclear", "test_failed")
     verdict, reason = interval_verdict(interval, threshold, measurement.better)
-    needed = (
-        rounds_to_settle(values, baseline, threshold, pairing.is_interleaved, pairing.confidence)
-        if reason == "interval_crosses_threshold"
-        else None
+    needed = None
+    if reason == "interval_crosses_threshold":
+        needed = rounds_to_settle(values, baseline, threshold, pairing.is_interleaved, pairing.confidence)
+    return Cell(
+        measurement,
+        # The centre is that of the same rounds as the interval, which is symmetric in the logarithm.
+        ratio=math.sqrt(interval[0] * interval[1]),
+        ratio_interval=interval,
+        verdict=verdict,
+        verdict_reason=reason,
+        used=used,
+        rounds_needed=needed,
+        base=base.value,
     )
-    # Of the same rounds as the interval, which is symmetric in the logarithm.
-    centre = math.sqrt(interval[0] * interval[1])
-    return Cell(measurement, centre, interval, verdict, reason, used, needed, base.value)
-
-
-def _sides(
-    measurement: Measurement, base: Measurement, pairing: Pairing
-) -> tuple[Used, Sequence[float], Sequence[float]]:
-    """Return the values to compare; of interleaved rounds, those that both sides have."""
-    if not pairing.is_interleaved:
-        return "rounds", measurement.rounds, base.rounds
-    used: Used = "paired" if measurement.paired else "rounds"
-    values, baseline = measurement.by_round("paired" if measurement.paired else "rounds"), base.by_round()
-    common = sorted((values.keys() & baseline.keys()) - pairing.apart)
-    return used, [values[number] for number in common], [baseline[number] for number in common]
 
 
 def interval_verdict(interval: tuple[float, float], threshold: float, better: Better) -> tuple[Verdict, str]:
@@ -254,11 +247,13 @@ def interval_verdict(interval: tuple[float, float], threshold: float, better: Be
     low, high = interval
     if 1 - threshold < low and high < 1 + threshold:
         return "same", "interval_within_threshold"
-    if high < 1 - threshold or low > 1 + threshold:
-        if better is None:
-            return "unclear", "neither_is_better"
-        return "better" if (high < 1) == (better == "lower") else "worse", "interval_beyond_threshold"
-    return "unclear", "interval_crosses_threshold"
+    if low <= 1 + threshold and high >= 1 - threshold:
+        return "unclear", "interval_crosses_threshold"
+    if better is None:
+        return "unclear", "neither_is_better"
+    if (high < 1) == (better == "lower"):
+        return "better", "interval_beyond_threshold"
+    return "worse", "interval_beyond_threshold"
 
 
 def expected_false(tests: int) -> float:
@@ -294,16 +289,16 @@ class Differences(Displayed, list[Difference]):
 
     def __init__(
         self,
-        found: Iterable[Difference] = (),
-        baseline: Mapping[str, Measurement] | None = None,
-        candidate: Mapping[str, Measurement] | None = None,
+        found: Iterable[Difference],
+        baseline: Mapping[str, Measurement],
+        candidate: Mapping[str, Measurement],
         definitions: Mapping[str, str] | None = None,
         names: tuple[str | None, str | None] = (None, None),
         *,
         has_notes: bool = False,
     ) -> None:
         super().__init__(found)
-        self.baseline, self.candidate = baseline or {}, candidate or {}
+        self.baseline, self.candidate = baseline, candidate
         """The measurements, by metric name."""
         self.definitions = definitions or {}
         """What the metrics are, by name."""
@@ -317,29 +312,21 @@ class Differences(Displayed, list[Difference]):
     ) -> Differences:
         """Return the differences to be printed or shown as HTML; see :meth:`sweeprof.Profile.shown`."""
         rows = {one.name: one for one in self}
-        names = shown_names(rows, order, exclude)
-        baseline = {name: self.baseline[name] for name in names if name in self.baseline}
-        candidate = {name: self.candidate[name] for name in names if name in self.candidate}
-        chosen = [rows[name] for name in names]
-        return Differences(chosen, baseline, candidate, self.definitions, self.names, has_notes=notes)
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the measurements of every difference are known; a list that a caller has changed may have others."""
-        return all(one.name in self.baseline or one.name in self.candidate for one in self)
+        chosen = [rows[name] for name in shown_names(rows, order, exclude)]
+        return Differences(chosen, self.baseline, self.candidate, self.definitions, self.names, has_notes=notes)
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per metric, in the columns of :class:`Difference`; ``reason`` also says why there is no verdict."""
         import pandas
 
-        columns = [spec.name for spec in dataclasses.fields(Difference)]
         lines = []
         for one in self:
-            line = {column: getattr(one, column) for column in columns}
+            line = dataclasses.asdict(one)
             if one.better is None and one.reason is None:
                 line["reason"] = "neither direction is better"
             lines.append(line)
-        return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, what is missing stays None
+        columns = [spec.name for spec in dataclasses.fields(Difference)]
+        return pandas.DataFrame(lines, columns=columns, dtype=object)  # counts stay whole, missing values stay None
 
 
 def differences(
@@ -348,47 +335,44 @@ def differences(
     definitions: Mapping[str, str] | None = None,
     names: tuple[str | None, str | None] = (None, None),
 ) -> Differences:
-    """Every metric of either, in the order of the baseline; one that only one of them has keeps its row, with a reason."""
+    """Return every metric of either side, in the order of the baseline; a metric of one side only has a reason."""
     found = [_difference(name, baseline.get(name), candidate.get(name)) for name in {**baseline, **candidate}]
     return Differences(found, dict(baseline), dict(candidate), definitions, names)
 
 
 def _difference(name: str, base: Measurement | None, candidate: Measurement | None) -> Difference:
+    values: list[Number | None] = []
+    reasons = []
+    for side, measurement in (("baseline", base), ("candidate", candidate)):
+        if measurement is None:
+            values.append(None)
+            reasons.append(f"the {side} has no such metric")
+            continue
+        values.append(measurement.value)
+        if measurement.value is None:
+            reasons.append(f"{side}: {measurement.reason}")
+        elif not math.isfinite(measurement.value):
+            reasons.append(f"{side}: not a finite number: {measurement.value}")
     shown = candidate or base
     assert shown is not None
-    reason = _reason("baseline", base) or _reason("candidate", candidate)
-    if base is None or candidate is None or base.value is None or candidate.value is None:
-        left, right = base.value if base else None, candidate.value if candidate else None
-        return Difference(name, shown.unit, shown.better, left, right, None, None, None, None, reason)
-    if base.unit != candidate.unit:
-        raise ValueError(f"{name} is in {base.unit!r} and in {candidate.unit!r}")
-    ratio = over(candidate.value, base.value)
-    improvement = {"lower": over(base.value, candidate.value), "higher": ratio, None: None}[candidate.better]
-    cell = compare_cell(candidate, base, None)
-    return Difference(
-        name=name,
-        unit=candidate.unit,
-        better=candidate.better,
-        baseline=base.value,
-        candidate=candidate.value,
-        difference=candidate.value - base.value,
-        ratio=ratio,
-        improvement=improvement,
-        verdict=cell.verdict,
-        reason=_why_not_clear(base.value, candidate.value, cell),
-    )
-
-
-def _why_not_clear(base: Number, candidate: Number, cell: Cell) -> str | None:
-    """Return why two values have no verdict or no finite ratio; None if they have both."""
-    for side, value in (("baseline", base), ("candidate", candidate)):
-        if not math.isfinite(value):
-            return f"{side}: not a finite number: {value}"
-    if cell.verdict == "unclear" and cell.verdict_reason:
-        return REASONS[cell.verdict_reason]
-    if base == 0:
-        return "both are zero" if candidate == 0 else "the baseline is zero"
-    return None
+    old, new = values
+    if base is None or old is None or new is None:
+        return Difference(name, shown.unit, shown.better, old, new, None, None, None, None, reasons[0])
+    if base.unit != shown.unit:
+        raise ValueError(f"{name} is in {base.unit!r} and in {shown.unit!r}")
+    cell = compare_cell(shown, base, None)
+    if not reasons and cell.verdict == "unclear" and cell.verdict_reason:
+        reasons.append(REASONS[cell.verdict_reason])
+    elif not reasons and old == 0:
+        reasons.append("both are zero" if new == 0 else "the baseline is zero")
+    ratio = over(new, old)
+    improvement = None
+    if shown.better == "higher":
+        improvement = ratio
+    elif shown.better == "lower":
+        improvement = over(old, new)
+    reason = next(iter(reasons), None)
+    return Difference(name, shown.unit, shown.better, old, new, new - old, ratio, improvement, cell.verdict, reason)
 
 
 def over(value: Number, by: Number) -> float | None:
@@ -398,9 +382,3 @@ def over(value: Number, by: Number) -> float | None:
     if by:
         return value / by
     return math.copysign(math.inf, value) if value else None
-
-
-def _reason(which: str, measurement: Measurement | None) -> str | None:
-    if measurement is None:
-        return f"the {which} has no such metric"
-    return None if measurement.value is not None else f"{which}: {measurement.reason}"

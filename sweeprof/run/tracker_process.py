@@ -36,6 +36,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.processes import (
     NO_WORKING_DIRECTORY,
     Child,
+    Connection,
     NoAnswer,
     collect_again,
     die_with,
