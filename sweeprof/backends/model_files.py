@@ -40,15 +40,13 @@ from sweeprof.backends import (
     LoadedModel,
     Precision,
     PrecisionMethod,
-    checked_method,
-    outputs_on_host,
-)
-from sweeprof.backends.call_signature import (
     Shape,
     arrays,
     batch_of,
     by_name,
+    checked_method,
     from_json,
+    outputs_on_host,
     shapes_of,
     signature_of,
     to_json,

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeprof import doctor
 from sweeprof.cli.common import PIPED_WIDTH, add_output
-from sweeprof.doctor import host, software
-from sweeprof.doctor.host import Finding
+from sweeprof.doctor import Finding
 from sweeprof.errors import ExitCode, Problem, UserError, nearest
 from sweeprof.run.locks import Holder, HostLock, this_process
 from sweeprof.text import console
@@ -72,24 +72,24 @@ def examine(quick: bool, output: Path, device: str | None = None) -> Iterator[Fi
     Raises:
         UserError: the folder of the locks cannot be used, or PyTorch has no such kind of device on any host.
     """
-    yield from software.backends(quick)
-    yield from software.versions()
-    yield from host.processor()
-    yield from host.gpus()
+    yield from doctor.backends(quick)
+    yield from doctor.versions()
+    yield from doctor.processor()
+    yield from doctor.gpus()
     if device is not None:
-        yield from host.device(device)
-    yield from host.limits()
-    yield from software.disk(output)
+        yield from doctor.device(device)
+    yield from doctor.limits()
+    yield from doctor.disk(output)
 
     def say_waiting(holders: Sequence[Holder]) -> None:
         print(f"waiting for {holders[0]}", file=sys.stderr)
 
     lock = HostLock(this_process("doctor", "doctor"))
     with lock.taken(True, (), say_waiting):
-        yield from host.interference()
-        yield from host.clock()
+        yield from doctor.interference()
+        yield from doctor.clock()
         processes, seconds = (QUICK_PROCESSES, QUICK_SECONDS) if quick else (PROCESSES, SECONDS)
-        yield from host.noise(processes, seconds, host.protocols())
+        yield from doctor.noise(processes, seconds, doctor.protocols())
 
 
 def show(found: Sequence[Finding], out: Console) -> None:

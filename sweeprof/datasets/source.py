@@ -2,11 +2,12 @@
 
 A source is a class with two methods: ``records`` lists what there is in a split, and ``decoded`` makes a sample of one entry.
 Limits, shuffling, checks, the cache and padding are done here. A process that measures never decodes, and never imports what
-decoding needs: the samples are decoded before by another process (:mod:`sweeprof.datasets.decode_process`).
+decoding needs: the samples are decoded before by another process (:mod:`sweeprof.datasets.source`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -27,15 +28,24 @@ from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 
-from sweeprof.datasets import Collate, Dataset, PassAs, Split, SplitName, samples_in
-from sweeprof.datasets.auto import ModelInputs
+from sweeprof.datasets import Collate, Dataset, ModelInputs, PassAs, Split, SplitName, samples_in
 from sweeprof.datasets.cache import FORMAT, Cache, CachedSamples, Varies, rows
 from sweeprof.datasets.collate import NOT_COUNTED, Pad, Sample, is_ids, stack
-from sweeprof.errors import DatasetError, Problem, UserError, choice_problem, definition_of, located_at
+from sweeprof.errors import (
+    DatasetError,
+    Problem,
+    UserError,
+    choice_problem,
+    definition_of,
+    described,
+    located_at,
+    location_of,
+    original,
+)
 from sweeprof.nested import named_leaves
 from sweeprof.paths import user_path
 from sweeprof.processes import call, child_environment
-from sweeprof.results.record import Warning
+from sweeprof.results.record import Json, Warning
 from sweeprof.targets import target_problems
 
 
@@ -153,7 +163,7 @@ class Source(ABC):
         transform: the dotted name of a function that is given the inputs of each sample, or a node with ``_target_`` of one.
         cache: folder for decoded samples; None: in the user's cache folder.
         cache_limit: bytes above which the samples that were used longest ago are removed from it.
-        model_inputs: :class:`~sweeprof.datasets.auto.ModelInputs` as plain data; planning takes it from the model's source.
+        model_inputs: :class:`~sweeprof.datasets.ModelInputs` as plain data; planning takes it from the model's source.
         """
         problems = integer_problems(self._arguments)
         known = CommonOptions.__annotations__
@@ -341,7 +351,7 @@ class Source(ABC):
         if entry is None:
             kind = type(self)
             question = {"target": f"{kind.__module__}.{kind.__qualname__}", "arguments": self._arguments, "split": name}
-            answer = call("sweeprof.datasets.decode_process:decode", question, child_environment({}))
+            answer = call("sweeprof.datasets.source:decode", question, child_environment({}))
             if answer["problems"]:
                 raise DatasetError([Problem(**problem) for problem in answer["problems"]])
             if answer["error"] is not None:
@@ -643,3 +653,24 @@ def from_local_files(kind: str, key: str, folder: str) -> Any:
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UserError([Problem(key, folder, f"cannot be loaded: {reason}")]) from error
+
+
+# The process that decodes the samples of a source, so that the processes that measure need not import what that takes.
+
+
+def decode(question: Json) -> Json:
+    """Decode a split; return what is wrong: problems, or an error with its location."""
+    module, _, name = question["target"].rpartition(".")
+    answer: dict[str, Any] = {"problems": [], "error": None, "location": None}
+    try:
+        source: Source = getattr(import_module(module), name)(**question["arguments"])
+        source.prepare(question["split"])
+    except Exception as error:  # the user's code may raise anything
+        cause = original(error)
+        if isinstance(cause, UserError):
+            answer["problems"] = [dataclasses.asdict(problem) for problem in cause.problems]
+        else:
+            answer["location"] = location_of(error)
+        if not answer["problems"]:
+            answer["error"] = described(error)
+    return answer

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sweeprof.counting.file_graph import NEVER_CALLED, around, modules_of
+from sweeprof.counting.file_graph import NEVER_CALLED, Operator, around, modules_of
 from sweeprof.counting.formulas import OperatorCost
-from sweeprof.counting.mapping import Operator
 from sweeprof.counting.operators import NOTHING
 from sweeprof.measuring.timing import Clock
 from sweeprof.results.layer_times import OUTSIDE, ROOT, CallTime, LayerTimes, PhaseTimes

@@ -24,7 +24,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sweeprof.errors import Problem, Unsupported, UserError, described, nearest
-from sweeprof.report.lines import reports
+from sweeprof.report.operators import reports
 from sweeprof.results.observations import FunctionLines, Line, Lines
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ import numpy as np
 from sweeprof.measuring.timing import Timing
 from sweeprof.metrics import compute
 from sweeprof.metrics.metric import Estimate, Missing, metric
-from sweeprof.passes.concurrent import Concurrent
-from sweeprof.passes.loading import Loading
 from sweeprof.passes.quality import Quality
+from sweeprof.passes.timing import Concurrent, Loading
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import OUTSIDE, LayerTimes
 from sweeprof.results.layers import LayerTable, Training

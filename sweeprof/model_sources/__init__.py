@@ -1,7 +1,7 @@
 """Model sources: collections and files of models that a config names, such as ``model=timm model.name=resnet18``.
 
 A source is one module here (or anywhere) and one file ``conf/model/NAME.yaml``. The module has functions that build a model for a
-framework, and a function that describes what a model takes (:class:`sweeprof.datasets.auto.ModelInputs`), from which
+framework, and a function that describes what a model takes (:class:`sweeprof.datasets.ModelInputs`), from which
 ``dataset=auto`` generates samples. Where names can be listed it has a function that lists them, for ``model.name='resnet*'``. The
 YAML file passes the settings of the source to these functions; ``docs/models.md`` has an example.
 """
@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-from sweeprof.datasets import source
-from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
+from sweeprof.datasets import ArraySpec, ImagePreprocessing, ModelInputs, source
 from sweeprof.errors import Problem, UserError, choice_problem, key_problem
 
 

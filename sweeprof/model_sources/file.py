@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.datasets import ArraySpec, ModelInputs
 from sweeprof.errors import Problem, SweeprofError, UserError, message_of
 from sweeprof.model_sources import check_sizes, package, size
 from sweeprof.paths import SAVED_MODEL, kind_of_model, user_path

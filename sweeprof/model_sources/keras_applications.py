@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sweeprof.datasets.auto import ImagePreprocessing, ModelInputs
+from sweeprof.datasets import ImagePreprocessing, ModelInputs
 from sweeprof.errors import Problem, UserError
 from sweeprof.model_sources import check_names_of_arguments, check_sizes, image_inputs, known_name, package, size
 from sweeprof.paths import expanded, user_path

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets.auto import ImagePreprocessing, ModelInputs
+from sweeprof.datasets import ImagePreprocessing, ModelInputs
 from sweeprof.datasets.images import INTERPOLATIONS
 from sweeprof.model_sources import check_arguments, check_sizes, image_inputs, known_name, package, size
 from sweeprof.model_sources.torchvision import import_torchvision

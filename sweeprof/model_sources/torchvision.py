@@ -7,8 +7,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets import source
-from sweeprof.datasets.auto import ImagePreprocessing, ModelInputs
+from sweeprof.datasets import ImagePreprocessing, ModelInputs, source
 from sweeprof.errors import Problem, UserError
 from sweeprof.model_sources import check_arguments, check_sizes, image_inputs, known_name, package, size
 

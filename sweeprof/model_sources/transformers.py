@@ -16,8 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeprof.datasets import source
-from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, Interpolation, ModelInputs
+from sweeprof.datasets import ArraySpec, ImagePreprocessing, Interpolation, ModelInputs, source
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, key_problem, nearest
 from sweeprof.model_sources import (
     NEW_TOKENS,

@@ -18,7 +18,7 @@ from sweeprof.processes import call, child_environment
 from sweeprof.results.record import Json
 from sweeprof.targets import instantiate, located
 
-AUTO = "sweeprof.datasets.auto.Auto"
+AUTO = "sweeprof.datasets.Auto"
 GENERATED, DESCRIBED = "inputs", "model_inputs"
 """The key of a dataset for the description of the model's inputs: of ``dataset=auto``, which needs it, and of other datasets."""
 ANSWER_S = 180.0

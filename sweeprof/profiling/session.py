@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from sweeprof.backends import Build, LoadedModel
-from sweeprof.datasets import Dataset, Loads, Prepares, Split, SplitName, channel_axis_of, first_batch
-from sweeprof.datasets.auto import ModelInputs
+from sweeprof.datasets import Dataset, Loads, ModelInputs, Prepares, Split, SplitName, channel_axis_of, first_batch
 from sweeprof.datasets.collate import TARGETS, is_ids
 from sweeprof.datasets.source import check_ids, checked_split, not_finite
 from sweeprof.errors import Problem, Unsupported, UserError, choice_problem

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.display import Displayed, Rows
 from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
 from sweeprof.report import layer_table as layer_cells
-from sweeprof.report import lines as line_reports
+from sweeprof.report import operators as line_reports
 from sweeprof.report import operators as operator_reports
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import MODEL_AXIS, detail_text, named_text, rounds_text, value_text

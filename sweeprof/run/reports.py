@@ -240,7 +240,7 @@ def _asked(place: SweepLocations, question: Mapping[str, str]) -> str | None:
     own = {"MLFLOW_TRACKING_URI": str(place.address), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
     variables: Mapping[str, str] = {**os.environ, **ENVIRONMENT, **own, **NO_WORKING_DIRECTORY}
     try:
-        error: str | None = call("sweeprof.tracking.baselines:answered", question, variables, FETCH_S)["error"]
+        error: str | None = call("sweeprof.tracking.runs:answered", question, variables, FETCH_S)["error"]
     except NoAnswer:
         return f"MLflow did not answer within {FETCH_S:g} s"
     except WorkerError as lost:

@@ -6,35 +6,94 @@ record is not run again, so a shard that was interrupted is resumed by running i
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
 import statistics
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from sweeprof.config.constraints import parse_size
+from sweeprof.datasets.source import run_name
 from sweeprof.errors import Damaged, WorkerError
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Plan, Trial, TrialGroup
-from sweeprof.processes import NoAnswer, ProcessLost, signal_name
+from sweeprof.processes import Child, NoAnswer, ProcessLost, child_environment, signal_name
 from sweeprof.results.environment import capture, oom_kills
 from sweeprof.results.files import check_room, tail_lines
 from sweeprof.results.record import FINE, Json, PassName, Record, Status, outcome, stored_record
 from sweeprof.run.fork_server import WorkerPool
 from sweeprof.run.interleave import Coordinator, ProcessExit, Request
 from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, locked, work_lock
-from sweeprof.run.prepare_data import prepare_data
 from sweeprof.run.reports import LiveReports, prepare_reports
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
 from sweeprof.run.stopping import Budget, SequentialRounds
 from sweeprof.run.worker import excess_reason
 from sweeprof.storage import EventLog, Folder
+from sweeprof.targets import instantiate
+
+DECODING_S = 3600.0
+"""How long a split may take to be decoded before the trials; of one that takes longer, each trial decodes within its own limit."""
+log = logging.getLogger(__name__)
+
+
+def prepare_data(configs: Sequence[Json], logs: Path) -> None:
+    """Decode what is not yet in this host's cache; errors are left to the trials, which decode again and report them.
+
+    Args:
+        configs: of the combinations that will be measured.
+        logs: folder for the log.
+    """
+    wanted: dict[str, Json] = {}
+    for config in configs:
+        if config["dataset"].get("prepare"):
+            splits = ["test"]
+            if config["backend"].get("precision") == "int8":  # which is calibrated on the training split
+                splits.append("train")
+            for split in splits:
+                question = {"dataset": config["dataset"], "split": split}
+                wanted[json.dumps(question, sort_keys=True, default=str)] = question
+    run_name()  # so that all trials have it
+    if not wanted:
+        return
+    output = logs / "data.log"
+    child: Child | None = None
+    try:
+        for question in wanted.values():
+            if child is None:
+                child = Child("sweeprof.run.shard:prepared", [], child_environment({}), output, answers=True)
+            try:
+                child.ask(question, DECODING_S)
+            except WorkerError as error:
+                target = question["dataset"].get("_target_")
+                log.warning("decoding the %s split of %s before its trials: %s", question["split"], target, error)
+                child.kill()
+                child.close()
+                child = None  # the next dataset has a new process
+    finally:
+        if child is not None:
+            child.close()
+        with suppress(FileNotFoundError):  # another shard of the sweep was faster
+            if not output.stat().st_size:
+                output.unlink()
+
+
+def prepared(question: Json) -> Json:
+    """Decode a split in the child process."""
+    with suppress(Exception):  # of the user's code, which the trials report
+        instantiate(question["dataset"]).prepare(question["split"])
+    return {}
+
+
+# A shard: the trials that belong on one host; each writes a record, even if it fails.
+
 
 KILLED_TOGETHER_S = 0.3
 """How long a shard waits before it notes that the processes of a trial were killed: a launcher that ends its jobs kills their

@@ -15,7 +15,7 @@ from support.kinds_of_data import write_digits
 from support.planning import planned
 from support.records import read_records
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.run.prepare_data import prepare_data
+from sweeprof.run.shard import prepare_data
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from support.command import call_command
 from support.planning import planned
 from sweeprof.errors import UserError
-from sweeprof.passes.loading import Loading
+from sweeprof.passes.timing import Loading
 from sweeprof.profiling.profiler import Profiler
 
 SLEEPING = """

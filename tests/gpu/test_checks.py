@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sweeprof.backends import backend_named
-from sweeprof.doctor.conformance import CHECKS
 from sweeprof.errors import Unsupported
+from sweeprof.profiling.conformance import CHECKS
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -88,7 +88,7 @@ def measured(device: ctypes.CDLL) -> dict[str, Any]:
     """Return what sweeprof measures on the device."""
     import sweeprof
     from sweeprof.backends.torch.adapter import TorchBackend
-    from sweeprof.doctor import conformance
+    from sweeprof.profiling import conformance
 
     protocol = sweeprof.Protocol(min_s=0.02, warmup_s=0.0)
     x = torch.ones(128, 128)

@@ -157,7 +157,7 @@ FRAMEWORKS_BY_FOLDER = {
     "backends/litert/": {"ai_edge_litert", "tensorflow", "keras"},
     "backends/openvino/": {"openvino", "torch"},
     "zoo/": {"torch", "tensorflow", "keras"},
-    "doctor/conformance.py": {"torch"},
+    "profiling/conformance.py": {"torch"},
     "tracking/": {"mlflow"},
     "datasets/source.py": {"hydra"},
     "cli/run.py": {"hydra", "omegaconf"},
@@ -233,7 +233,7 @@ def test_processes_are_the_sweeps(file: Path) -> None:
         "processes.py",
         "results/environment.py",  # asks git for the revision
         "passes/memory.py",  # what it measures ends with it
-        "backends/torch/threads.py",  # follows the threads of a pool of multiprocessing
+        "backends/torch/state.py",  # follows the threads of a pool of multiprocessing
         "backends/fake.py",  # ends its own process, as it is told to
         "backends/model_files.py",  # what makes a model's file must not be in the process that is measured
     }

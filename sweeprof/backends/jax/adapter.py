@@ -21,8 +21,18 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
-from sweeprof.backends import AnyArray, Build, Gap, HostOutputs, LoadedModel, device_names, outputs_on_host
-from sweeprof.backends.call_signature import array_of, channels_moved, is_tensor
+from sweeprof.backends import (
+    AnyArray,
+    Build,
+    Gap,
+    HostOutputs,
+    LoadedModel,
+    array_of,
+    channels_moved,
+    device_names,
+    is_tensor,
+    outputs_on_host,
+)
 from sweeprof.backends.keras.calls import (
     NO_GENERATION,
     NO_GRAPH,

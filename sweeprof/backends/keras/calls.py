@@ -18,13 +18,21 @@ import keras
 import numpy as np
 from keras import ops
 
-from sweeprof.backends import Backend, Build, Gap, Precision, PrecisionMethod, checked_method
-from sweeprof.backends.call_signature import is_tensor, with_channels_last
+from sweeprof.backends import (
+    Backend,
+    Build,
+    Gap,
+    Precision,
+    PrecisionMethod,
+    checked_method,
+    is_tensor,
+    with_channels_last,
+)
 from sweeprof.backends.keras import private
 from sweeprof.backends.model_files import described as described_builder
-from sweeprof.counting import mapping, operators
+from sweeprof.counting import file_graph, operators
+from sweeprof.counting.file_graph import CallTensor, OperatorCall, itemsize
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost, TensorShapes, together
-from sweeprof.counting.mapping import CallTensor, OperatorCall, itemsize
 from sweeprof.counting.operators import INTEGER, NOTHING, Numbers
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
@@ -52,7 +60,7 @@ def elements(value: object) -> int:
 
 def numbers_of(tensor: object) -> Numbers:
     """Return the kind of numbers of a tensor or variable."""
-    return mapping.numbers_of(str(getattr(tensor, "dtype", "")))
+    return file_graph.numbers_of(str(getattr(tensor, "dtype", "")))
 
 
 def sized(value: Any) -> CallTensor:
@@ -118,7 +126,7 @@ def _rectified(call: KerasCall) -> OperatorCost:
         name = "leaky_relu"
     elif settings.get("max_value") is not None or settings.get("threshold"):
         name = "hardtanh"
-    return mapping.elementwise(name, call)
+    return file_graph.elementwise(name, call)
 
 
 def _matmul(call: KerasCall) -> OperatorCost:
@@ -150,7 +158,7 @@ def _batch_norm(call: KerasCall) -> OperatorCost:
 def _rows(call: KerasCall) -> int:
     """Return the rows of an input, each of which extends along the operation's axes."""
     given = call.operand(0)
-    length = mapping.length_along(given.sizes, call.attributes["axis"])
+    length = file_graph.length_along(given.sizes, call.attributes["axis"])
     return given.elements // length if length else 0
 
 
@@ -180,7 +188,7 @@ def _average_pool(call: KerasCall) -> OperatorCost:
 
 def _average(call: KerasCall) -> OperatorCost:
     """A mean, with weights or without."""
-    return mapping.reduction("weighted_mean" if _has(call, 1, "weights") else "mean", call)
+    return file_graph.reduction("weighted_mean" if _has(call, 1, "weights") else "mean", call)
 
 
 def _trace(call: KerasCall) -> OperatorCost:
@@ -195,42 +203,42 @@ def _short_fourier(call: KerasCall) -> OperatorCost:
     return operators.short_time_fourier(frames, points, call.attributes["sequence_length"])
 
 
-COSTS: dict[str, KerasRule] = mapping.by_name(
+COSTS: dict[str, KerasRule] = file_graph.by_name(
     {
-        **mapping.elementwise_rules(_ELEMENTWISE),
-        "gelu": partial(mapping.gelu, "approximate"),
+        **file_graph.elementwise_rules(_ELEMENTWISE),
+        "gelu": partial(file_graph.gelu, "approximate"),
         "relu": _rectified,
-        "resize": lambda call: mapping.elementwise(call.attributes["interpolation"], call),
+        "resize": lambda call: file_graph.elementwise(call.attributes["interpolation"], call),
         "matmul dot inner vdot": _matmul,
         "outer kron": lambda call: operators.outer(call.result.elements, call.result.numbers),
         "tensordot": _contracted,
-        "einsum": partial(mapping.einsum, attribute="subscripts"),
+        "einsum": partial(file_graph.einsum, attribute="subscripts"),
         # Kernels (*space, in/groups, out), (*space, in, multiplier) and (*space, out, in).
-        "conv": partial(mapping.convolution, first=0, end=-1),
-        "depthwise_conv": partial(mapping.convolution, first=0, end=-2),
-        "conv_transpose": partial(mapping.transposed_convolution, first=0, end=-1, bias=None),
+        "conv": partial(file_graph.convolution, first=0, end=-1),
+        "depthwise_conv": partial(file_graph.convolution, first=0, end=-2),
+        "conv_transpose": partial(file_graph.transposed_convolution, first=0, end=-1, bias=None),
         "dot_product_attention": _attention,
         "c_dist": lambda call: operators.distances(call.result.elements, call.operand(0).sizes[-1]),
         "batch_norm": _batch_norm,
         "layer_norm": _layer_norm,
         "rms_norm": _rms_norm,
         "normalize": lambda call: operators.unit_norm(call.operand(0).elements, _rows(call)),
-        "softmax": mapping.softmax,
-        "log_softmax": mapping.log_softmax,
+        "softmax": file_graph.softmax,
+        "log_softmax": file_graph.log_softmax,
         "average_pool": _average_pool,
-        "adaptive_average_pool": mapping.adaptive_average_pool,
-        "max_pool adaptive_max_pool": mapping.max_pool,
-        "sum prod max min amax amin nansum nanprod nanmax nanmin": partial(mapping.reduction, "sum"),
-        "mean nanmean cumsum cumprod nancumsum nancumprod": partial(mapping.reduction, "mean"),
-        "segment_sum segment_max segment_min segment_prod segment_reduction": partial(mapping.reduction, "mean"),
-        "norm ptp": partial(mapping.reduction, "norm"),
-        "var std nanvar nanstd moments": partial(mapping.reduction, "variance"),
+        "adaptive_average_pool": file_graph.adaptive_average_pool,
+        "max_pool adaptive_max_pool": file_graph.max_pool,
+        "sum prod max min amax amin nansum nanprod nanmax nanmin": partial(file_graph.reduction, "sum"),
+        "mean nanmean cumsum cumprod nancumsum nancumprod": partial(file_graph.reduction, "mean"),
+        "segment_sum segment_max segment_min segment_prod segment_reduction": partial(file_graph.reduction, "mean"),
+        "norm ptp": partial(file_graph.reduction, "norm"),
+        "var std nanvar nanstd moments": partial(file_graph.reduction, "variance"),
         "average": _average,
-        "logsumexp": mapping.logsumexp,
+        "logsumexp": file_graph.logsumexp,
         "trace": _trace,
-        "fft": partial(mapping.fourier, axes=1, is_real=False),
-        "fft2 ifft2": partial(mapping.fourier, axes=2, is_real=False),
-        "rfft irfft": partial(mapping.fourier, axes=1, is_real=True),
+        "fft": partial(file_graph.fourier, axes=1, is_real=False),
+        "fft2 ifft2": partial(file_graph.fourier, axes=2, is_real=False),
+        "rfft irfft": partial(file_graph.fourier, axes=1, is_real=True),
         "stft": _short_fourier,
     }
 )

@@ -34,7 +34,7 @@ from sweeprof.backends.keras.calls import (
     tensors_in,
 )
 from sweeprof.counting import operators
-from sweeprof.counting.file_graph import OperatorRun, peak_of
+from sweeprof.counting.file_graph import CountedOperators, OperatorRun, itemsize, peak_of
 from sweeprof.counting.formulas import (
     DEFAULTS,
     NO_TENSORS,
@@ -53,7 +53,6 @@ from sweeprof.counting.formulas import (
     operator_cost,
     summed,
 )
-from sweeprof.counting.mapping import CountedOperators, itemsize
 from sweeprof.counting.operators import REAL, estimated_training
 from sweeprof.errors import Unsupported, first_line
 from sweeprof.measuring.inputs import Inputs

@@ -10,8 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sweeprof.backends import Gap
-from sweeprof.backends.call_signature import shapes_of
+from sweeprof.backends import Gap, shapes_of
 from sweeprof.backends.litert.convert import LitertConverter, Quantization
 from sweeprof.backends.litert.model import (
     NAMESPACE,
@@ -25,10 +24,9 @@ from sweeprof.backends.litert.model import (
     sized,
 )
 from sweeprof.backends.model_files import FileBackend, gaps_of
-from sweeprof.counting import mapping
-from sweeprof.counting.file_graph import described, liveness
+from sweeprof.counting import file_graph
+from sweeprof.counting.file_graph import cost_by, described, liveness
 from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost, Variable, layer_row, summed
-from sweeprof.counting.mapping import cost_by
 from sweeprof.counting.operators import NOTHING, REAL, added
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layer_times import ROOT
@@ -156,39 +154,41 @@ def _new_weights(operator: TfliteOperator, known: set[TfliteTensor]) -> list[Var
 
 TfliteRule = Callable[[TfliteOperator], OperatorCost]
 
-RULES: dict[str, TfliteRule] = mapping.by_name(
+RULES: dict[str, TfliteRule] = file_graph.by_name(
     {
         "ADD SUB POW ABS NEG MAXIMUM MINIMUM SQUARE FLOOR CEIL ROUND SIGN FLOOR_DIV FLOOR_MOD": partial(
-            mapping.elementwise, "arithmetic"
+            file_graph.elementwise, "arithmetic"
         ),
-        "MUL": partial(mapping.elementwise, "multiply"),
-        "DIV": partial(mapping.elementwise, "divide"),
-        "SQRT EXP LOG SIN COS": partial(mapping.elementwise, "function"),
-        "RELU": partial(mapping.elementwise, "relu"),
-        "RELU6 RELU_N1_TO_1 RELU_0_TO_1": partial(mapping.elementwise, "hardtanh"),
-        "TANH": partial(mapping.elementwise, "tanh"),
-        "LOGISTIC": partial(mapping.elementwise, "sigmoid"),
-        "LEAKY_RELU PRELU": partial(mapping.elementwise, "leaky_relu"),
-        "ELU": partial(mapping.elementwise, "elu"),
-        "HARD_SWISH": partial(mapping.elementwise, "hardswish"),
-        "RSQRT": partial(mapping.elementwise, "rsqrt"),
-        "SQUARED_DIFFERENCE": partial(mapping.elementwise, "squared_difference"),
-        "RESIZE_BILINEAR": partial(mapping.elementwise, "bilinear"),
+        "MUL": partial(file_graph.elementwise, "multiply"),
+        "DIV": partial(file_graph.elementwise, "divide"),
+        "SQRT EXP LOG SIN COS": partial(file_graph.elementwise, "function"),
+        "RELU": partial(file_graph.elementwise, "relu"),
+        "RELU6 RELU_N1_TO_1 RELU_0_TO_1": partial(file_graph.elementwise, "hardtanh"),
+        "TANH": partial(file_graph.elementwise, "tanh"),
+        "LOGISTIC": partial(file_graph.elementwise, "sigmoid"),
+        "LEAKY_RELU PRELU": partial(file_graph.elementwise, "leaky_relu"),
+        "ELU": partial(file_graph.elementwise, "elu"),
+        "HARD_SWISH": partial(file_graph.elementwise, "hardswish"),
+        "RSQRT": partial(file_graph.elementwise, "rsqrt"),
+        "SQUARED_DIFFERENCE": partial(file_graph.elementwise, "squared_difference"),
+        "RESIZE_BILINEAR": partial(file_graph.elementwise, "bilinear"),
         # Weights (out, in): over every leading axis of the input.
-        "FULLY_CONNECTED": partial(mapping.matmul, inner=1, bias=2),
-        "BATCH_MATMUL": partial(mapping.matmul, transposed="adjX"),
-        "CONV_2D": partial(mapping.convolution, first=1),  # weights (out, height, width, in/groups)
-        "CONV_3D": partial(mapping.convolution, first=0, end=-1),  # weights (depth, height, width, in, out)
-        "DEPTHWISE_CONV_2D": partial(mapping.convolution, first=1, end=3),  # weights (1, height, width, out)
+        "FULLY_CONNECTED": partial(file_graph.matmul, inner=1, bias=2),
+        "BATCH_MATMUL": partial(file_graph.matmul, transposed="adjX"),
+        "CONV_2D": partial(file_graph.convolution, first=1),  # weights (out, height, width, in/groups)
+        "CONV_3D": partial(file_graph.convolution, first=0, end=-1),  # weights (depth, height, width, in, out)
+        "DEPTHWISE_CONV_2D": partial(file_graph.convolution, first=1, end=3),  # weights (1, height, width, out)
         # Inputs are (output shape, weights, values, bias); weights (out, height, width, in) or (depth, …, out, in).
-        "TRANSPOSE_CONV CONV_3D_TRANSPOSE": partial(mapping.transposed_convolution, first=0, end=-1, given=2, bias=3),
-        "AVERAGE_POOL_2D": partial(mapping.average_pool, window=("filterWidth", "filterHeight")),
-        "MAX_POOL_2D": mapping.max_pool,
-        "SOFTMAX": mapping.softmax,
-        "LOG_SOFTMAX": mapping.log_softmax,
-        "GELU": partial(mapping.gelu, "approximate"),
-        "SUM REDUCE_MAX REDUCE_MIN": partial(mapping.reduction, "sum"),
-        "MEAN": partial(mapping.reduction, "mean"),
+        "TRANSPOSE_CONV CONV_3D_TRANSPOSE": partial(
+            file_graph.transposed_convolution, first=0, end=-1, given=2, bias=3
+        ),
+        "AVERAGE_POOL_2D": partial(file_graph.average_pool, window=("filterWidth", "filterHeight")),
+        "MAX_POOL_2D": file_graph.max_pool,
+        "SOFTMAX": file_graph.softmax,
+        "LOG_SOFTMAX": file_graph.log_softmax,
+        "GELU": partial(file_graph.gelu, "approximate"),
+        "SUM REDUCE_MAX REDUCE_MIN": partial(file_graph.reduction, "sum"),
+        "MEAN": partial(file_graph.reduction, "mean"),
     }
 )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, ClassVar, Literal
 
-from sweeprof.backends.call_signature import filled, signature_of, specs_in
+from sweeprof.backends import filled, signature_of, specs_in
 from sweeprof.backends.litert.model import TfliteFile
 from sweeprof.backends.model_files import Converter, Samples, batches_of
 from sweeprof.errors import Unsupported

@@ -18,8 +18,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from sweeprof.backends import AnyArray
 from sweeprof.backends.model_files import Channels, Feed, FileModel, MadeFile, existing, fitting, is_fitting
-from sweeprof.counting.file_graph import FileGraph
-from sweeprof.counting.mapping import CallTensor, OperatorCall, itemsize, numbers_of
+from sweeprof.counting.file_graph import CallTensor, FileGraph, OperatorCall, itemsize, numbers_of
 from sweeprof.counting.operators import REAL
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

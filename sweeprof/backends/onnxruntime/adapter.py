@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import onnxruntime
 
-from sweeprof.backends import Gap, device_names
-from sweeprof.backends.call_signature import shapes_of, values_of
+from sweeprof.backends import Gap, device_names, shapes_of, values_of
 from sweeprof.backends.model_files import FileBackend, gaps_of
 from sweeprof.backends.onnxruntime.exporting import Exporter
 from sweeprof.backends.onnxruntime.files import Exported

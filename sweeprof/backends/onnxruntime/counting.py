@@ -14,10 +14,9 @@ from math import prod
 from sweeprof.backends.onnxruntime import graph
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.graph import Given, OnnxNode, read
-from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, GraphFacts, module_table
+from sweeprof.counting import file_graph, operators
+from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, GRU, LSTM, RNN, GraphFacts, cost_by, is_added, module_table
 from sweeprof.counting.formulas import Formulas, OperatorCost
-from sweeprof.counting.mapping import GRU, LSTM, RNN, cost_by, is_added
 from sweeprof.results.layers import LayerTable
 
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
@@ -53,7 +52,7 @@ OnnxRule = Callable[[OnnxNode], OperatorCost | None]
 def grid_sample(node: OnnxNode) -> OperatorCost:
     """As a Resize with the same interpolation mode."""
     mode = node.text("mode", "linear")
-    return mapping.interpolation(mode, len(node.result.sizes) - 2, node.result)
+    return file_graph.interpolation(mode, len(node.result.sizes) - 2, node.result)
 
 
 def attention(node: OnnxNode) -> OperatorCost:
@@ -91,7 +90,7 @@ def instance_norm(node: OnnxNode) -> OperatorCost:
 def softmax(node: OnnxNode) -> OperatorCost:
     """Along an axis; before version 13 of the operators along all axes from one on."""
     if node.version >= 13:
-        return mapping.softmax(node)
+        return file_graph.softmax(node)
     sizes = node.operand(0).sizes
     first = node.attributes.get("axis", 1)
     return operators.softmax(node.operand(0).elements, prod(sizes[first:]))
@@ -123,8 +122,8 @@ def reduction(name: str, node: OnnxNode) -> OperatorCost:
     if node.attributes.get("noop_with_empty_axes") and not has_axes:
         return operators.elementwise("function", STEPS.get(node.op, 0) * given.elements, given.numbers)
     if name == "logsumexp":
-        return mapping.logsumexp(node)
-    return mapping.reduction(name, node)
+        return file_graph.logsumexp(node)
+    return file_graph.reduction(name, node)
 
 
 STEPS = {"ReduceL1": 1, "ReduceL2": 2, "ReduceSumSquare": 1, "ReduceLogSum": 1, "ReduceLogSumExp": 2}
@@ -151,7 +150,7 @@ def local_response_norm(node: OnnxNode) -> OperatorCost:
 def mean_variance_norm(node: OnnxNode) -> OperatorCost:
     """Return the cost of a norm without weight and bias along some axes."""
     given = node.operand(0)
-    length = mapping.length_along(given.sizes, node.attributes.get("axes", (0, 2, 3)))
+    length = file_graph.length_along(given.sizes, node.attributes.get("axes", (0, 2, 3)))
     return operators.normalisation(given.elements, given.elements // max(1, length), weight=False, bias=False)
 
 
@@ -209,13 +208,13 @@ def linear_attention(node: OnnxNode) -> OperatorCost:
 def causal_convolution(node: OnnxNode) -> OperatorCost | None:
     """Return the cost of a convolution of each channel ``(X, W (channels, 1, K), bias)`` with the activation in its attribute."""
     if node.text("activation", "none") == "none":
-        return mapping.convolution(node, first=1)
-    return graph.activated(partial(mapping.convolution, first=1), node)
+        return file_graph.convolution(node, first=1)
+    return graph.activated(partial(file_graph.convolution, first=1), node)
 
 
 def gated(node: OnnxNode) -> OperatorCost:
     """One operand, through its SiLU, multiplies the other."""
-    return operators.added(mapping.elementwise("silu", node), mapping.elementwise("multiply", node))
+    return operators.added(file_graph.elementwise("silu", node), file_graph.elementwise("multiply", node))
 
 
 def added_up(node: OnnxNode) -> OperatorCost:
@@ -223,48 +222,48 @@ def added_up(node: OnnxNode) -> OperatorCost:
     return operators.scan(node.operand(0).elements)
 
 
-COSTS: dict[str, OnnxRule] = mapping.by_name(
+COSTS: dict[str, OnnxRule] = file_graph.by_name(
     {
-        "Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round": partial(mapping.elementwise, "arithmetic"),
-        "Mul": partial(mapping.elementwise, "multiply"),
-        "Div": partial(mapping.elementwise, "divide"),
+        "Add Sub Pow Mod Neg Abs Sign Clip Floor Ceil Round": partial(file_graph.elementwise, "arithmetic"),
+        "Mul": partial(file_graph.elementwise, "multiply"),
+        "Div": partial(file_graph.elementwise, "divide"),
         "Sqrt Exp Log Reciprocal Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh": partial(
-            mapping.elementwise, "function"
+            file_graph.elementwise, "function"
         ),
-        "Relu": partial(mapping.elementwise, "relu"),
-        "Sigmoid": partial(mapping.elementwise, "sigmoid"),
-        "Tanh": partial(mapping.elementwise, "tanh"),
-        "LeakyRelu PRelu": partial(mapping.elementwise, "leaky_relu"),
-        "Elu Celu": partial(mapping.elementwise, "elu"),
-        "Softsign": partial(mapping.elementwise, "softsign"),
-        "Selu": partial(mapping.elementwise, "selu"),
-        "Softplus": partial(mapping.elementwise, "softplus"),
-        "Mish": partial(mapping.elementwise, "mish"),
-        "HardSigmoid": partial(mapping.elementwise, "hardsigmoid"),
-        "Swish": partial(mapping.elementwise, "silu"),
-        "HardSwish": partial(mapping.elementwise, "hardswish"),
-        "ThresholdedRelu Shrink": partial(mapping.elementwise, "hardtanh"),
-        "Gelu": partial(mapping.gelu, "approximate"),
-        "Sum Mean Max Min": mapping.sum_of_tensors,
-        "Resize Upsample": mapping.resize,
+        "Relu": partial(file_graph.elementwise, "relu"),
+        "Sigmoid": partial(file_graph.elementwise, "sigmoid"),
+        "Tanh": partial(file_graph.elementwise, "tanh"),
+        "LeakyRelu PRelu": partial(file_graph.elementwise, "leaky_relu"),
+        "Elu Celu": partial(file_graph.elementwise, "elu"),
+        "Softsign": partial(file_graph.elementwise, "softsign"),
+        "Selu": partial(file_graph.elementwise, "selu"),
+        "Softplus": partial(file_graph.elementwise, "softplus"),
+        "Mish": partial(file_graph.elementwise, "mish"),
+        "HardSigmoid": partial(file_graph.elementwise, "hardsigmoid"),
+        "Swish": partial(file_graph.elementwise, "silu"),
+        "HardSwish": partial(file_graph.elementwise, "hardswish"),
+        "ThresholdedRelu Shrink": partial(file_graph.elementwise, "hardtanh"),
+        "Gelu": partial(file_graph.gelu, "approximate"),
+        "Sum Mean Max Min": file_graph.sum_of_tensors,
+        "Resize Upsample": file_graph.resize,
         "GridSample": grid_sample,
-        "Gemm": partial(mapping.matmul, transposed="transA", bias=2),
-        "MatMul MatMulInteger QLinearMatMul": mapping.matmul,
-        "Conv": partial(mapping.convolution, first=1),
-        "ConvInteger": partial(mapping.convolution, first=1, bias=4),
-        "QLinearConv": partial(mapping.convolution, first=1, weight=3, bias=8),
-        "ConvTranspose": partial(mapping.transposed_convolution, first=1),
-        "Einsum": mapping.einsum,
+        "Gemm": partial(file_graph.matmul, transposed="transA", bias=2),
+        "MatMul MatMulInteger QLinearMatMul": file_graph.matmul,
+        "Conv": partial(file_graph.convolution, first=1),
+        "ConvInteger": partial(file_graph.convolution, first=1, bias=4),
+        "QLinearConv": partial(file_graph.convolution, first=1, weight=3, bias=8),
+        "ConvTranspose": partial(file_graph.transposed_convolution, first=1),
+        "Einsum": file_graph.einsum,
         "Attention": attention,
-        "BatchNormalization": partial(mapping.batch_norm, training="training_mode"),
+        "BatchNormalization": partial(file_graph.batch_norm, training="training_mode"),
         "LayerNormalization": layer_norm,
         "RMSNormalization SimplifiedLayerNormalization": graph.rms_norm,
         "InstanceNormalization": instance_norm,
-        "GroupNormalization": mapping.group_norm,
+        "GroupNormalization": file_graph.group_norm,
         "Softmax": softmax,
-        "LogSoftmax": mapping.log_softmax,
-        "AveragePool": partial(mapping.average_pool, window=("kernel_shape",)),
-        "MaxPool GlobalMaxPool": mapping.max_pool,
+        "LogSoftmax": file_graph.log_softmax,
+        "AveragePool": partial(file_graph.average_pool, window=("kernel_shape",)),
+        "MaxPool GlobalMaxPool": file_graph.max_pool,
         "GlobalAveragePool ReduceMean": partial(reduction, "mean"),
         "ReduceSum ReduceMax ReduceMin ReduceProd": partial(reduction, "sum"),
         "ReduceL2 GlobalLpPool": partial(reduction, "norm"),
@@ -281,15 +280,15 @@ COSTS: dict[str, OnnxRule] = mapping.by_name(
         "RotaryEmbedding": partial(graph.rotary, cosines=1),
         "SwiGLU": gated,
         "RoiAlign": region_align,
-        "AffineGrid": mapping.matmul,
+        "AffineGrid": file_graph.matmul,
         "Col2Im": added_up,
         "STFT": short_fourier,
-        "CumSum CumProd": mapping.scan,
-        "ScatterElements ScatterND": mapping.scatter,
+        "CumSum CumProd": file_graph.scan,
+        "ScatterElements ScatterND": file_graph.scatter,
         "DFT": fourier,
-        "RNN": partial(mapping.recurrent, RNN, weight=1, bias=3),
-        "GRU": partial(mapping.recurrent, GRU, weight=1, bias=3),
-        "LSTM": partial(mapping.recurrent, LSTM, weight=1, bias=3),
+        "RNN": partial(file_graph.recurrent, RNN, weight=1, bias=3),
+        "GRU": partial(file_graph.recurrent, GRU, weight=1, bias=3),
+        "LSTM": partial(file_graph.recurrent, LSTM, weight=1, bias=3),
     }
 )
 """Rule by the name of the operator."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from sweeprof.backends.call_signature import in_floats, signature_of, specs_in
+from sweeprof.backends import in_floats, signature_of, specs_in
 from sweeprof.backends.model_files import (
     ChildFailure,
     Converter,

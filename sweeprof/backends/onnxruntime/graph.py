@@ -25,13 +25,20 @@ from onnx.external_data_helper import uses_external_data
 from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_node_outputs
 
-from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import Shape, by_name
+from sweeprof.backends import AnyArray, Shape, by_name
 from sweeprof.backends.onnxruntime.files import Exported, without_weights
-from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import QUANTISED, FileGraph
+from sweeprof.counting import file_graph, operators
+from sweeprof.counting.file_graph import (
+    QUANTISED,
+    CallTensor,
+    FileGraph,
+    OperatorCall,
+    elementwise,
+    is_added,
+    itemsize,
+    numbers_of,
+)
 from sweeprof.counting.formulas import OperatorCost
-from sweeprof.counting.mapping import CallTensor, OperatorCall, elementwise, is_added, itemsize, numbers_of
 from sweeprof.counting.operators import INTEGER, REAL, Numbers, added
 from sweeprof.results.layer_times import ROOT
 
@@ -326,7 +333,7 @@ def grouped_cost(node: ContribNode) -> OperatorCost:
 
 
 SHAPES: dict[str, dict[str, ShapeRule]] = {
-    "": mapping.by_name(
+    "": file_graph.by_name(
         {
             "GroupNormalization MeanVarianceNormalization LRN LpNormalization Shrink": like_first,
             "SimplifiedLayerNormalization": like_first,
@@ -334,7 +341,7 @@ SHAPES: dict[str, dict[str, ShapeRule]] = {
             "Compress": compressed_shape,
         }
     ),
-    MICROSOFT: mapping.by_name(
+    MICROSOFT: file_graph.by_name(
         {
             "BiasGelu FastGelu Gelu QuickGelu SimplifiedLayerNormalization RotaryEmbedding": like_first,
             "QLinearLeakyRelu QLinearSigmoid QLinearSoftmax": like_first,
@@ -375,7 +382,7 @@ def activated(rule: Callable[[ContribNode], OperatorCost], node: ContribNode) ->
     name = node.text("activation", "")
     if not name:
         return rule(node)
-    definition = mapping.activation(name)
+    definition = file_graph.activation(name)
     if definition is None:
         return None
     return added(rule(node), elementwise(definition, node))
@@ -383,7 +390,7 @@ def activated(rule: Callable[[ContribNode], OperatorCost], node: ContribNode) ->
 
 def fused_convolution(node: ContribNode) -> OperatorCost:
     """``(X, W, bias, what is added to the result)``."""
-    cost = mapping.convolution(node, first=1)
+    cost = file_graph.convolution(node, first=1)
     if node.input(3) is None:
         return cost
     return added(cost, elementwise("arithmetic", node))
@@ -491,10 +498,10 @@ def quantised_lstm(node: ContribNode) -> OperatorCost:
     )
 
 
-COSTS: dict[str, ContribRule] = mapping.by_name(
+COSTS: dict[str, ContribRule] = file_graph.by_name(
     {
         "FusedConv": partial(activated, fused_convolution),
-        "FusedGemm": partial(activated, partial(mapping.matmul, transposed="transA", bias=2)),
+        "FusedGemm": partial(activated, partial(file_graph.matmul, transposed="transA", bias=2)),
         "FusedMatMul": fused_matmul,
         "QGemm": quantised_gemm,
         "MatMulIntegerToFloat": partial(dynamic_product, bias=6),
@@ -529,7 +536,7 @@ FREE = frozenset(
 # Weights
 # ---------------------------------------------------------------------------------------------------------------
 
-WEIGHT_OPERANDS: dict[str, tuple[int, ...]] = mapping.by_name(
+WEIGHT_OPERANDS: dict[str, tuple[int, ...]] = file_graph.by_name(
     {
         "Conv ConvTranspose": (1, 2),
         "ConvInteger": (1,),
@@ -548,7 +555,7 @@ BIASED = {"MatMul", "Conv", "ConvTranspose"}
 """Operators whose bias may be an addition of its own."""
 ZERO_BIASED = {"Gemm", "Conv", "ConvTranspose"}
 """Operators whose bias, the third operand, exporters make of zeros where there is none."""
-CONTRIB_SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
+CONTRIB_SCALES: dict[str, tuple[int, ...]] = file_graph.by_name(
     {
         "QLinearAdd QLinearMul": (1, 2, 4, 5, 6, 7),
         "QLinearWhere": (2, 3, 5, 6, 7, 8),
@@ -564,7 +571,7 @@ CONTRIB_SCALES: dict[str, tuple[int, ...]] = mapping.by_name(
         "GroupQueryAttention": (12, 13),
     }
 )
-SCALES = CONTRIB_SCALES | mapping.by_name(
+SCALES = CONTRIB_SCALES | file_graph.by_name(
     {
         "QuantizeLinear DequantizeLinear": (1, 2),
         "QLinearConv QLinearMatMul": (1, 2, 4, 5, 6, 7),
@@ -574,7 +581,7 @@ SCALES = CONTRIB_SCALES | mapping.by_name(
 """Positions of the operands that say what quantised numbers stand for: scales and zero points."""
 WHOLE_BIASES = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
 """Positions of the operands that are biases where they are integers of 32 bits."""
-TABLES: dict[str, tuple[int, ...]] = mapping.by_name({"RotaryEmbedding": (2, 3), "GroupQueryAttention": (7, 8)})
+TABLES: dict[str, tuple[int, ...]] = file_graph.by_name({"RotaryEmbedding": (2, 3), "GroupQueryAttention": (7, 8)})
 """Positions of the operands that are tables of sines and cosines."""
 
 

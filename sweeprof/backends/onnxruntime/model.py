@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import onnxruntime
 
-from sweeprof.backends import AnyArray
-from sweeprof.backends.call_signature import by_name
+from sweeprof.backends import AnyArray, by_name
 from sweeprof.backends.model_files import Feed, FileModel
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

@@ -19,7 +19,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from onnxscript.optimizer import fold_constants_ir
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from sweeprof.backends.call_signature import VARYING, signature_of, specs_in, with_channels_last, with_specs
+from sweeprof.backends import VARYING, signature_of, specs_in, with_channels_last, with_specs
 from sweeprof.backends.model_files import Channels
 from sweeprof.backends.onnxruntime.files import Exported
 from sweeprof.backends.onnxruntime.graph import SCOPES, path_of_scopes

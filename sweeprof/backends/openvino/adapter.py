@@ -15,14 +15,25 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import openvino
 
-from sweeprof.backends import AnyArray, Gap
-from sweeprof.backends.call_signature import Shape, by_name, shapes_of
+from sweeprof.backends import AnyArray, Gap, Shape, by_name, shapes_of
 from sweeprof.backends.model_files import Feed, FileBackend, FileModel, fitting, gaps_of, is_fitting
 from sweeprof.backends.openvino.convert import MODULE, WEIGHT, Converted, OpenvinoConverter
-from sweeprof.counting import mapping, operators
-from sweeprof.counting.file_graph import BATCH_NORM_BUFFERS, QUANTISED, FileGraph, GraphFacts, module_table
+from sweeprof.counting import file_graph, operators
+from sweeprof.counting.file_graph import (
+    BATCH_NORM_BUFFERS,
+    GRU,
+    LSTM,
+    QUANTISED,
+    RNN,
+    CallTensor,
+    FileGraph,
+    GraphFacts,
+    OperatorCall,
+    cost_by,
+    module_table,
+    numbers_of,
+)
 from sweeprof.counting.formulas import DEFAULTS, Formulas, OperatorCost
-from sweeprof.counting.mapping import GRU, LSTM, RNN, CallTensor, OperatorCall, cost_by, numbers_of
 from sweeprof.counting.operators import INTEGER, NOTHING, REAL
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
@@ -400,62 +411,62 @@ def mean_variance_norm(node: OpenvinoNode) -> OperatorCost:
     given, axes = node.operand(0), node.input(1)
     rows = prod(given.sizes[:2])
     if axes is not None and axes.data is not None:
-        rows = given.elements // max(1, mapping.length_along(given.sizes, axes.data.ravel().tolist()))
+        rows = given.elements // max(1, file_graph.length_along(given.sizes, axes.data.ravel().tolist()))
     return operators.normalisation(given.elements, rows, weight=False, bias=False)
 
 
-COSTS: dict[str, OpenvinoRule] = mapping.by_name(
+COSTS: dict[str, OpenvinoRule] = file_graph.by_name(
     {
         "Add Subtract Power Mod FloorMod Negative Abs Sign Clamp Floor Ceiling Round Maximum Minimum": partial(
-            mapping.elementwise, "arithmetic"
+            file_graph.elementwise, "arithmetic"
         ),
-        "Multiply": partial(mapping.elementwise, "multiply"),
-        "Divide": partial(mapping.elementwise, "divide"),
+        "Multiply": partial(file_graph.elementwise, "multiply"),
+        "Divide": partial(file_graph.elementwise, "divide"),
         "Sqrt Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh": partial(
-            mapping.elementwise, "function"
+            file_graph.elementwise, "function"
         ),
-        "Relu ReLU": partial(mapping.elementwise, "relu"),
-        "Sigmoid": partial(mapping.elementwise, "sigmoid"),
-        "Tanh": partial(mapping.elementwise, "tanh"),
-        "PRelu PReLU": partial(mapping.elementwise, "leaky_relu"),
-        "Elu": partial(mapping.elementwise, "elu"),
-        "SoftSign": partial(mapping.elementwise, "softsign"),
-        "Selu": partial(mapping.elementwise, "selu"),
-        "SoftPlus": partial(mapping.elementwise, "softplus"),
-        "Mish": partial(mapping.elementwise, "mish"),
-        "HardSigmoid HSigmoid": partial(mapping.elementwise, "hardsigmoid"),
-        "Swish": partial(mapping.elementwise, "silu"),
-        "HSwish": partial(mapping.elementwise, "hardswish"),
-        "SquaredDifference": partial(mapping.elementwise, "squared_difference"),
-        "Gelu": partial(mapping.gelu, "approximation_mode"),
-        "MatMul": partial(mapping.matmul, transposed="transpose_a"),
-        "Convolution": partial(mapping.convolution, first=1),
-        "GroupConvolution": partial(mapping.convolution, first=2),
-        "ConvolutionBackpropData": partial(mapping.transposed_convolution, first=1, bias=None),
-        "GroupConvolutionBackpropData": partial(mapping.transposed_convolution, first=2, bias=None),
-        "Einsum": mapping.einsum,
+        "Relu ReLU": partial(file_graph.elementwise, "relu"),
+        "Sigmoid": partial(file_graph.elementwise, "sigmoid"),
+        "Tanh": partial(file_graph.elementwise, "tanh"),
+        "PRelu PReLU": partial(file_graph.elementwise, "leaky_relu"),
+        "Elu": partial(file_graph.elementwise, "elu"),
+        "SoftSign": partial(file_graph.elementwise, "softsign"),
+        "Selu": partial(file_graph.elementwise, "selu"),
+        "SoftPlus": partial(file_graph.elementwise, "softplus"),
+        "Mish": partial(file_graph.elementwise, "mish"),
+        "HardSigmoid HSigmoid": partial(file_graph.elementwise, "hardsigmoid"),
+        "Swish": partial(file_graph.elementwise, "silu"),
+        "HSwish": partial(file_graph.elementwise, "hardswish"),
+        "SquaredDifference": partial(file_graph.elementwise, "squared_difference"),
+        "Gelu": partial(file_graph.gelu, "approximation_mode"),
+        "MatMul": partial(file_graph.matmul, transposed="transpose_a"),
+        "Convolution": partial(file_graph.convolution, first=1),
+        "GroupConvolution": partial(file_graph.convolution, first=2),
+        "ConvolutionBackpropData": partial(file_graph.transposed_convolution, first=1, bias=None),
+        "GroupConvolutionBackpropData": partial(file_graph.transposed_convolution, first=2, bias=None),
+        "Einsum": file_graph.einsum,
         "ScaledDotProductAttention": attention,
-        "BatchNormInference": mapping.batch_norm,
+        "BatchNormInference": file_graph.batch_norm,
         "MVN": mean_variance_norm,
-        "GroupNormalization": mapping.group_norm,
-        "Softmax": partial(mapping.softmax, axis=1),
-        "LogSoftmax": mapping.log_softmax,
-        "AvgPool": partial(mapping.average_pool, window=("kernel",)),
-        "AdaptiveAvgPool": mapping.adaptive_average_pool,
-        "MaxPool AdaptiveMaxPool": mapping.max_pool,
-        "ReduceMean": partial(mapping.reduction, "mean"),
-        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(mapping.reduction, "sum"),
-        "ReduceL1": partial(mapping.reduction, "sum_of_squares"),
-        "ReduceL2": partial(mapping.reduction, "norm"),
-        "Interpolate": mapping.resize,
-        "CumSum": mapping.scan,
-        "ScatterElementsUpdate ScatterNDUpdate": mapping.scatter,
-        "LSTMSequence": partial(mapping.recurrent, LSTM, weight=4),
-        "LSTMCell": partial(mapping.recurrent, LSTM, weight=3),
-        "GRUSequence": partial(mapping.recurrent, GRU, weight=3),
-        "GRUCell": partial(mapping.recurrent, GRU, weight=2),
-        "RNNSequence": partial(mapping.recurrent, RNN, weight=3),
-        "RNNCell": partial(mapping.recurrent, RNN, weight=2),
+        "GroupNormalization": file_graph.group_norm,
+        "Softmax": partial(file_graph.softmax, axis=1),
+        "LogSoftmax": file_graph.log_softmax,
+        "AvgPool": partial(file_graph.average_pool, window=("kernel",)),
+        "AdaptiveAvgPool": file_graph.adaptive_average_pool,
+        "MaxPool AdaptiveMaxPool": file_graph.max_pool,
+        "ReduceMean": partial(file_graph.reduction, "mean"),
+        "ReduceSum ReduceMax ReduceMin ReduceProd": partial(file_graph.reduction, "sum"),
+        "ReduceL1": partial(file_graph.reduction, "sum_of_squares"),
+        "ReduceL2": partial(file_graph.reduction, "norm"),
+        "Interpolate": file_graph.resize,
+        "CumSum": file_graph.scan,
+        "ScatterElementsUpdate ScatterNDUpdate": file_graph.scatter,
+        "LSTMSequence": partial(file_graph.recurrent, LSTM, weight=4),
+        "LSTMCell": partial(file_graph.recurrent, LSTM, weight=3),
+        "GRUSequence": partial(file_graph.recurrent, GRU, weight=3),
+        "GRUCell": partial(file_graph.recurrent, GRU, weight=2),
+        "RNNSequence": partial(file_graph.recurrent, RNN, weight=3),
+        "RNNCell": partial(file_graph.recurrent, RNN, weight=2),
     }
 )
 """Rule by the name of the operator."""

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import openvino
 
-from sweeprof.backends.call_signature import batch_of, filled, is_tensor
+from sweeprof.backends import batch_of, filled, is_tensor
 from sweeprof.backends.model_files import (
     LONGEST,
     ChildFailure,

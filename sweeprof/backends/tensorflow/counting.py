@@ -22,9 +22,9 @@ from sweeprof.backends.keras.calls import as_called, symbolic
 from sweeprof.backends.keras.counting import OperationRun, SymbolicTrace
 from sweeprof.backends.keras.private import replaced, takes_training
 from sweeprof.backends.tensorflow import private
-from sweeprof.counting import mapping
+from sweeprof.counting import file_graph
+from sweeprof.counting.file_graph import CallTensor, OperatorCall
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, Kwargs, operator_cost
-from sweeprof.counting.mapping import CallTensor, OperatorCall
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.results.layers import LayerTable, Training
@@ -56,32 +56,32 @@ bicubic: ResizeBicubic
 """
 
 
-COSTS: dict[str, mapping.Rule] = mapping.by_name(
+COSTS: dict[str, file_graph.Rule] = file_graph.by_name(
     {
-        **mapping.elementwise_rules(_ELEMENTWISE),
-        "AddN": mapping.sum_of_tensors,
-        "Sum Prod Max Min": partial(mapping.reduction, "sum"),
-        "Mean Cumsum Cumprod": partial(mapping.reduction, "mean"),
-        "L2Loss EuclideanNorm": partial(mapping.reduction, "norm"),
-        "Softmax": mapping.softmax,
-        "LogSoftmax": mapping.log_softmax,
-        "AvgPool AvgPool3D": partial(mapping.average_pool, window=("ksize",)),
-        "MaxPool MaxPoolV2 MaxPool3D": mapping.max_pool,
-        "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3": partial(mapping.batch_norm, training="is_training"),
-        "RFFT IRFFT": partial(mapping.fourier, axes=1, is_real=True),
-        "FFT IFFT": partial(mapping.fourier, axes=1, is_real=False),
-        "FFT2D IFFT2D": partial(mapping.fourier, axes=2, is_real=False),
+        **file_graph.elementwise_rules(_ELEMENTWISE),
+        "AddN": file_graph.sum_of_tensors,
+        "Sum Prod Max Min": partial(file_graph.reduction, "sum"),
+        "Mean Cumsum Cumprod": partial(file_graph.reduction, "mean"),
+        "L2Loss EuclideanNorm": partial(file_graph.reduction, "norm"),
+        "Softmax": file_graph.softmax,
+        "LogSoftmax": file_graph.log_softmax,
+        "AvgPool AvgPool3D": partial(file_graph.average_pool, window=("ksize",)),
+        "MaxPool MaxPoolV2 MaxPool3D": file_graph.max_pool,
+        "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3": partial(file_graph.batch_norm, training="is_training"),
+        "RFFT IRFFT": partial(file_graph.fourier, axes=1, is_real=True),
+        "FFT IFFT": partial(file_graph.fourier, axes=1, is_real=False),
+        "FFT2D IFFT2D": partial(file_graph.fourier, axes=2, is_real=False),
         # Kernel (*space, in/groups, out).
-        "Conv2D Conv3D": partial(mapping.convolution, first=0, end=-1),
+        "Conv2D Conv3D": partial(file_graph.convolution, first=0, end=-1),
         # Kernel (height, width, in, multiplier).
-        "DepthwiseConv2dNative": partial(mapping.convolution, first=0, end=-2),
+        "DepthwiseConv2dNative": partial(file_graph.convolution, first=0, end=-2),
         # Inputs are (output shape, kernel (*space, out, in), values).
         "Conv2DBackpropInput Conv3DBackpropInputV2": partial(
-            mapping.transposed_convolution, first=0, end=-1, given=2, bias=None
+            file_graph.transposed_convolution, first=0, end=-1, given=2, bias=None
         ),
-        "MatMul": partial(mapping.matmul, transposed="transpose_a"),
-        "BatchMatMul BatchMatMulV2 BatchMatMulV3": partial(mapping.matmul, transposed="adj_x"),
-        "Einsum": mapping.einsum,
+        "MatMul": partial(file_graph.matmul, transposed="transpose_a"),
+        "BatchMatMul BatchMatMulV2 BatchMatMulV3": partial(file_graph.matmul, transposed="adj_x"),
+        "Einsum": file_graph.einsum,
     }
 )
 """Rule by type of operator."""
@@ -323,7 +323,7 @@ def _count(trace: SymbolicTrace, operator: tf.Operation) -> None:
 def sized(tensor: tf.Tensor) -> CallTensor:
     """Return the shape and data type of a tensor whose shape is known."""
     dtype = tensor.dtype.name
-    return CallTensor("", tuple(tensor.shape.as_list()), dtype, numbers=mapping.numbers_of(dtype))
+    return CallTensor("", tuple(tensor.shape.as_list()), dtype, numbers=file_graph.numbers_of(dtype))
 
 
 def _uncut(convolution: tf.Operation) -> tf.Tensor:

@@ -17,8 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeprof.backends import AnyArray, HostOutputs, LoadedModel, outputs_on_host
-from sweeprof.backends.call_signature import channels_moved
+from sweeprof.backends import AnyArray, HostOutputs, LoadedModel, channels_moved, outputs_on_host
 from sweeprof.backends.keras import private as keras_private
 from sweeprof.backends.keras.calls import Loss, as_called, loss_of, optimizer_of
 from sweeprof.backends.tensorflow import private

@@ -16,8 +16,8 @@ import torch
 
 from sweeprof.backends.torch.private import OpOverload
 from sweeprof.counting import operators
+from sweeprof.counting.file_graph import by_name, definitions
 from sweeprof.counting.formulas import Args, Kwargs, OperatorCost
-from sweeprof.counting.mapping import by_name, definitions
 from sweeprof.counting.operators import (
     COMPLEX,
     GRU,

@@ -57,14 +57,15 @@ from sweeprof.backends.torch.model import (
 from sweeprof.backends.torch.state import (
     MASK,
     ORIGINAL,
+    UnseenOperators,
     children_of,
     frozen_weights,
     is_training,
     modules_of,
+    seen_whole,
     tensors_among,
     unchanged,
 )
-from sweeprof.backends.torch.threads import UnseenOperators, seen_whole
 from sweeprof.counting.formulas import (
     DEFAULTS,
     NO_WEIGHTS,

@@ -49,7 +49,7 @@ from sweeprof.backends.torch.private import (
     disable_current_modes,
     rule_in_mode,
 )
-from sweeprof.backends.torch.threads import FOLLOWED, DispatchMode, InThread, tasks_wrapped
+from sweeprof.backends.torch.state import FOLLOWED, DispatchMode, InThread, tasks_wrapped
 from sweeprof.counting.formulas import Args, Formulas, Kwargs, OperatorCost, operator_cost
 from sweeprof.counting.operators import added
 from sweeprof.errors import Unsupported

@@ -27,8 +27,7 @@ from sweeprof.backends.torch.costs import GATHERS
 from sweeprof.backends.torch.counting import count_built
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.private import OpOverload
-from sweeprof.backends.torch.state import is_compiled
-from sweeprof.backends.torch.threads import DispatchMode
+from sweeprof.backends.torch.state import DispatchMode, is_compiled
 from sweeprof.counting.formulas import Args, Formulas, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs

@@ -31,8 +31,15 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from sweeprof.backends.torch.callsites import excluded_paths, paths_of, tensors_in
 from sweeprof.backends.torch.model import TorchModel, as_shapes, clock_of, device_of
 from sweeprof.backends.torch.private import current_autograd_node, execution_engine, sequence_number
-from sweeprof.backends.torch.state import WrappedForward, forwards_wrapped, is_compiled, modules_of, running_as_python
-from sweeprof.backends.torch.threads import IN_OTHER_THREADS, in_one_thread
+from sweeprof.backends.torch.state import (
+    IN_OTHER_THREADS,
+    WrappedForward,
+    forwards_wrapped,
+    in_one_thread,
+    is_compiled,
+    modules_of,
+    running_as_python,
+)
 from sweeprof.backends.torch.training import CHECKPOINT, Steps, stepping
 from sweeprof.counting.formulas import EVERYTHING, ModuleSelection
 from sweeprof.errors import Problem, Unsupported, UserError

@@ -24,8 +24,7 @@ from sweeprof.backends.torch.callsites import dtype_name, stored_parts, tensors_
 from sweeprof.backends.torch.model import TorchModel, accelerators
 from sweeprof.backends.torch.operators import MODULE, NODE, STEP, annotated, check_no_profiler
 from sweeprof.backends.torch.private import DisableTorchFunctionSubclass, EventType, RecordFunction
-from sweeprof.backends.torch.state import modules_of
-from sweeprof.backends.torch.threads import in_one_thread
+from sweeprof.backends.torch.state import in_one_thread, modules_of
 from sweeprof.backends.torch.training import stepping
 from sweeprof.errors import Problem, Unsupported, UserError
 from sweeprof.measuring.inputs import shape_of

@@ -35,6 +35,7 @@ from sweeprof.backends.torch.callsites import dtype_name, tensors_in
 from sweeprof.backends.torch.dispatch import CONSTANT_ELEMENTS
 from sweeprof.backends.torch.private import SWITCHES_OF_AUTOGRAD, OpOverload, below_autograd, core, find_compiler
 from sweeprof.backends.torch.state import (
+    DispatchMode,
     WrappedForward,
     any_lazy,
     is_compiled,
@@ -46,7 +47,6 @@ from sweeprof.backends.torch.state import (
     tensors_of,
     with_tensors,
 )
-from sweeprof.backends.torch.threads import DispatchMode
 from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec

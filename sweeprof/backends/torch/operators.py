@@ -41,8 +41,7 @@ from sweeprof.backends.torch.counting import message_of, slow_paths
 from sweeprof.backends.torch.dispatch import CountingMode
 from sweeprof.backends.torch.model import TorchModel
 from sweeprof.backends.torch.private import RecordFunction, current_autograd_node, is_profiler_enabled
-from sweeprof.backends.torch.state import forwards_wrapped, running_as_python
-from sweeprof.backends.torch.threads import IN_OTHER_THREADS, in_one_thread
+from sweeprof.backends.torch.state import IN_OTHER_THREADS, forwards_wrapped, in_one_thread, running_as_python
 from sweeprof.backends.torch.training import Steps, stepping
 from sweeprof.counting.formulas import DEFAULTS, Args, Formulas, OperatorCost
 from sweeprof.errors import Unsupported

@@ -47,8 +47,7 @@ from sweeprof.backends.torch.model import (
     on_device,
     with_own_state,
 )
-from sweeprof.backends.torch.state import in_mode, modules_of
-from sweeprof.backends.torch.threads import seen_whole
+from sweeprof.backends.torch.state import in_mode, modules_of, seen_whole
 from sweeprof.counting.formulas import DEFAULTS, Formulas
 from sweeprof.counting.operators import added, estimated_training
 from sweeprof.errors import Unsupported

@@ -7,8 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeprof.counting.file_graph import FileGraph, OperatorRun, liveness, module_rows, peak_of
-from sweeprof.counting.mapping import CallTensor, CountedOperators, OperatorCall
+from sweeprof.counting.file_graph import (
+    CallTensor,
+    CountedOperators,
+    FileGraph,
+    OperatorCall,
+    OperatorRun,
+    liveness,
+    module_rows,
+    peak_of,
+)
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import Weights
 

@@ -24,7 +24,7 @@ from sweeprof.zoo import digits_resnet, lenet5, mlp
 
 pytest.importorskip("ai_edge_litert")
 
-from sweeprof.backends.call_signature import signature_of
+from sweeprof.backends import signature_of
 from sweeprof.backends.litert.adapter import LitertBackend, count_file
 from sweeprof.backends.litert.convert import LitertConverter, Quantization
 from sweeprof.backends.litert.model import InterpreterSettings, LitertModel, TfliteFile

@@ -15,8 +15,7 @@ import pytest
 
 from support.forked import Sources
 from sweeprof import processes
-from sweeprof.backends import model_files
-from sweeprof.backends.call_signature import VARYING
+from sweeprof.backends import VARYING, model_files
 from sweeprof.backends.model_files import BuildFailed, ChildFailure, ChildRequest, key_of, run_child
 from sweeprof.backends.onnxruntime.adapter import OnnxruntimeBackend
 from sweeprof.backends.onnxruntime.exporting import Exporter

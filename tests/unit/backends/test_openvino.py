@@ -298,7 +298,7 @@ def test_bfloat16_needs_a_processor_that_has_it(tmp_path: Path) -> None:
 
 def test_the_inputs_of_a_file_are_described(tmp_path: Path) -> None:
     """As model=file needs them; what the file leaves open is a size by name."""
-    from sweeprof.datasets.auto import ArraySpec
+    from sweeprof.datasets import ArraySpec
     from sweeprof.model_sources.file import inputs
 
     x, ids = slot(-1, 8), ops.parameter([-1, -1], np.int64, name="ids")

@@ -12,7 +12,7 @@ import pytest
 
 from support import simulated_device
 from support.simulated_device import COPY_S
-from sweeprof.doctor.conformance import CHECKS
+from sweeprof.profiling.conformance import CHECKS
 
 KIB = 1024
 pytestmark = [

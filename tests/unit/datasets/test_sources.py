@@ -15,11 +15,9 @@ import pytest
 import yaml
 
 from support.kinds_of_data import write_digits
-from sweeprof.datasets import Split
+from sweeprof.datasets import ArraySpec, ModelInputs, Split
 from sweeprof.datasets.arrays import Digits, Npz
-from sweeprof.datasets.audio import Audio, resampled
-from sweeprof.datasets.auto import ArraySpec, ModelInputs
-from sweeprof.datasets.images import Images
+from sweeprof.datasets.images import Audio, Images, resampled
 from sweeprof.datasets.source import Source
 from sweeprof.datasets.table import Table
 from sweeprof.datasets.tokens import Tokens
@@ -83,7 +81,7 @@ def test_a_pipeline_of_tensorflow_in_batches_has_them_too(kinds: dict[str, dict[
     folder = str(kinds["folder"]["path"])
     source = {**kinds["tensorflow"]["dataset.source"], "batch": 5}  # type: ignore[dict-item]
     code = (
-        "import sys; from sweeprof.datasets.tensorflow_dataset import TensorflowDataset; import numpy as np\n"
+        "import sys; from sweeprof.datasets.torch_dataset import TensorflowDataset; import numpy as np\n"
         f"split = TensorflowDataset(source={source!r}, batched=True, limit=20).split('test')\n"
         f"assert 'tensorflow' not in sys.modules; wanted = np.load({folder + '/digits.npz'!r})\n"
         "assert (split.inputs == wanted['x_test'][:20]).all() and (split.targets == wanted['y_test'][:20]).all()"

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from support.planning import planned
-from sweeprof.datasets import Split
-from sweeprof.datasets.audio import Audio
-from sweeprof.datasets.auto import ArraySpec, ModelInputs
+from sweeprof.datasets import ArraySpec, ModelInputs, Split
 from sweeprof.datasets.huggingface import Huggingface
+from sweeprof.datasets.images import Audio
 from sweeprof.datasets.source import Source
-from sweeprof.datasets.tensorflow_dataset import TensorflowDataset
 from sweeprof.datasets.tokens import Tokens
+from sweeprof.datasets.torch_dataset import TensorflowDataset
 from sweeprof.errors import DatasetError, UserError
 from sweeprof.measuring.inputs import Inputs, Workload, workload_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sweeprof.cli.run import run_command
-from sweeprof.doctor import conformance
-from sweeprof.doctor.host import device
+from sweeprof.doctor import device
 from sweeprof.errors import Unsupported
+from sweeprof.profiling import conformance
 
 
 def test_a_device_that_is_not_there() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.doctor import host
-from sweeprof.doctor.host import Finding
+from sweeprof import doctor
+from sweeprof.doctor import Finding
 
 
 def machine(root: Path, files: dict[str, str]) -> dict[str, Finding]:
@@ -15,7 +15,7 @@ def machine(root: Path, files: dict[str, str]) -> dict[str, Finding]:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    return {found.name: found for found in (*host.processor(root), *host.limits(root), *host.gpus(root))}
+    return {found.name: found for found in (*doctor.processor(root), *doctor.limits(root), *doctor.gpus(root))}
 
 
 def test_a_laptop_as_it_comes(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeprof.doctor import host
-from sweeprof.doctor.host import Noise
+from sweeprof import doctor
+from sweeprof.doctor import Noise
 from sweeprof.results.record import Protocol
 from sweeprof.results.statistics import ratio_interval
 
@@ -24,11 +24,11 @@ def test_what_rounds_settle_is_the_middle_width_of_intervals_of_noise_alone() ->
         own, base = (np.exp(draws.normal(0, 0.02, 5)) for _ in range(2))
         low, high = ratio_interval(list(own), list(base))
         halves.append(math.log(high / low) / 2)
-    assert math.log1p(host.settled(5, 0.02)) == pytest.approx(float(np.sqrt(np.mean(np.square(halves)))), rel=0.05)
+    assert math.log1p(doctor.settled(5, 0.02)) == pytest.approx(float(np.sqrt(np.mean(np.square(halves)))), rel=0.05)
 
 
 def test_a_quiet_and_a_loud_machine() -> None:
-    quiet = {f.name: f for f in host.meaning(Noise([1.0, 1.01, 1.0, 0.99], [0.01, 0.02, 0.03, 0.02]), PROTOCOLS)}
+    quiet = {f.name: f for f in doctor.meaning(Noise([1.0, 1.01, 1.0, 0.99], [0.01, 0.02, 0.03, 0.02]), PROTOCOLS)}
     assert quiet["within a process"].value == "2.0% (interquartile range over median)"
     assert quiet["between processes"].value == "0.8% (standard deviation of 4 processes' medians)"
     assert not quiet["between processes"].distorts
@@ -36,14 +36,14 @@ def test_a_quiet_and_a_loud_machine() -> None:
     assert quiet["protocol=default"].value == (
         "5 rounds settle 1.4%; called better or worse from 6.4%, with its threshold of 5%"
     )
-    loud = {f.name: f for f in host.meaning(Noise([1.0, 1.2, 1.1, 0.9], [0.1] * 4), PROTOCOLS)}
+    loud = {f.name: f for f in doctor.meaning(Noise([1.0, 1.2, 1.1, 0.9], [0.1] * 4), PROTOCOLS)}
     assert loud["between processes"].distorts
     assert loud["between processes"].advice is not None
 
 
 def test_processes_that_fail_are_a_row_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    (found,) = host.noise(2, 0.01, PROTOCOLS)
+    (found,) = doctor.noise(2, 0.01, PROTOCOLS)
     assert found.value is None
     assert found.reason is not None
     assert found.reason.startswith("a process of the measurement failed: ")
@@ -55,12 +55,12 @@ def test_a_clock_that_asks_the_kernel(tmp_path: Path, source: str | None, advise
         file = tmp_path / "sys/devices/system/clocksource/clocksource0/current_clocksource"
         file.parent.mkdir(parents=True)
         file.write_text(source)
-    found = {finding.name: finding for finding in host.clock(tmp_path)}
+    found = {finding.name: finding for finding in doctor.clock(tmp_path)}
     assert (found["source"].advice is not None) == advised
     assert (found["source"].reason is None) == (source is not None)
 
 
 def test_every_protocol_that_travels_with_the_package() -> None:
-    found = host.protocols()
+    found = doctor.protocols()
     assert {"quick", "default", "rigorous"} <= set(found)
     assert [protocol.rounds for protocol in found.values()] == sorted(protocol.rounds for protocol in found.values())

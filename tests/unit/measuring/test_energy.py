@@ -11,7 +11,7 @@ import pytest
 
 import sweeprof
 from sweeprof.errors import Unsupported
-from sweeprof.metrics.energy import per_sample, power
+from sweeprof.metrics.memory import per_sample, power
 from sweeprof.metrics.metric import Estimate, Missing
 from sweeprof.passes.energy import POWERCAP, Counter, Energy, counters, gpu_counter, measured, rapl_counters
 from sweeprof.results.record import Protocol

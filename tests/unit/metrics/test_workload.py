@@ -12,8 +12,7 @@ import pytest
 
 from support.fakes import fake_config
 from support.plans import fake_plan, sweep_folder
-from sweeprof.datasets import Split
-from sweeprof.datasets.auto import ArraySpec, Auto, ModelInputs
+from sweeprof.datasets import ArraySpec, Auto, ModelInputs, Split
 from sweeprof.datasets.collate import Pad
 from sweeprof.errors import DatasetError
 from sweeprof.measuring.inputs import Inputs, Workload, workload_of

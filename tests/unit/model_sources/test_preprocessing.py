@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sweeprof.datasets.auto import ArraySpec, ImagePreprocessing, ModelInputs
+from sweeprof.datasets import ArraySpec, ImagePreprocessing, ModelInputs
 from sweeprof.datasets.images import Images, array_of, preprocessing
 from sweeprof.errors import DatasetError, UserError
 

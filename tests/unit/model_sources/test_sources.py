@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from sweeprof.backends import FILES
-from sweeprof.datasets.auto import ArraySpec, Auto, ModelInputs
+from sweeprof.datasets import ArraySpec, Auto, ModelInputs
 from sweeprof.errors import Unsupported, UserError
 from sweeprof.measuring.inputs import Inputs
 from sweeprof.model_sources import file, keras_applications, timm, torchvision, transformers

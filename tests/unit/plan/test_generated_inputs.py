@@ -51,7 +51,7 @@ def test_a_dataset_of_ones_own_goes_before_generated_inputs() -> None:
     (combination,) = planned([*TIMM, "dataset=digits"]).combinations
     assert combination.config["dataset"]["_target_"] == "sweeprof.datasets.arrays.Digits"
     one, other = planned(["model=timm,lenet5", "tracking=none"]).combinations
-    assert one.config["dataset"]["_target_"] == "sweeprof.datasets.auto.Auto"
+    assert one.config["dataset"]["_target_"] == "sweeprof.datasets.Auto"
     assert other.config["dataset"]["_target_"] == "sweeprof.datasets.arrays.Digits"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sweeprof.backends import Backend
-from sweeprof.passes.peaks import cached_peaks
+from sweeprof.passes.timing import cached_peaks
 from sweeprof.paths import cache_folder
 from sweeprof.results.environment import Peaks, PeakSettings, capture
 
@@ -54,9 +54,9 @@ def test_other_settings_devices_and_versions_are_measured_anew(monkeypatch: pyte
         assert not cached_peaks(machine, device).is_cached
     assert cached_peaks(Machine(), "cpu", "bfloat16") == replace(FOUND, dtype="bfloat16")
     environment = capture()
-    monkeypatch.setattr("sweeprof.passes.peaks.capture", lambda: {**environment, "versions": {"torch": "0"}})
+    monkeypatch.setattr("sweeprof.passes.timing.capture", lambda: {**environment, "versions": {"torch": "0"}})
     assert not cached_peaks(Machine(), "cpu").is_cached
-    monkeypatch.setattr("sweeprof.passes.peaks.capture", lambda: {**environment, "load": [9.0], "git": None})
+    monkeypatch.setattr("sweeprof.passes.timing.capture", lambda: {**environment, "load": [9.0], "git": None})
     assert cached_peaks(Machine(), "cpu").is_cached
 
 

@@ -13,9 +13,8 @@ import sweeprof
 from support.fakes import fake_config
 from sweeprof.backends import Backend
 from sweeprof.backends.fake import FakeBackend, FakeModel
-from sweeprof.datasets import Split, SplitName
+from sweeprof.datasets import ArraySpec, ModelInputs, Split, SplitName
 from sweeprof.datasets.arrays import Synthetic
-from sweeprof.datasets.auto import ArraySpec, ModelInputs
 from sweeprof.errors import DatasetError, Unsupported
 from sweeprof.measuring.timing import Timing
 from sweeprof.passes.memory import MEMORY_STEPS, Memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sweeprof.report.lines import memory_report, reports, time_report
+from sweeprof.report.operators import memory_report, reports, time_report
 from sweeprof.results.observations import FunctionLines, Line, Lines
 
 FORWARD = FunctionLines(

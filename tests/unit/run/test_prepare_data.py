@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeprof.run.prepare_data import prepare_data
+from sweeprof.run.shard import prepare_data
 
 CLEARING = """
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_dataset_that_hangs_or_dies_keeps_no_other_from_being_decoded(
 ) -> None:
     (tmp_path / "odd_data.py").write_text(ODD)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setattr("sweeprof.run.prepare_data.DECODING_S", 8.0)
+    monkeypatch.setattr("sweeprof.run.shard.DECODING_S", 8.0)
     kinds = ("dies", "hangs", "fine")
     nodes = [
         {"_target_": "odd_data.Odd", "prepare": True, "kind": kind, "done": str(tmp_path / f"{kind}.done")}

@@ -16,7 +16,7 @@ from sweeprof.errors import UserError
 from sweeprof.results.comparison import Comparison, comparison_from
 from sweeprof.results.files import write_json
 from sweeprof.run.reports import SweepLocations, located, read_sweep, set_tag
-from sweeprof.tracking import baselines
+from sweeprof.tracking import runs as sweep_runs
 from sweeprof.tracking.mlflow import MlflowTracker
 from sweeprof.tracking.runs import sweep_info
 
@@ -42,8 +42,8 @@ def test_a_tag_stands_for_one_sweep_here_and_in_mlflow(output: Path, client: Mlf
     new = tracked(output, "s2", "2026-11-21T00:30:00+00:00")
     target = tmp_path / "found.json"
     for made in (new, old):  # the tag moves
-        baselines.set_tag(client, "nightly", made.sweep_id)
-        baselines.fetch(client, "tag:nightly", target)
+        sweep_runs.set_tag(client, "nightly", made.sweep_id)
+        sweep_runs.fetch(client, "tag:nightly", target)
         assert comparison_from(json.loads(target.read_text())) == made
     notes = {
         run.data.tags["sweeprof.sweep_id"]: run.data.tags["mlflow.note.content"]
@@ -58,12 +58,12 @@ def test_a_tag_stands_for_one_sweep_here_and_in_mlflow(output: Path, client: Mlf
         if run.data.tags.get("sweeprof.sweep_id") == "s2"
     }
     for id in of_new.values():  # that of the sweep, and that of one of its combinations
-        baselines.fetch(client, id, target)
+        sweep_runs.fetch(client, id, target)
         assert comparison_from(json.loads(target.read_text())) == new
     with pytest.raises(LookupError, match=r"no run has the tag baseline\.absent"):
-        baselines.fetch(client, "tag:absent", target)
+        sweep_runs.fetch(client, "tag:absent", target)
     with pytest.raises(LookupError, match="there is no run of the sweep s9"):
-        baselines.set_tag(client, "nightly", "s9")
+        sweep_runs.set_tag(client, "nightly", "s9")
 
 
 class Downloading:
@@ -73,7 +73,7 @@ class Downloading:
         return SimpleNamespace(data=SimpleNamespace(tags={}), info=SimpleNamespace(run_id=run_id))
 
     def list_artifacts(self, _: str) -> list[Any]:
-        return [SimpleNamespace(path=baselines.FILE)]
+        return [SimpleNamespace(path=sweep_runs.FILE)]
 
     def download_artifacts(self, _: str, path: str, folder: str) -> str:
         target = Path(folder) / path
@@ -86,7 +86,7 @@ def test_temporary_files_may_be_on_another_file_system(tmp_path: Path, monkeypat
     if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no other file system")
     monkeypatch.setattr(tempfile, "tempdir", str(memory))
-    baselines.fetch(cast("MlflowClient", Downloading()), "1234", tmp_path / "found.json")
+    sweep_runs.fetch(cast("MlflowClient", Downloading()), "1234", tmp_path / "found.json")
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 

@@ -1,6 +1,6 @@
 """Checks of an accelerator: models of the zoo on it and on the CPU, measured by the code that users run.
 
-The doctor and ``tests/gpu`` run them. ``python -m sweeprof.doctor.conformance NAME`` prints what each check found as JSON.
+The doctor and ``tests/gpu`` run them. ``python -m sweeprof.profiling.conformance NAME`` prints what each check found as JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sweeprof.results.record import Protocol
 
 if TYPE_CHECKING:
     import torch
+
 
 MODELS = ("mlp", "lenet5", "digits_resnet")
 BATCH, SIZE = 8, 32
