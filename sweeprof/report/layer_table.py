@@ -212,15 +212,15 @@ class Figures:
     def total(self, column: str) -> Number | None:
         """A figure of the whole table; None where it cannot be had, or where rows do not add up to one (inputs, outputs)."""
         if column not in self._totals:
-            value: Number | None = getattr(self.table, column, None)
+            value: Number | None = None
             if column in TIMES:
                 value = total_seconds(self.table, column)
             elif column == "flops_per_s":
                 value = total_flops_per_s(self.table)
             elif column == "frozen":
                 value = self.table.params - self.table.trainable
-            elif column == "macs" and self.table.uncounted is not None:
-                value = None
+            elif column != "macs" or self.table.uncounted is None:
+                value = getattr(self.table, column, None)
             self._totals[column] = value
         return self._totals[column]
 

@@ -188,12 +188,16 @@ CHANNELS: tuple[Channel, ...] = ("forward", "backward")
 
 def time_by_depth(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -> Blocks | None:
     """The stacked bars of the time by depth, their axis in percent of the whole; None where nothing was timed."""
+    if not channels:
+        return None
     noun = " and ".join(channels)
     return _picture(table, f"stacked_{'_'.join(channels)}", f"Time by depth: {noun},", channels, with_repeats=True)
 
 
 def time_icicle(table: LayerTable, channels: Sequence[Channel] = ("forward",)) -> Blocks | None:
     """An icicle of self time; None where nothing was timed."""
+    if not channels:
+        return None
     return _picture(table, "icicle_time", f"Self time of the layers: {' and '.join(channels)},", channels)
 
 
