@@ -32,7 +32,7 @@ def actor_class() -> Any:
     It is defined here so that it is sent to the node by value: Ray's own Python there need not have sweeprof.
     """
 
-    class Task:
+    class RayTask:
         # All within the constructor: a call of a method ends with the process that made it, which is the driver.
         def __init__(self, script: str, log: str, cwd: str, job: str) -> None:
             from contextlib import suppress
@@ -63,7 +63,7 @@ def actor_class() -> Any:
             finally:
                 ray.actor.exit_actor()
 
-    return Task
+    return RayTask
 
 
 class Connected:

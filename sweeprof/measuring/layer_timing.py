@@ -45,7 +45,7 @@ was calibrated, as it cannot cost more than the windows that it is part of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProbeCost:
     """The cost of one probe, in seconds."""
 
     inside: float = 0.0
@@ -64,7 +64,7 @@ class ProbeCount:
     outside: int = 0
     backward: int = 0
 
-    def seconds(self, cost: Cost) -> float:
+    def seconds(self, cost: ProbeCost) -> float:
         """Return what these probes cost together."""
         return self.inside * cost.inside + self.outside * cost.outside + self.backward * cost.backward
 
@@ -162,7 +162,7 @@ class Reader:
         spans[stack[-1]].backward += between(last, end)
 
 
-def without_probes(step: Step, cost: Cost) -> Step:
+def without_probes(step: Step, cost: ProbeCost) -> Step:
     """Return the step with the probes' cost subtracted from each call, as far as the observed windows allow.
 
     The cost is lowered if it exceeds the windows by more than :data:`MOST_EXCESS`, and a call keeps at least :data:`LEAST_KEPT` of
@@ -296,7 +296,7 @@ def in_turns(plain: Callable[[], T], probed: Callable[[], T]) -> Callable[[int],
 
 
 def timed_in_turns(
-    pair: TakePair, calibrate: Callable[[], Cost], now: Callable[[], float], protocol: Protocol, is_training: bool
+    pair: TakePair, calibrate: Callable[[], ProbeCost], now: Callable[[], float], protocol: Protocol, is_training: bool
 ) -> LayerTimes:
     """Return the times of every call, of as many repeats as the protocol asks of a round.
 
@@ -328,7 +328,7 @@ def timed_in_turns(
         ):
             kept.append(pair(len(kept) - first))
         spent += now() - begin
-        cost = Cost(
+        cost = ProbeCost(
             statistics.median(cost.inside for cost in costs),
             statistics.median(cost.outside for cost in costs),
             statistics.median(cost.backward for cost in costs),
@@ -339,7 +339,7 @@ def timed_in_turns(
         costs.append(calibrate())
 
 
-def _times(warmup: Pairs, kept: Pairs, cost: Cost, protocol: Protocol, is_training: bool) -> LayerTimes:
+def _times(warmup: Pairs, kept: Pairs, cost: ProbeCost, protocol: Protocol, is_training: bool) -> LayerTimes:
     """Return the times of all pairs but those that only prolonged the warm-up."""
     cost = fitted(cost, [*warmup[protocol.warmup_steps :], *kept])
     shown = warmup[: protocol.warmup_steps]
@@ -359,7 +359,7 @@ def _times(warmup: Pairs, kept: Pairs, cost: Cost, protocol: Protocol, is_traini
     )
 
 
-def fitted(cost: Cost, pairs: Pairs) -> Cost:
+def fitted(cost: ProbeCost, pairs: Pairs) -> ProbeCost:
     """Return the cost, moved towards what probes added to these steps, the further the more certain that is.
 
     In a small model the probes are much of a step, and what they add is measured well; in a large one it is lost in the noise, and
@@ -375,7 +375,7 @@ def fitted(cost: Cost, pairs: Pairs) -> Cost:
         return cost
     forward = _factor(sum(span.forward_probes.seconds(cost) for span in last.spans), added_forward)
     backward = _factor(sum(span.backward_probes.seconds(cost) for span in last.spans), added_backward)
-    return Cost(cost.inside * forward, cost.outside * forward, cost.backward * backward)
+    return ProbeCost(cost.inside * forward, cost.outside * forward, cost.backward * backward)
 
 
 def _factor(calibrated: float, added: Sequence[float]) -> float:

@@ -112,7 +112,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SweepShape:
     """The points that one sweep file, or none, defines."""
 
     grids: tuple[Grid, ...] = (Grid(),)
@@ -149,7 +149,7 @@ class Shape:
                 found[key] = value
         return found
 
-    def narrowed(self, given: Mapping[str, Sequence[object]]) -> Shape:
+    def narrowed(self, given: Mapping[str, Sequence[object]]) -> SweepShape:
         """Return the shape, narrowed by the command line."""
         return replace(self, grids=tuple(grid.narrowed(given) for grid in self.grids))
 
@@ -171,7 +171,7 @@ def distinct(values: Iterable[T]) -> list[T]:
 # The shape that a config describes
 
 
-def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[Shape, list[Problem]]:
+def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[SweepShape, list[Problem]]:
     """Return the shape that a config describes, without invalid parts, and the problems."""
     reader = _Reader(expand)
     variants = reader.variants(config.get("variants") or {})
@@ -197,7 +197,7 @@ def read_shape(config: Mapping[str, object], expand: Expand) -> tuple[Shape, lis
                 (*whole.exclude, *own.exclude),
             )
         )
-    shape = Shape(tuple(grids) or (whole,), variants)
+    shape = SweepShape(tuple(grids) or (whole,), variants)
     problems = [*reader.problems, *_conflicts(shape)]
     for axis, values in shape.values().items():
         if axis in variants:
@@ -282,7 +282,7 @@ class _Reader:
         return found
 
 
-def _conflicts(shape: Shape) -> Iterator[Problem]:
+def _conflicts(shape: SweepShape) -> Iterator[Problem]:
     """Return the problems of keys that a point would get twice."""
     for grid in shape.grids:
         for key in dict.fromkeys(grid.tied_keys):

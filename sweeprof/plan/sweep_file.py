@@ -48,7 +48,7 @@ from sweeprof.config.validation import (
 from sweeprof.errors import Problem, Unsupported, choice_problem
 from sweeprof.plan.generated_inputs import NAME, is_pattern, matching_names
 from sweeprof.plan.plan import Axes, Combination, Point, identity
-from sweeprof.plan.shape import ExcludeRule, Shape, read_rules, read_shape
+from sweeprof.plan.shape import ExcludeRule, SweepShape, read_rules, read_shape
 from sweeprof.results.comparison import Excluded
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
@@ -328,10 +328,10 @@ class Points:
     """Names of models by the pattern that they match: asking a source for them takes seconds."""
 
     @cached_property
-    def _read(self) -> tuple[Shape, list[Problem]]:
+    def _read(self) -> tuple[SweepShape, list[Problem]]:
         """The shape that the config describes, with the names of variants as they are written, and its problems."""
         if self.config.single_combination is True:
-            return Shape(), []
+            return SweepShape(), []
         shape = written_shape(self.config, {*self.arguments.axes, *_keys_of_axes(self.config)})
         if isinstance(shape["variants"], dict):
             for axis, names in shape["variants"].items():
@@ -396,7 +396,7 @@ class Points:
         return list(dict.fromkeys(found))
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> SweepShape:
         """Its shape, narrowed by the command line."""
         return self._read[0].narrowed(self._given)
 

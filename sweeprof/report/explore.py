@@ -109,7 +109,7 @@ def failures(comparison: Comparison) -> list[FailedRows]:
 # The data that the scripts of the page read: small enough for ten thousand combinations
 
 
-Samples = Mapping[str, Sequence[Sequence[float]]]
+SampleLists = Mapping[str, Sequence[Sequence[float]]]
 """Milliseconds of single steps, one list per round, by combination id."""
 
 _LONGEST = 400
@@ -128,7 +128,7 @@ class Writer:
         comparison: Comparison,
         rows: Sequence[Row],
         metrics: Sequence[MetricInfo],
-        samples: Samples,
+        samples: SampleLists,
         is_whole: bool,
     ) -> None:
         self.reasons, self.tracebacks = StringTable(), StringTable()
@@ -265,12 +265,12 @@ MOST_NUMBERS = 70_000
 """Values, ends of intervals, and figures of verdicts against the own baseline; the metrics that the tables show stay in any case,
 and further ones as far as there is room."""
 
-_NO_SAMPLES: Samples = {}
+_NO_SAMPLES: SampleLists = {}
 
 
 def page_data(
     comparison: Comparison,
-    samples: Samples = _NO_SAMPLES,
+    samples: SampleLists = _NO_SAMPLES,
     is_whole: bool = False,
     saved: Sequence[Comparison] = (),
 ) -> Json:

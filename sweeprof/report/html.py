@@ -12,7 +12,7 @@ from typing import Any
 
 from sweeprof.report import layer_formats as layer_pages
 from sweeprof.report.display import MEMORY_NOTE, memory_table, operators_table, tensors_table
-from sweeprof.report.explore import Samples, charts, embedded, failures, page_data, places
+from sweeprof.report.explore import SampleLists, charts, embedded, failures, page_data, places
 from sweeprof.report.pictures import (
     Figure,
     columns,
@@ -48,7 +48,7 @@ MOST_FIGURES = 2000
 """Values of all metrics together up to which rows have their further figures and tracebacks."""
 _NO_LAYERS: Mapping[str, LayerTable] = {}
 _NO_DETAILS: Mapping[str, object] = {}
-_NO_SAMPLES: Samples = {}
+_NO_SAMPLES: SampleLists = {}
 
 
 def html(
@@ -57,7 +57,7 @@ def html(
     layers: Mapping[str, LayerTable] = _NO_LAYERS,
     details: Mapping[str, object] = _NO_DETAILS,
     left_out: int = 0,
-    samples: Samples = _NO_SAMPLES,
+    samples: SampleLists = _NO_SAMPLES,
     saved: Sequence[Comparison] = (),
 ) -> str:
     """The report: about 2 MB where anything is drawn, as it carries the library that draws.

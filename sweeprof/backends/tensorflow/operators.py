@@ -56,9 +56,9 @@ from sweeprof.counting.formulas import Args, Kwargs
 from sweeprof.errors import Unsupported
 from sweeprof.measuring.layer_timing import (
     LEFT,
-    Cost,
     Event,
     NodeRun,
+    ProbeCost,
     Reader,
     Turn,
     in_turns,
@@ -538,7 +538,7 @@ class _EmptyLayers(keras.Layer):  # type: ignore[misc]
         return x
 
 
-def calibrated(is_eager: bool, with_backward: bool) -> Cost:
+def calibrated(is_eager: bool, with_backward: bool) -> ProbeCost:
     """The cost of the probes of a call, and with ``with_backward`` of a mark in the backward; seconds."""
     weight, root = tf.Variable(1.0), _EmptyLayers()
     task = StepPhases(root, lambda: root(weight * tf.ones((4, 4))), ((), {}, None))
@@ -566,7 +566,7 @@ def calibrated(is_eager: bool, with_backward: bool) -> Cost:
     inside = statistics.median(windows)
     whole = statistics.median(forward) / (CALLS + 1)
     events = max(1, len(pairs[-1][1].backward))
-    return Cost(inside, max(0.0, whole - inside), max(0.0, statistics.median(backward) / events))
+    return ProbeCost(inside, max(0.0, whole - inside), max(0.0, statistics.median(backward) / events))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ from sweeprof.measuring.layer_timing import (
     FOLLOWED,
     LEFT,
     Between,
-    Cost,
     Event,
+    ProbeCost,
     Reader,
     Step,
     Turn,
@@ -241,7 +241,7 @@ MOST_GROWTH = 3.0
 """How much more a probe may cost among work: 1.5 to 2.5 times as much is usual, and more is another process's work."""
 
 
-def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> Cost:
+def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> ProbeCost:
     """The cost of the probes of a call, and with ``with_backward`` of a node; seconds, by the clock that is used.
 
     Between the layers of a model there is work, which drives the probe's own code out of the processor's caches. So the window of
@@ -267,7 +267,7 @@ def calibrated(clock: Clock, device: torch.device, with_backward: bool) -> Cost:
         node = 0.0
         if with_backward:
             node = _node(clock, device)
-    return Cost(inside * growth, max(0.0, whole - inside) * growth, node * growth)
+    return ProbeCost(inside * growth, max(0.0, whole - inside) * growth, node * growth)
 
 
 class _EmptyModules(torch.nn.Module):
@@ -423,7 +423,7 @@ class TorchTrainingHooks:
         self._root, self._selection = model, selection
         self._clock: Clock = WallClock()
         self._probes = ModuleProbes(model, self._clock, True, selection)
-        self._cost = Cost()
+        self._cost = ProbeCost()
         self._attached = ExitStack()
         self._is_paused = False
         self.reset()
@@ -629,10 +629,10 @@ class TorchTrainingHooks:
         return reads
 
 
-Number = TypeVar("Number", int, float)
+Addend = TypeVar("Addend", int, float)
 
 
-def _sum(numbers: Sequence[Number | None]) -> Number | None:
+def _sum(numbers: Sequence[Addend | None]) -> Addend | None:
     """Return the sum; None where there are no numbers, or one is not known."""
     known = [number for number in numbers if number is not None]
     if not known or len(known) < len(numbers):

@@ -21,13 +21,13 @@ from sweeprof.counting.formulas import DEFAULTS
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import layer_timing
 from sweeprof.measuring.inputs import Inputs
-from sweeprof.measuring.layer_timing import NOT_DIFFERENTIATED, Cost
+from sweeprof.measuring.layer_timing import NOT_DIFFERENTIATED, ProbeCost
 from sweeprof.measuring.training_config import TrainingConfig, Work
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, Seconds
 from sweeprof.results.record import Protocol
 
 QUICK = Protocol(warmup_steps=1, warmup_s=0, sample_s=0, min_samples=3, min_s=0)
-COST = Cost(inside=4e-7, outside=5e-7, backward=7e-7)
+COST = ProbeCost(inside=4e-7, outside=5e-7, backward=7e-7)
 """About what is calibrated for a graph; naps do not depend on it."""
 NAP = 0.02
 CLOSE = 0.008

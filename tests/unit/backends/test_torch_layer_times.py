@@ -30,7 +30,7 @@ from sweeprof.backends.torch.model import EventClock
 from sweeprof.backends.torch.training import TorchTraining
 from sweeprof.errors import Unsupported
 from sweeprof.measuring import layer_timing
-from sweeprof.measuring.layer_timing import MOST_REPEATS, NOT_DIFFERENTIATED, Cost
+from sweeprof.measuring.layer_timing import MOST_REPEATS, NOT_DIFFERENTIATED, ProbeCost
 from sweeprof.measuring.timing import WallClock
 from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes, PhaseTimes, Seconds
 from sweeprof.results.layers import LayerRow
@@ -40,7 +40,7 @@ SLEEPY = dataclasses.replace(QUICK, min_samples=5)
 NAP = 0.05
 CLOSE = 0.01
 """How near to a nap of 50 ms a figure must be."""
-COST = Cost(inside=4e-7, outside=5e-7, backward=1.5e-6)
+COST = ProbeCost(inside=4e-7, outside=5e-7, backward=1.5e-6)
 """About what is calibrated; most tests do not depend on it."""
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeprof.plan.shape import Grid, Shape, distinct, read_shape
+from sweeprof.plan.shape import Grid, SweepShape, distinct, read_shape
 
 
 def expand(key: str, values: Any) -> list[Any]:
@@ -18,13 +18,13 @@ def expand(key: str, values: Any) -> list[Any]:
     return values if isinstance(values, list) else [values]
 
 
-def read(**config: Any) -> Shape:
+def read(**config: Any) -> SweepShape:
     shape, problems = read_shape(config, expand)
     assert problems == []
     return shape
 
 
-def points(shape: Shape) -> list[tuple[Any, ...]]:
+def points(shape: SweepShape) -> list[tuple[Any, ...]]:
     return [tuple(p.values()) for grid in shape.grids for p in (*grid.product(), *grid.include)]
 
 

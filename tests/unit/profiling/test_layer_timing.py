@@ -10,7 +10,7 @@ import pytest
 
 from sweeprof.measuring.layer_timing import (
     MOST_ATTEMPTS,
-    Cost,
+    ProbeCost,
     ProbeCount,
     Span,
     Step,
@@ -23,7 +23,7 @@ from sweeprof.results.layer_times import OUTSIDE, ROOT, LayerTimes
 from sweeprof.results.record import Protocol
 
 US = 1e-6
-PROBE = Cost(inside=1 * US, outside=1 * US, backward=3 * US)
+PROBE = ProbeCost(inside=1 * US, outside=1 * US, backward=3 * US)
 """What the probes of the scripted steps really cost."""
 PROTOCOL = Protocol(warmup_steps=1, warmup_s=0, min_samples=10, min_s=0, max_s=1e5)
 LAYER, FORWARD, BACKWARD = 10 * US, 32 * US, 70 * US
@@ -73,7 +73,7 @@ class Machine:
         return dataclasses.replace(turn, forward=turn.forward + other, backward=turn.backward + other)
 
 
-def timed(machine: Machine, calibrate: Callable[[], Cost], protocol: Protocol = PROTOCOL) -> LayerTimes:
+def timed(machine: Machine, calibrate: Callable[[], ProbeCost], protocol: Protocol = PROTOCOL) -> LayerTimes:
     return timed_in_turns(in_turns(machine.plain, machine.probed), calibrate, lambda: machine.now, protocol, True)
 
 
@@ -89,7 +89,7 @@ def test_a_correct_calibration_gives_every_layer_what_it_took() -> None:
 @pytest.mark.parametrize("factor", [0.0, 0.3, 3.0, 101 / 3, 1e4])
 def test_a_wrong_calibration_is_corrected_by_what_the_probes_added_to_real_steps(factor: float) -> None:
     """As under load, where following a node was calibrated to anything from 2.9 to 101 µs."""
-    wrong = Cost(PROBE.inside * factor, PROBE.outside * factor, PROBE.backward * factor)
+    wrong = ProbeCost(PROBE.inside * factor, PROBE.outside * factor, PROBE.backward * factor)
     times = timed(Machine(), lambda: wrong)
     layers = [s for call, s in zip(times.calls, times.seconds, strict=True) if call.path not in (OUTSIDE, ROOT)]
     assert all(s.forward_self > 0 and s.backward_self is not None and s.backward_self > 0 for s in layers)
@@ -106,9 +106,9 @@ def test_layers_that_do_not_add_up_are_measured_again_and_then_marked() -> None:
     """Probes that were calibrated to cost nothing leave 125 % of the backward; more repeats cannot change that."""
     machine, calibrations = Machine(), itertools.count()
 
-    def calibrate() -> Cost:
+    def calibrate() -> ProbeCost:
         next(calibrations)
-        return Cost()
+        return ProbeCost()
 
     times = timed(machine, calibrate)
     assert next(calibrations) == MOST_ATTEMPTS
@@ -119,7 +119,7 @@ def test_layers_that_do_not_add_up_are_measured_again_and_then_marked() -> None:
 
 
 def test_they_are_measured_again_until_they_add_up() -> None:
-    costs = iter([Cost(), PROBE])
+    costs = iter([ProbeCost(), PROBE])
     times = timed(Machine(), lambda: next(costs))
     assert times.repeats - times.warmup == 2 * PROTOCOL.min_samples
     assert next(costs, None) is None
@@ -129,9 +129,9 @@ def test_they_are_measured_again_until_they_add_up() -> None:
 def test_nothing_is_measured_again_beyond_the_longest_time_of_the_protocol() -> None:
     machine, calibrations = Machine(), itertools.count()
 
-    def calibrate() -> Cost:
+    def calibrate() -> ProbeCost:
         next(calibrations)
-        return Cost()
+        return ProbeCost()
 
     times = timed(machine, calibrate, dataclasses.replace(PROTOCOL, max_s=11 * 250 * US))
     assert next(calibrations) == 2
@@ -140,8 +140,8 @@ def test_nothing_is_measured_again_beyond_the_longest_time_of_the_protocol() -> 
     assert times.warnings != ()
 
 
-@pytest.mark.parametrize("cost", [PROBE, Cost(PROBE.inside, PROBE.outside, 101 * US)])
-def test_other_processes_in_a_third_of_the_steps_make_no_layer_0_and_no_sum_wrong(cost: Cost) -> None:
+@pytest.mark.parametrize("cost", [PROBE, ProbeCost(PROBE.inside, PROBE.outside, 101 * US)])
+def test_other_processes_in_a_third_of_the_steps_make_no_layer_0_and_no_sum_wrong(cost: ProbeCost) -> None:
     times = timed(Machine((0.0, 0.0, 4e-3, 0.0, 0.0)), lambda: cost)
     assert times.warnings == ()
     for call, seconds in zip(times.calls, times.seconds, strict=True):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sweeprof.measuring.layer_timing import (
     FOLLOWED,
     LEFT,
-    Cost,
     Event,
+    ProbeCost,
     Reader,
     Span,
     Step,
@@ -43,13 +43,13 @@ def both(
     forward: Sequence[Event],
     backward: Sequence[Event],
     modules: Sequence[tuple[list[str], str]] = MODULES,
-    cost: Cost | None = None,
+    cost: ProbeCost | None = None,
 ) -> Step:
     """A forward from 0 to 100 and a backward from 100 to 200."""
     read = reader(modules)
     step, timeline = read.step(forward, 0, 100)
     read.backward(step, timeline, backward, 100, 200)
-    return without_probes(step, cost or Cost())
+    return without_probes(step, cost or ProbeCost())
 
 
 # Forward
@@ -104,7 +104,7 @@ def test_calls_without_a_root_lie_outside_each_other() -> None:
 
 def test_a_probe_costs_its_call_and_the_call_around_it() -> None:
     step, _ = reader().step(NESTED, 0, 100)
-    assert forward_of(without_probes(step, Cost(inside=1.5, outside=2))) == {
+    assert forward_of(without_probes(step, ProbeCost(inside=1.5, outside=2))) == {
         (OUTSIDE, 0): 8 - 2,
         (ROOT, 0): 71 - 1.5 - 2,
         ("a", 0): 5 - 1.5 - 2,
@@ -115,14 +115,14 @@ def test_a_probe_costs_its_call_and_the_call_around_it() -> None:
 def test_a_cost_that_exceeds_one_short_window_leaves_a_tenth_of_it() -> None:
     """Layers a and b take 5 and 16 s, the others 8 and 71 s: 5.2 s is little too much for one of them."""
     step, _ = reader().step(NESTED, 0, 100)
-    corrected = forward_of(without_probes(step, Cost(inside=5.2)))
+    corrected = forward_of(without_probes(step, ProbeCost(inside=5.2)))
     assert corrected == pytest.approx({(OUTSIDE, 0): 8, (ROOT, 0): 71 - 5.2, ("a", 0): 0.5, ("a.b", 0): 16 - 5.2})
 
 
 def test_a_cost_that_the_windows_contradict_is_lowered_until_it_fits() -> None:
     """A calibration that another process slowed down: 101 s for each of five nodes that took 10 to 40 s with it."""
     nodes: list[Event] = [(None, 16, 100), (None, 16, 110), (None, 16, 125), (None, 13, 140), (None, 10, 160)]
-    corrected = backward_of(both(NUMBERED, nodes, cost=Cost(backward=101)))
+    corrected = backward_of(both(NUMBERED, nodes, cost=ProbeCost(backward=101)))
     # b has three nodes in 40 s, so that one costs at most 13.3 s, and a little more where that contradicts nobody else.
     assert corrected[ROOT, 0] == pytest.approx(40 - 13.8, abs=2)
     assert corrected["a", 0] == pytest.approx(20 - 13.8, abs=2)
@@ -209,7 +209,7 @@ def test_a_node_lasts_until_the_next_begins_and_the_last_until_the_end() -> None
 
 
 def test_the_cost_of_a_node_is_subtracted_from_that_node() -> None:
-    step = both(NUMBERED, [(None, 16, 110), (None, 13, 130)], cost=Cost(inside=50, outside=50, backward=3))
+    step = both(NUMBERED, [(None, 16, 110), (None, 13, 130)], cost=ProbeCost(inside=50, outside=50, backward=3))
     assert backward_of(step) == {(OUTSIDE, 0): 10, (ROOT, 0): 0, ("a", 0): 70 - 3, ("a.b", 0): 20 - 3}
 
 
@@ -252,7 +252,7 @@ def test_what_following_the_backward_took_counts_for_nothing() -> None:
 
 def test_the_probes_of_what_is_repeated_cost_their_call_and_the_one_around_it() -> None:
     again: list[Event] = [(None, CHECKPOINT, 110), (A, 50, 120), (B, 52, 130), (LEFT, 57, 140), (LEFT, 58, 150)]
-    step = both(WITHOUT_NODES, again, cost=Cost(inside=1, outside=2, backward=4))
+    step = both(WITHOUT_NODES, again, cost=ProbeCost(inside=1, outside=2, backward=4))
     assert backward_of(step) == {
         (OUTSIDE, 0): 10,
         (ROOT, 0): (10 - 4) + (50 - 2),
@@ -365,5 +365,5 @@ def test_whatever_a_probe_costs_no_call_takes_less_than_nothing_or_more_than_was
 ) -> None:
     script = Script(pieces)
     step, _ = reader(script.modules).step(script.events, 0, script.now)
-    step = without_probes(step, Cost(inside, outside))
+    step = without_probes(step, ProbeCost(inside, outside))
     assert all(0 <= span.forward <= played for span, played in zip(step.spans, script.seconds, strict=True))
