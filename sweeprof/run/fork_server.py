@@ -52,7 +52,8 @@ from sweeprof.results.files import validated
 from sweeprof.results.record import Json, PassName, Record
 from sweeprof.run.interleave import ProcessExit, Request
 from sweeprof.run.locks import work_lock
-from sweeprof.run.worker import TrialWatch, redirect_output, run_trial
+from sweeprof.run.trial_limits import wait_for_trial
+from sweeprof.run.worker import redirect_output, run_trial
 from sweeprof.targets import instantiate
 
 PRELOAD_S = 600.0
@@ -202,9 +203,9 @@ def serve(connection: Connection, *preload: str) -> None:
             _run_worker(request, connection, server)
         with suppress(OSError):  # it may have done so itself, or have ended
             os.setpgid(child, child)
-        with suppress(OSError):  # the shard is gone, as _wait will see
+        with suppress(OSError):  # the shard is gone, as wait_for_trial will see
             connection.send({"worker": child})
-        end = _wait(child, request, connection)
+        end = wait_for_trial(child, request, connection)
         _end_strays(own)
         if end is None:
             break
@@ -263,35 +264,6 @@ def _run_worker(request: Request, connection: Connection, server: int) -> None:
             signal.setitimer(signal.ITIMER_REAL, EXITING_S)
             atexit._run_exitfuncs()  # what the trial registered, as to remove the files of AutoGraph
         os._exit(code)  # without the fork server's own clean-up
-
-
-def _wait(child: int, request: Request, connection: Connection) -> ProcessExit | None:
-    """Return how the child ended; None if the shard went away, and the child was ended for it."""
-    watch = TrialWatch(request.memory, Path(request.log))
-    excess: int | None = None
-    handle = os.pidfd_open(child)
-    try:
-        waiter = select.poll()
-        waiter.register(handle, select.POLLIN)
-        waiter.register(connection.socket, select.POLLIN | select.POLLHUP)
-        end = math.inf if request.timeout_s is None else time.monotonic() + request.timeout_s
-        ready: set[int] = set()
-        while not ready and excess is None and time.monotonic() < end:
-            wait_s = max(0.0, min(end - time.monotonic(), watch.every_s))
-            ready = {descriptor for descriptor, _ in waiter.poll(wait_s * 1000)}
-            excess = watch.excess()
-    finally:
-        os.close(handle)
-    try:
-        os.killpg(child, signal.SIGKILL)  # also what the trial itself may have started
-    except ProcessLookupError:
-        os.kill(child, signal.SIGKILL)  # not yet the leader of its own group
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if handle in ready:
-        return ProcessExit(code)
-    if ready:
-        return None
-    return ProcessExit(code, timed_out=excess is None, used_bytes=excess)
 
 
 def _end_strays(own: Set[int]) -> None:

@@ -35,7 +35,7 @@ from sweeprof.run.locks import Holder, HostSlot, HostSlots, OnWait, host_lock, l
 from sweeprof.run.reports import LiveReports, prepare_reports
 from sweeprof.run.search import Outcomes, Search, begun, measured_plan
 from sweeprof.run.stopping import Budget, SequentialRounds
-from sweeprof.run.worker import excess_reason
+from sweeprof.run.trial_limits import excess_reason
 from sweeprof.storage import EventLog, Folder
 from sweeprof.targets import instantiate
 

@@ -1,4 +1,4 @@
-"""The process of one trial: run the pass, write a record, end; and the watch of its memory and log by its fork server."""
+"""The process of one trial: run the pass, write a record, end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 import random
 import resource
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,95 +25,9 @@ from sweeprof.results.environment import gpu_processes, gpu_warnings, load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning
 from sweeprof.run.interleave import InterleavedParticipant, Request, joined
+from sweeprof.run.trial_limits import excess_reason, shared_bytes
 from sweeprof.storage import Folder
 from sweeprof.text import LONGEST_TRACEBACK, open_closed_descriptors, stored
-
-LOG_S = 1.0
-"""How often the size of a log is checked."""
-MEMORY_S = 0.1
-"""How often memory is checked, if it is limited: about the time in which a process touches 500 MiB."""
-MOST_LOG = 64 << 20
-"""Bytes of a log; of a longer one only the end is kept, or a model that prints without end would fill the disk."""
-KEPT_OF_LOG = 1 << 20
-
-
-class TrialWatch:
-    """Watches the trial that this process has just forked.
-
-    Args:
-        limit: the bytes that the trial may use in addition to what it shared at its start; None: any number.
-    """
-
-    def __init__(self, limit: int | None, log: Path) -> None:
-        self._limit, self._log = limit, log
-        self.every_s = LOG_S if limit is None else MEMORY_S
-        """How often to call :meth:`excess`."""
-        if limit is not None:
-            self._resident, self._used = resident_bytes(), used_bytes()
-
-    def excess(self) -> int | None:
-        """Return the bytes that the trial uses if they are above its limit, else None; shorten its log if that is too long."""
-        self._shorten_log()
-        # The first sum is read quickly, but counts pages that processes share several times.
-        if self._limit is None or resident_bytes() - self._resident <= self._limit:
-            return None
-        used = used_bytes() - self._used
-        return used if used > self._limit else None
-
-    def _shorten_log(self) -> None:
-        with suppress(OSError):  # of a log that does not exist yet, or a folder that was removed
-            size = self._log.stat(follow_symlinks=False).st_size
-            if size > MOST_LOG:
-                with self._log.open("r+b") as file:
-                    file.seek(size - KEPT_OF_LOG)
-                    end = file.read(KEPT_OF_LOG)
-                    file.truncate(0)  # writers append, whatever the size is
-                with self._log.open("ab") as file:
-                    file.write(f"… of {size:,} bytes the last {KEPT_OF_LOG:,}:\n".encode() + end)
-
-
-def excess_reason(used: int, limit: int) -> str:
-    """Return the reason of a trial that used too much memory."""
-    return f"its processes used {used / 2**20:,.0f} MiB of memory, more than limits.memory ({limit / 2**20:,.0f} MiB)"
-
-
-def resident_bytes() -> int:
-    """Return the anonymous and shared memory of this process and its descendants; a page of several processes counts for each."""
-    return sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in _descendants(os.getpid()))
-
-
-def used_bytes() -> int:
-    """Return the anonymous and shared memory of this process and its descendants, in which each page counts once."""
-    return sum(_sum_of(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem", "SwapPss")) for pid in _descendants(os.getpid()))
-
-
-def shared_bytes() -> int:
-    """Return the shared memory of this process, which no limit of the system counts."""
-    return _sum_of(os.getpid(), "status", ("RssShmem",))
-
-
-def _sum_of(pid: int, file: str, names: tuple[str, ...]) -> int:
-    total = 0
-    with suppress(OSError):  # it has ended, or runs as another user
-        for line in Path(f"/proc/{pid}/{file}").read_text(encoding="ascii", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name in names:
-                total += int(value.split()[0]) * 1024
-    return total
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    """Yield a process id and those of all its descendants."""
-    yield pid
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):
-                for child in (task / "children").read_text(encoding="ascii").split():
-                    yield from _descendants(int(child))
-
-
-# ---- The trial ----
-
 
 LIMITS = (
     resource.RLIMIT_CPU,

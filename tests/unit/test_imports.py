@@ -55,7 +55,7 @@ READS_PROC = {
     # The memory of this process at each line.
     "measuring/line_profile.py",
     # The memory of a trial and of the processes that it started.
-    "run/worker.py",
+    "run/trial_limits.py",
     # The boot of the host, whose monotonic clock a budget is kept by.
     "run/stopping.py",
     # Who holds a lock that a command waits for.

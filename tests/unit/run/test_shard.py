@@ -20,7 +20,7 @@ from support.records import read_records
 from sweeprof.errors import WorkerError
 from sweeprof.plan.plan import Plan
 from sweeprof.results.record import PassName, Record
-from sweeprof.run import fork_server, locks, shard, worker
+from sweeprof.run import fork_server, locks, shard, trial_limits
 from sweeprof.run.interleave import ProcessExit
 from sweeprof.run.shard import run_shard
 
@@ -273,12 +273,12 @@ def test_a_trial_that_kills_its_fork_server_each_time_is_lost_alone(
 
 
 def test_a_long_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "MOST_LOG", 10 << 20)
-    monkeypatch.setattr(worker, "KEPT_OF_LOG", 1000)
+    monkeypatch.setattr(trial_limits, "MOST_LOG", 10 << 20)
+    monkeypatch.setattr(trial_limits, "KEPT_OF_LOG", 1000)
     log = tmp_path / "log"
     log.write_bytes(b"begin" + b"x" * (11 << 20) + b"end")
     with log.open("ab") as output:
-        assert worker.TrialWatch(None, log).excess() is None
+        assert trial_limits.TrialWatch(None, log).excess() is None
         output.write(b", and more")
     content = log.read_bytes()
     assert content.startswith("… of 11,534,344 bytes the last 1,000:\n".encode())
