@@ -36,8 +36,8 @@ BUGS = (
     # Counts
     Bug(
         "the bias of a product is not counted in FLOPs",
-        "flops = 0 if numbers is INTEGER else work + sums if bias else work",
-        "flops = 0 if numbers is INTEGER else work",
+        "flops, ops = work + sums, work",
+        "flops, ops = work, work",
         "unit/counting unit/backends:cost or count",
     ),
     Bug(
@@ -48,14 +48,14 @@ BUGS = (
     ),
     Bug(
         "an embedding bag's mean is not divided",
-        "divisions = outputs if mean else 0",
+        "divisions = outputs * mean",
         "divisions = 0",
         "unit/counting unit/backends:bag or cost",
     ),
     Bug(
         "the mask of attention is not added",
-        "beside = (masks + (3 if capped else 0)) * scores",
-        "beside = (3 if capped else 0) * scores",
+        "beside = (masks + 3 * capped) * scores",
+        "beside = 3 * capped * scores",
         "unit/counting unit/backends:attention or cost",
     ),
     Bug(
