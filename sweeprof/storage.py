@@ -223,7 +223,7 @@ class Folder:
                         raise UserError([Problem("DIR", entry.path, message)])
 
     def check_owner(self, key: str) -> None:
-        """Raise :class:`UserError` if another user can change the plan: whoever resumes a sweep runs the code that it names."""
+        """Raise :class:`UserError` if another user can change the plan, because resuming runs the code that it names."""
         why = self.foreign()
         if why is not None:
             message = f"{why}, and resuming runs the code that its plan names: add trust=true if you trust its author."

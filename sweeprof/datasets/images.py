@@ -1,4 +1,4 @@
-"""Pictures in one folder per class, and how pictures become arrays: resized, cut and normalised as a model's source specifies."""
+"""Pictures and sounds in one folder per class, and how pictures become arrays: resized, cut and normalised for a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ``Dataset`` of torch: map-style or iterable."""
+"""Datasets of torch (map-style or iterable) and of TensorFlow (``tf.data``, TensorFlow Datasets)."""
 
 from __future__ import annotations
 

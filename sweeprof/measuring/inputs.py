@@ -159,9 +159,11 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
 
 def described(value: object) -> str:
     """Return a value without its elements, e.g. ``float32[8, 3, 224, 224]``, ``(int64[8, 16], True)``."""
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if getattr(value, "is_nested", False):
+    dtype = getattr(value, "dtype", None)
+    if getattr(value, "is_nested", False):  # such a tensor raises where it is asked for its shape
         shape = shape_of(value)
+    else:
+        shape = getattr(value, "shape", None)
     if isinstance(shape, Sequence) and dtype is not None:
         name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
         return f"{name}[{', '.join(map(str, shape))}]"

@@ -139,8 +139,8 @@ class Reader:
         """Add the backward of a step that lasted from ``begin`` to ``end``; it includes what was recomputed."""
         spans, between = step.spans, self._between
         recomputed = _Recomputed(spans, self._modules)
+        # The call that owns the present node, and within it the calls that are recomputed, the innermost last.
         stack, last = [0], begin
-        """The call that owns the present node, and within it the calls that are recomputed, the innermost last."""
         for what, number, mark in events:
             if what == FOLLOWED:
                 last = mark

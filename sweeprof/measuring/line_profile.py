@@ -432,7 +432,7 @@ def function_lines(
     """
     allocated, peak = memory.allocated.get(code, {}), memory.peak.get(code, {})
     usage, increment = memory.usage.get(code, {}), memory.increment.get(code, {})
-    missing = 0 if memory.reason is None else None
+    is_known = memory.reason is None
     lines = []
     for number, text in source_lines(function).items():
         hits, seconds = times.get(number, (0, 0.0))
@@ -441,8 +441,8 @@ def function_lines(
             text,
             hits,
             seconds,
-            allocated_bytes=allocated.get(number, missing),
-            peak_bytes=peak.get(number, missing),
+            allocated_bytes=allocated.get(number, 0) if is_known else None,
+            peak_bytes=peak.get(number, 0) if is_known else None,
             usage_bytes=usage.get(number),
             increment_bytes=increment.get(number),
         )

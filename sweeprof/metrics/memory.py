@@ -1,4 +1,4 @@
-"""Memory that a step really takes: of the process as the system sees it, of the framework's allocator, of an accelerator."""
+"""The memory that a step takes (of the process, of the framework's allocator, of an accelerator), and its energy."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def check_generate(kind: type, arguments: Mapping[str, Any]) -> None:
         )
         raise UserError([Problem("mode", "generation", allowed)])
     names = {*inspect.signature(generate).parameters, *OWN_KEYS}
-    if "transformers" in sys.modules:  # imported by whoever has such a class
+    if "transformers" in sys.modules:  # else the model cannot be one of its classes
         names |= set(sys.modules["transformers"].GenerationConfig().to_dict())
     names -= {"self", "kwargs", *FIXED, *RESERVED}
     unknown = [name for name in arguments if name not in names]

@@ -1,4 +1,4 @@
-"""Times of steps, in rounds: each in a process of its own."""
+"""Passes that measure times: of steps, of forwards at the same time, and of the data loader; and the peak rates of the machine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ PASS = Pass(
 )
 
 
-# Several forwards at the same time: how many a run_concurrent-time completes per second when it gets several requests at once.
+# Several forwards at the same time: how many a run-time completes per second when it gets several requests at once.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Operators and live tensors as text: CSV with exact values, and the cells of a table."""
+"""Operators, live tensors and source lines as text: CSV with exact values, the cells of a table, and annotated code."""
 
 from __future__ import annotations
 

@@ -403,7 +403,7 @@ def _sum_if_known(first: float | None, second: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class OwnCounts(Stored):
-    """Counts of one forward of the whole batch, each in the unit and by the rules of whoever counted."""
+    """Counts of one forward of the whole batch by other counters, each with its own unit and rules."""
 
     counts: Mapping[str, int]
     """By the name of the counter, e.g. ``{"tfprof": 845_862}``."""

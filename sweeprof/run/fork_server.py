@@ -1,4 +1,4 @@
-"""A process that has imported a framework, has run nothing, and forks one child per trial.
+"""The fork server, which has imported a framework, has run nothing, and forks one child per trial; and the pool of fork servers.
 
 Importing TensorFlow takes seconds, forking a process that has done so takes milliseconds. Forking is safe as long as the
 parent has only imported: no thread pool and no device context exists yet. (multiprocessing's ``forkserver`` does the same; it

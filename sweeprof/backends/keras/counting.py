@@ -442,7 +442,7 @@ class SymbolicTrace:
 
         Raises:
             FormulaFailed: the formula of the layer's type did.
-            CannotCall: the layer raised something, and what it is traced to instead did too.
+            CannotCall: the layer raised an error, and so did its traced graph.
         """
         call = LayerCall(layer, self.paths.below(self.current.path, layer), self.current, self.times)
         self.current.children += 1

@@ -142,7 +142,7 @@ def origins(graph: OnnxGraph, optimised: Sequence[onnx.NodeProto]) -> dict[str, 
 
 
 def _behind(node: OnnxNode | None, returned: Mapping[str, str], makers: Mapping[str, OnnxNode]) -> list[OnnxNode]:
-    """Return a node, and what it is made of, as far back as to what is returned by others."""
+    """Return a node and the nodes that compute its inputs, up to values that other nodes return."""
     found: list[OnnxNode] = []
     waiting = [] if node is None else [node]
     while waiting:

@@ -225,8 +225,8 @@ def unchanged(model: object, is_trained: bool) -> Iterator[None]:
         is_trained: whether an optimizer will write to its trainable variables.
     """
     layers = keras_private.all_layers(model)
+    # The layers, and what Keras keeps of each to know its weights by.
     holders = [*layers, *(keras_private.tracker_of(layer) for layer in layers)]
-    """The layers, and what Keras keeps of each to know its weights by."""
     attributes = [_ObjectAttributes(vars(holder)) for holder in holders]
     trained = {id(variable) for variable in getattr(model, "trainable_variables", ())}
     written = [v for v in getattr(model, "variables", ()) if is_trained or id(v) not in trained]
@@ -239,15 +239,17 @@ def unchanged(model: object, is_trained: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numbers)
-        keras_private.set_seed_generator(generator)
-        if generator is not None:
-            native(generator.state).assign(drawn)
-        for remembered in attributes:
-            remembered.restore()
-        for variable, value in values:
-            native(variable).assign(value)
+        try:
+            random.setstate(python)
+            np.random.set_state(numbers)
+            keras_private.set_seed_generator(generator)
+            if generator is not None:
+                native(generator.state).assign(drawn)
+        finally:
+            for remembered in attributes:
+                remembered.restore()
+            for variable, value in values:
+                native(variable).assign(value)
 
 
 def device_of(model: object) -> str:

@@ -98,22 +98,23 @@ class Marks:
 
 
 class HostMarks(Marks):
-    """Marks on the host's clock, in nanoseconds since the epoch; what was called has been done.
+    """Marks on a clock of the host, in nanoseconds; what was called has been done.
 
     The time that a mark takes is outside of the call's own window.
 
     Args:
         with_backward: whether there is a backward, which needs other tensors beyond a mark than before it.
+        clock: that of the epoch where marks are compared with the profiler's; others cannot be set back.
     """
 
-    def __init__(self, with_backward: bool) -> None:
+    def __init__(self, with_backward: bool, clock: Callable[[], int] = time.time_ns) -> None:
         super().__init__()
-        self._with_backward = with_backward
+        self._with_backward, self._clock = with_backward, clock
         self._busy: list[tuple[int, int]] = []
         """When tensors were passed on, which takes an operator of its own."""
 
     def now(self) -> int:
-        return time.time_ns()
+        return self._clock()
 
     def at(self, tensors: Sequence[tf.Tensor], is_entry: bool) -> tuple[int, list[tf.Tensor]]:
         begin = self.now()
@@ -406,7 +407,7 @@ def _sources(operator: tf.Operation) -> list[tf.Operation]:
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """One step; times in nanoseconds since the epoch."""
+    """One step; times in nanoseconds of one clock."""
 
     begin: int
     turned: int
@@ -427,7 +428,7 @@ class EagerSteps:
 
     def run_step(self, is_probed: bool) -> TimedStep:
         """Return one step."""
-        probes, task, marks = self.probes, self._task, HostMarks(self._task.trains)
+        probes, task, marks = self.probes, self._task, HostMarks(self._task.trains, time.perf_counter_ns)
         with task.taping() as tape, probes.attached(marks, tape) if is_probed else nullcontext():
             begin = marks.now()
             results = task.forward(*task.fed)

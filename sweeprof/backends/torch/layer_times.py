@@ -65,8 +65,8 @@ from sweeprof.measuring.training_config import Work
 from sweeprof.results.layer_times import Iteration, LayerTimes, PhaseTimes
 from sweeprof.results.record import Protocol
 
-ANEW = 2**40
-"""Added to the numbers of nodes that are made during the backward: on an accelerator it runs in a thread that counts on its own."""
+BACKWARD_OFFSET = 2**40
+"""Added to the numbers of nodes that are made during the backward: on an accelerator its thread has numbers of its own."""
 
 
 RUNS_LATER = (
@@ -184,7 +184,7 @@ class ModuleProbes:
 
     def _number(self, sequence: int) -> int:
         if self.is_in_backward:
-            return sequence + ANEW
+            return sequence + BACKWARD_OFFSET
         return sequence
 
     def _begun(self, number: int) -> Callable[[object], None]:

@@ -1,4 +1,4 @@
-"""Leaving a model, and torch itself, as they were found."""
+"""Leaving a model, and torch itself, as they were found; and the threads in which a model runs operators."""
 
 from __future__ import annotations
 

@@ -700,6 +700,7 @@ def test_nested_tensors_count_their_own_elements(layout: torch.layout) -> None:
     assert profile["compute/flops"].value == flat["compute/flops"].value
     assert profile["compute/coverage"].value == 1.0
     assert profile.layers.rows[0].input_shapes == ((5, 8), (3, 8), (1, 8))
+    assert "float32[3, 5, 8]" in repr(sweeprof.Inputs((x,)))
     for name in PASSES:
         seen(name, model, x)
 

@@ -237,6 +237,8 @@ def test_while_another_tracker_runs_there_is_a_reason(tmp_path: Path) -> None:
 def test_without_the_tools_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "memray", None)
     assert host_memory(of(sleeps), sleeps).reason == "memray is not installed: pip install 'sweeprof[lines]'"
+    seen = watched(of(sleeps), sleeps, host_memory, "cpu")
+    assert {(line.allocated_bytes, line.peak_bytes) for line in seen.functions[0].lines} == {(None, None)}
     monkeypatch.setitem(sys.modules, "line_profiler", None)
     with pytest.raises(Unsupported, match=r"line_profiler is not installed: pip install 'sweeprof\[lines\]'"):
         line_times(of(sleeps), sleeps)
