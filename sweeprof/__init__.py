@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from importlib import import_module
-from pathlib import Path
+from pkgutil import get_data
 from typing import Any
 
 __version__ = "0.2.0"
@@ -21,7 +21,8 @@ __version__ = "0.2.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _IMPORTS = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
-_MODULES = {name: module for module, name in _IMPORTS.findall(Path(__file__).with_suffix(".pyi").read_text("utf-8"))}
+_STUB = get_data(__name__, "__init__.pyi") or b""  # also from a zip file
+_MODULES = {name: module for module, name in _IMPORTS.findall(_STUB.decode())}
 """The module of each public name."""
 
 _EXPERIMENTAL = {

@@ -1,4 +1,4 @@
-"""Checks of this machine: its hardware, what disturbs measurements on it, and which differences can be measured on it."""
+"""Checks of this machine: its hardware, what disturbs measurements on it, which differences can be measured, what is installed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ from sweeprof.results import environment
 from sweeprof.results.record import Protocol
 from sweeprof.results.statistics import CONFIDENCE, spread
 from sweeprof.targets import instantiate
-
-# Checks of this machine: its processors and limits, what else runs, its clock and noise, and an accelerator.
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +292,7 @@ def kernel_times(question: Mapping[str, Any]) -> dict[str, float]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The checks of an accelerator in :mod:`.conformance`, in a process of their own
+# The checks of an accelerator in :mod:`sweeprof.profiling.conformance`, in a process of their own
 
 KINDS = ("cpu", "cuda", "hpu", "mps", "mtia", "xpu")
 """Kinds of devices of PyTorch; a package may bring others."""
@@ -331,8 +329,8 @@ def device(name: str) -> Iterator[Finding]:
     yield Finding(section, "result", text, advice=advice)
 
 
-# Checks of what is installed: backends, each tested in a process of its own, versions, and the disk of the results.
-
+# ----------------------------------------------------------------------------------------------------------------------
+# What is installed: backends, each tested in a process of its own, versions, and the disk of the results
 
 PROBE_S = 120.0
 SLOW_DISK_S = 0.05
@@ -374,9 +372,12 @@ def backends(quick: bool) -> Iterator[Finding]:
     configs = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
     configs = {name: config for name, config in configs.items() if "_target_" in config}
     absent = {name: missing(name, config) for name, config in configs.items()}
-    able = [config for name, config in configs.items() if absent[name] is None and not quick]
+    able: dict[str, Any] = {}  # by class: several configs have the same one
+    for name, config in configs.items():
+        if absent[name] is None and not quick:
+            able[config["_target_"]] = config
     with ThreadPoolExecutor(max(1, len(able))) as pool:
-        answers = dict(zip([config["_target_"] for config in able], pool.map(probed, able), strict=True))
+        answers = dict(zip(able, pool.map(probed, able.values()), strict=True))
     for name, config in configs.items():
         yield absent[name] or _row(name, config, answers.get(config["_target_"]))
 

@@ -87,9 +87,8 @@ def array_of(value: Any) -> npt.NDArray[Any]:
     array = np.asarray(value)
     if "float" in array.dtype.name and array.dtype.kind != "f":  # a type that ml_dtypes adds to NumPy
         return array.astype(np.float32)
-    if (
-        not array.flags.writeable
-    ):  # as of TensorFlow and JAX, and of a mapped file: run-times take arrays for their own memory
+    # As of TensorFlow and JAX, and of a mapped file: run-times take arrays for their own memory.
+    if not array.flags.writeable:
         return array.copy()
     return array
 

@@ -189,7 +189,8 @@ def _is_folder(value: object) -> bool:
     return path.is_absolute() and (path.is_dir() or not path.exists())
 
 
-def _listed(value: object) -> list[object]:
+def listed(value: object) -> list[object]:
+    """Return a list as it is, and any other value as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -209,7 +210,7 @@ NAME_OR_NULL = optional(matching("(?s).", "is not a name."))
 LIST_OF_METRICS = texts("a list of metrics such as [latency/forward, quality/accuracy]")
 GOALS = Constraint(
     lambda value: (
-        value is None or (value not in ("", []) and all(isinstance(one, str) and one for one in _listed(value)))
+        value is None or (value not in ("", []) and all(isinstance(one, str) and one for one in listed(value)))
     ),
     "is not a metric such as throughput, a list of metrics, or null.",
 )

@@ -21,6 +21,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from sweeprof.config.constraints import listed
 from sweeprof.config.override_syntax import CONFIG_DIR, SWEEP_GROUP, TOO_MANY_DIGITS, long_number
 from sweeprof.config.overrides import NOUNS, VERSION_BASE, Groups, config_file, leaf_keys, plain_message
 from sweeprof.config.schema import is_merged, is_open
@@ -348,7 +349,7 @@ def _choice_problems(key: str, override: Override, groups: Groups, extra: Path |
         return
     noun = NOUNS.get(key, key)
     known = sorted(groups.options(key))
-    values = _listed(override.value())
+    values = listed(override.value())
     if override.is_sweep_override():
         parser = OverridesParser.create()
         values = [parser.parse_override(f"x={text}").value() for text in override.sweep_string_iterator()]
@@ -386,11 +387,7 @@ def _texts(override: Override) -> list[str]:
     """The values of an override as text."""
     if override.is_sweep_override():
         return list(override.sweep_string_iterator())
-    return [str(value) for value in _listed(override.value())]
-
-
-def _listed(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
+    return [str(value) for value in listed(override.value())]
 
 
 def choice_of_hydra(key: str, value: str, name: str, known: Sequence[str]) -> Problem:

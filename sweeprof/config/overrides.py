@@ -207,7 +207,7 @@ def plain_message(error: Exception) -> str:
     text = str(error)
     if isinstance(error.__cause__, OmegaConfBaseException):
         text += f"\n{error.__cause__}"
-    return " ".join(text.split())
+    return " ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 def leaf_keys(config: DictConfig, prefix: str = "") -> list[str]:

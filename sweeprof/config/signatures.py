@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from sweeprof.config.constraints import is_integer
 from sweeprof.errors import Problem, choice_problem, nearest
 from sweeprof.targets import NOT_ARGUMENTS, source_file
 
@@ -191,16 +192,12 @@ def _literal(node: ast.expr | None) -> object:
 # Annotations
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 _SIMPLE = {
-    "int": ValueKind("a whole number", _is_integer),
+    "int": ValueKind("a whole number", is_integer),
     "float": ValueKind(
         # A whole number may be too large for a float.
         "a number",
-        lambda value: (isinstance(value, float) and math.isfinite(value)) or _is_integer(value),
+        lambda value: (isinstance(value, float) and math.isfinite(value)) or is_integer(value),
     ),
     "bool": ValueKind("true or false", lambda value: isinstance(value, bool)),
     "str": ValueKind("a text", lambda value: isinstance(value, str)),

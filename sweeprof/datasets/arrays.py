@@ -166,7 +166,7 @@ class Npz(Source):
     def _names(self, known: Sequence[str], part: str, path: Path) -> tuple[list[str], str | None]:
         """Return the names of the arrays of inputs in a file, and of that of the targets if there is one."""
         wanted = [name.replace("{split}", part) for name in listed(self._inputs or ())]
-        if not wanted:
+        if self._inputs is None:
             wanted = [name for name in _usual(INPUTS, part) if name in known][:1]
         if not wanted:
             arrays = f"no array 'x_{part}' or 'x', but {', '.join(known)}"

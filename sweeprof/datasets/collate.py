@@ -174,8 +174,10 @@ class Sample:
     def check_labels(self, classes: int) -> None:
         """Raise :class:`DatasetError` for a label that is none of the classes ``0`` to ``classes - 1``."""
         for leaf in named_leaves(self.targets).values():
+            if leaf.dtype.kind != "i":
+                continue
             wrong = leaf[(leaf < 0) & (leaf != NOT_COUNTED) | (leaf >= classes)]
-            if leaf.dtype.kind == "i" and wrong.size:
+            if wrong.size:
                 known = f"the model has the classes 0 to {classes - 1}"
                 raise DatasetError(f"{self.place} has the label {wrong.flat[0]}, and {known}")
 

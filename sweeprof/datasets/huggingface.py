@@ -74,8 +74,9 @@ class Huggingface(PictureSource):
             DatasetError: the folder is not a saved dataset, or it lacks the split or a column.
         """
         datasets = package("datasets", "huggingface")
+        folder = str(self.path_of(str(self._path), name))
         try:
-            rows = datasets.load_from_disk(str(self.path_of(str(self._path), name)))
+            rows = datasets.load_from_disk(folder)
         except (OSError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise DatasetError([Problem("dataset.path", str(self._path), f"cannot be loaded: {reason}")]) from error

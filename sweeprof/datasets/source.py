@@ -2,7 +2,7 @@
 
 A source is a class with two methods: ``records`` lists what there is in a split, and ``decoded`` makes a sample of one entry.
 Limits, shuffling, checks, the cache and padding are done here. A process that measures never decodes, and never imports what
-decoding needs: the samples are decoded before by another process (:mod:`sweeprof.datasets.source`).
+decoding needs: the samples are decoded before by another process (:func:`decode`).
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Source(ABC):
         if self.options.get("shuffle"):
             known = records if isinstance(records, Sequence) else list(records)
             order = np.random.default_rng(self.options.get("seed", 0)).permutation(len(known))
-            records = map(known.__getitem__, order)
+            records = (known[index] for index in order)
         transform = made(self.options.get("transform"), "dataset.transform")
         for record in itertools.islice(records, self.options.get("limit")):
             sample = self.decoded(record)
@@ -395,13 +395,14 @@ def path_problems(path: str | None, noun: str, suffixes: tuple[str, ...] = ()) -
         noun += f" ({', '.join(suffixes)})"
     if path is None:
         return [Problem("dataset.path", None, f"is missing: it must name {noun}.")]
-    found = user_path(path)
     problems = []
-    if "{split}" not in path and not found.exists():
-        problems.append(Problem("dataset.path", path, "does not exist."))
-    elif "{split}" not in path and not found.is_file() and not found.is_dir():
-        problems.append(Problem("dataset.path", path, f"is neither a file nor a folder: it must name {noun}."))
-    if suffixes and found.suffix not in suffixes:
+    if "{split}" not in path:
+        found = user_path(path)
+        if not found.exists():
+            problems.append(Problem("dataset.path", path, "does not exist."))
+        elif not found.is_file() and not found.is_dir():
+            problems.append(Problem("dataset.path", path, f"is neither a file nor a folder: it must name {noun}."))
+    if suffixes and Path(path).suffix not in suffixes:
         problems.append(Problem("dataset.path", path, f"is not {noun}."))
     return problems
 

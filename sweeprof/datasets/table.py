@@ -82,10 +82,13 @@ class Table(Source):
         numbered = [*self._categories, *texts]
         if numbered and other != path and other.is_file():
             both.append(_read(other))
+        self._classes = {}
         for column in numbered:
             found: set[str] = set()
             for part in both:
-                found.update(map(str, part[column].dropna().to_numpy()))
+                values = part[column]
+                # As rows have them: without the missing ones, whole numbers would have another type.
+                found.update(map(str, values.to_numpy()[values.notna().to_numpy()]))
             self._classes[column] = {value: number for number, value in enumerate(sorted(found))}
         self._rows[name] = {column: table[column].to_numpy() for column in columns}
         return [(name, row) for row in range(len(table))]

@@ -238,7 +238,8 @@ class TensorflowDataset(PictureSource):
         data, limit = self._data(name), self.options.get("limit")
         if limit is not None:
             data = data.take(limit)
-        yield from map(rows_of, data.batch(batch_size))
+        for batch in data.batch(batch_size):
+            yield rows_of(batch)
 
     def decoded(self, record: tuple[int, Any]) -> Sample:
         """Return the sample of an element."""

@@ -160,10 +160,8 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
 def described(value: object) -> str:
     """Return a value without its elements, e.g. ``float32[8, 3, 224, 224]``, ``(int64[8, 16], True)``."""
     dtype = getattr(value, "dtype", None)
-    if getattr(value, "is_nested", False):  # such a tensor raises where it is asked for its shape
-        shape = shape_of(value)
-    else:
-        shape = getattr(value, "shape", None)
+    # A nested tensor raises where it is asked for its shape.
+    shape = shape_of(value) if getattr(value, "is_nested", False) else getattr(value, "shape", None)
     if isinstance(shape, Sequence) and dtype is not None:
         name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
         return f"{name}[{', '.join(map(str, shape))}]"

@@ -75,7 +75,8 @@ def inputs(
     check_names_of_arguments("model.arguments", given, builder, name)
     if weights not in (None, "imagenet") and not user_path(str(weights)).is_file():
         raise UserError([Problem("model.weights", weights, "is neither a file nor imagenet.")])
-    side, _, channels = given.get("input_shape") or (SIZES.get(name, 224), None, 3)
+    shape = given.get("input_shape") or (SIZES.get(name, 224), None, 3)
+    side, channels = shape[0], shape[-1]
     image_size, channels = size(sizes, "image_size", int(side)), int(channels)
     classes = int(given.get("classes", CLASSES)) if given.get("include_top", True) else None
     images = no_images = None

@@ -283,7 +283,7 @@ def identity(config: Mapping[str, object]) -> str:
     mode = config.get("mode")
     unused = {key for key in ("inputs", "quality") if not config.get(key)}
     if mode is not None:
-        unused |= {"training", "generation"} - {mode}
+        unused.update(key for key in ("training", "generation") if key != mode)
     content = {key: _essence(config[key]) for key in IDENTITY if key in config and key not in unused}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     return "c" + digest.hexdigest()[:12]

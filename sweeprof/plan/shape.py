@@ -54,7 +54,8 @@ class Grid:
         found: Axes = {key: list(values) for key, values in self.axes.items()}
         for entry in self.tied:
             for key, values in entry.items():
-                found.setdefault(key, []).extend(values)
+                if values:  # none are left where the command line gives others
+                    found.setdefault(key, []).extend(values)
         for point in self.include:
             for key, value in point.items():
                 found.setdefault(key, []).append(value)

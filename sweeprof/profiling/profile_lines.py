@@ -345,20 +345,20 @@ def run_script(
         folder = Path.cwd()
     collected: list[ProfiledFunction] = []
     before = _collected, _memory_of_script, sys.modules["__main__"], sys.argv, list(sys.path)
-    with (
-        _replaced(builtins, profile_lines),
-        _decorator_of("line_profiler", profile_lines),
-        _decorator_of("memory_profiler", _profile_memory),
-    ):
-        _collected, _memory_of_script = collected, memory
-        sys.modules["__main__"], sys.argv, sys.path[:0] = main, [str(path), *arguments], [str(folder)]
-        try:
+    _collected, _memory_of_script = collected, memory
+    sys.modules["__main__"], sys.argv, sys.path[:0] = main, [str(path), *arguments], [str(folder)]
+    try:
+        with (  # the packages of the decorators are looked up where the script's imports are
+            _replaced(builtins, profile_lines),
+            _decorator_of("line_profiler", profile_lines),
+            _decorator_of("memory_profiler", _profile_memory),
+        ):
             try:
                 exec(code, main.__dict__)
             finally:
                 report(together(collected))
-        finally:
-            _collected, _memory_of_script, sys.modules["__main__"], sys.argv, sys.path[:] = before
+    finally:
+        _collected, _memory_of_script, sys.modules["__main__"], sys.argv, sys.path[:] = before
 
 
 @contextmanager

@@ -115,7 +115,8 @@ class Data:
         if is_endless:
             allowed = "never ends (repeat()), and all of it is evaluated: give it an end with take(n)."
             raise UserError([Problem("data", type(batches).__name__, allowed)])
-        yield from map(self._arguments_and_targets, batches)
+        for batch in batches:  # not map(), which a StopIteration of the user's function would end
+            yield self._arguments_and_targets(batch)
 
     def _arguments_and_targets(self, batch: Any) -> tuple[Inputs, object]:
         arguments, targets = batch, None

@@ -237,7 +237,9 @@ def _search_sentences(comparison: Comparison, search: SearchSummary) -> list[str
         sentences.append(f"{search.too_large} {verb} not run, because a smaller one is too large.")
     chosen, most = len(comparison.rows), min(search.trials, search.combinations - search.too_large)
     if comparison.running is None and chosen < most:
-        sentences.append(f"The search ended early, after {chosen} of {most} combinations: resume=last continues it.")
+        sentences.append(
+            f"The search ended early, after {chosen:,} of {most:,} combinations: resume=last continues it."
+        )
     return sentences
 
 
@@ -671,7 +673,7 @@ def _best(comparison: Comparison, metric: MetricInfo | None) -> str:
 
 
 def _best_of(rows: Sequence[Row], metric: MetricInfo) -> tuple[Row | None, str]:
-    """Return the best of some rows with its value as text; None if no row has a value."""
+    """Return the best of some rows with its value as text; None and an empty text if no row has a value."""
     best: Row | None = None
     best_value = 0.0
     for row in rows:

@@ -328,6 +328,6 @@ def constant_value(info: MetricInfo, rows: Sequence[Row]) -> Number | None:
     """The value that every measured row has, where there are at least two and it is exact; else None."""
     measured = [row for row in rows if row.status == "ok"]
     values = {value_of(row, info.name) for row in measured}
-    if len(measured) < 2 or len(values) != 1:
+    if len(measured) < 2 or len(values) != 1 or None in values:
         return None
     return None if any(row.cells[info.name].measurement.interval for row in measured) else values.pop()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.display import Displayed, Rows
 from sweeprof.numbers import MISSING, ratio_number, rounded, text_unit
 from sweeprof.report import layer_table as layer_cells
-from sweeprof.report import operators as line_reports
 from sweeprof.report import operators as operator_reports
 from sweeprof.report.answer import answer
 from sweeprof.report.columns import MODEL_AXIS, detail_text, named_text, rounds_text, value_text
@@ -189,7 +188,9 @@ def _(found: Differences) -> View:
     if not found:
         return View("There are no metrics to compare.")
     words = answer(comparison_of(found))
-    sentence = words.finding
+    # A list that a caller has changed may have metrics whose measurements are not known.
+    is_complete = all(one.name in found.baseline or one.name in found.candidate for one in found)
+    sentence = words.finding if is_complete else ""
     titles = []
     for name, role in zip(found.names, (_BASELINE, _CANDIDATE), strict=True):
         titles.append(role if name is None else f"{name} ({role})")
@@ -421,8 +422,8 @@ def _(lines: Lines) -> View:
     if lines.memory_reason is not None:
         missing = "nothing about allocations" if lines.has_usage else "no memory"
         parts.append(f"There is {missing} by line: {lines.memory_reason}")
-    title = f"Time by line over {line_reports.spans(lines)}"
-    if line_reports.memory_columns(lines):
+    title = f"Time by line over {operator_reports.spans(lines)}"
+    if operator_reports.memory_columns(lines):
         title += f", memory of {lines.device}"
         if lines.span == "step":
             title += " in one more"
@@ -431,20 +432,20 @@ def _(lines: Lines) -> View:
 
 def listing(lines: Lines) -> str:
     """Return the times of all lines, then their memory, in full."""
-    return f"{line_reports.time_report(lines)}\n{line_reports.memory_report(lines)}"
+    return f"{operator_reports.time_report(lines)}\n{operator_reports.memory_report(lines)}"
 
 
 def _lines_table(function: FunctionLines, lines: Lines, title: str) -> ViewTable:
-    names = ["line", "hits", "time", "per hit", "share", *line_reports.memory_columns(lines), "source"]
+    names = ["line", "hits", "time", "per hit", "share", *operator_reports.memory_columns(lines), "source"]
     rows = []
     for line in function.lines:
-        texts = line_reports.times_of(function, line)
+        texts = operator_reports.times_of(function, line)
         per_hit = line.seconds / line.hits if line.hits else None
         numbers = (line.number, line.hits, line.seconds, per_hit, None)
         cells = []
         for text, number in zip(texts, numbers, strict=True):
             cells.append(ViewCell(text, number if text else None))
-        cells += [quantity_cell(size, "B", "") for size in line_reports.memory_of(lines, line)]
+        cells += [quantity_cell(size, "B", "") for size in operator_reports.memory_of(lines, line)]
         rows.append([*cells, ViewCell(line.source, is_code=True)])
     return table(names, rows, names[:-1], title)
 

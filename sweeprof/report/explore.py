@@ -165,7 +165,8 @@ class Writer:
             if value_of(row, info.name) is not None:
                 measurement = row.cells[info.name].measurement
                 values[str(place)] = _value(measurement)
-                details[str(place)] = detail_text(measurement)
+                if self._is_whole:
+                    details[str(place)] = detail_text(measurement)
                 if measurement.has_interval_within_process:
                     within.append(place)
             elif not is_optional(info.name):

@@ -217,7 +217,7 @@ def latex(comparison: Comparison, made: Sequence[ReportTable] | None = None) -> 
     lines = [f"% {name}, sweep {sweep_id}; needs {packages}"]
     for place, table in enumerate(made, 1):
         if place > 1 and place % MOST_WAITING == 1:
-            lines.append("\n\\clearpage")
+            lines.append(r"\clearpage")
         lines += _table(comparison, table, f"tab:{label}-{place}")
     return "\n".join([*lines, ""])
 

@@ -297,20 +297,19 @@ def nodes(table: LayerTable) -> list[TreeNode]:
             around = parents[around]
     found: list[TreeNode] = []
 
-    def add(siblings: Sequence[int], parent: int | None, depth: int) -> None:
-        for index in siblings:
-            row = rows[index]
-            label = one_line(row.path)
-            if row.path in _LABELS:
-                label = _LABELS[row.path]
-            elif parent is not None and found[parent].row.path != ROOT:
-                label = one_line(row.path.removeprefix(f"{found[parent].row.path}."))
-            within = children[index]
-            is_last = index == siblings[-1]
-            found.append(TreeNode(row, parent, depth, label, is_last, bool(within), index in holding))
-            add(within, len(found) - 1, depth + 1)
-
-    add(children[None], None, 0)
+    stack: list[tuple[int, int | None, int]] = [(index, None, 0) for index in reversed(children[None])]
+    while stack:  # calls may be nested deeper than functions of Python
+        index, parent, depth = stack.pop()
+        row = rows[index]
+        label = one_line(row.path)
+        if row.path in _LABELS:
+            label = _LABELS[row.path]
+        elif parent is not None and found[parent].row.path != ROOT:
+            label = one_line(row.path.removeprefix(f"{found[parent].row.path}."))
+        within = children[index]
+        is_last = index == children[parents[index]][-1]
+        found.append(TreeNode(row, parent, depth, label, is_last, bool(within), index in holding))
+        stack += [(child, len(found) - 1, depth + 1) for child in reversed(within)]
     return found
 
 

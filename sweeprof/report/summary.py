@@ -325,6 +325,7 @@ def best_rows(comparison: Comparison) -> list[Best]:
     varying = [axis for axis in comparison.varying_axes() if axis != MODEL_AXIS]
     for title, rows in rows_by_table(comparison).items():
         for metric, what, better in _BEST:
+            # Inference apart from training, and training by its whole steps.
             comparable = [row for row in rows if row.has_values]
             inference = [row for row in comparable if not is_training(row)]
             if metric == _STEP:

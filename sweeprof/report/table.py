@@ -25,7 +25,7 @@ from sweeprof.report.columns import (
     verdict_note,
 )
 from sweeprof.results.comparison import Comparison, Row, Verdict, reason_of, value_of
-from sweeprof.results.measurement import Number
+from sweeprof.results.measurement import MetricInfo, Number
 from sweeprof.results.record import Status
 from sweeprof.text import axis_number, axis_text, one_line
 
@@ -77,12 +77,13 @@ class ReportTable:
 
 def tables(comparison: Comparison) -> list[ReportTable]:
     """One table per model; a single one where no axis is the model, or where models are what is compared."""
-    return [_table(comparison, title, rows) for title, rows in rows_by_table(comparison).items()]
+    metrics = shown_metrics(comparison)  # once: it reads every row
+    return [_table(comparison, title, rows, metrics) for title, rows in rows_by_table(comparison).items()]
 
 
 def whole_table(comparison: Comparison) -> ReportTable:
     """All rows in one table, with a column for the model where it varies."""
-    return _table(comparison, "", sorted_rows(comparison))
+    return _table(comparison, "", sorted_rows(comparison), shown_metrics(comparison))
 
 
 def rows_by_table(comparison: Comparison) -> dict[str, list[Row]]:
@@ -122,7 +123,7 @@ def sorted_rows(comparison: Comparison) -> list[Row]:
     return sorted(comparison.rows, key=key)
 
 
-def _table(comparison: Comparison, title: str, rows: Sequence[Row]) -> ReportTable:
+def _table(comparison: Comparison, title: str, rows: Sequence[Row], metrics: Sequence[MetricInfo]) -> ReportTable:
     baseline = baseline_text(comparison)
     varying = comparison.varying_axes()
     titled = MODEL_AXIS if title and _is_split(comparison) else None
@@ -131,7 +132,7 @@ def _table(comparison: Comparison, title: str, rows: Sequence[Row]) -> ReportTab
     columns = [axis_column(axis, rows) for axis in ordered_axes(comparison) if axis in varying and axis != titled]
     if any(row.is_incomplete for row in rows):
         columns.append(rounds_column())
-    for info in shown_metrics(comparison):
+    for info in metrics:
         constant = constant_value(info, rows)
         if constant is None:
             columns += metric_columns(info, rows, baseline)

@@ -352,6 +352,6 @@ def rows_table(rows: Sequence[Any], columns: Sequence[str] = ()) -> ViewTable:
     numeric = []
     for name in names:
         values = [getattr(row, name) for row in rows]
-        if all(value is None or _is_number(value) for value in values):
+        if any(map(_is_number, values)) and all(value is None or _is_number(value) for value in values):
             numeric.append(name)
     return table(names, [[cell_of(name, getattr(row, name)) for name in names] for row in rows], numeric)

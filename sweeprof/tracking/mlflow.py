@@ -294,9 +294,10 @@ def structure_tag(folder: Path) -> dict[str, str]:
     """Return the tag with the digest of the structure below ``folder``; empty if there is none."""
     path = folder / STRUCTURE_FILE
     if path.is_file():
-        name, *digest = path.read_text(encoding="utf-8").splitlines()[-1].split()
-        if name == _DIGEST_LINE and len(digest) == 1:
-            return {STRUCTURE_TAG: digest[0]}
+        lines = path.read_text(encoding="utf-8").splitlines()
+        words = lines[-1].split() if lines else []  # the user may have left a file of this name
+        if len(words) == 2 and words[0] == _DIGEST_LINE:
+            return {STRUCTURE_TAG: words[1]}
     return {}
 
 
@@ -324,8 +325,12 @@ def stage_combination(target: Path, folder: Path, combination_id: str, config: M
     tables = ("layers.csv", runs.LAYERS, runs.layers), ("operators.csv", runs.OPERATORS, runs.operators)
     for name, table, make in tables:
         if (target / name).is_file():
-            _make(target / table, partial(make, (target / name).read_text(encoding="utf-8")))
+            _make(target / table, partial(_made_of, target / name, make))
     _make(target / STRUCTURE_FILE, lambda: structure_text(target / "records" / "analysis-r0.json"))
+
+
+def _made_of(source: Path, make: Callable[[str], Any]) -> Any:
+    return make(source.read_text(encoding="utf-8"))
 
 
 def stage_sweep(target: Path, folder: Path, comparison: Comparison) -> None:

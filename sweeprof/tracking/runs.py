@@ -42,7 +42,6 @@ from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.text import axis_number, axis_text, log_as_a_program, one_line, printable, shortened
 from sweeprof.tracking import SweepInfo, SweepOutcome, views
-from sweeprof.tracking.views import NOTE
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -105,7 +104,7 @@ def description(markdown: str, links: str, baselines: Iterable[str] = ()) -> str
 
 
 def _code(command: str) -> str:
-    """A command as inline code: a block is not wrapped, and a long line would push half of MLflow's page out of the window."""
+    """Return a command as inline code: a block is not wrapped, and a long line would push half of the page out of sight."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", command)), default=0))
     return f"{fence} {one_line(command)} {fence}"
 
@@ -621,7 +620,6 @@ def dataset_input(config: Mapping[str, object] | None) -> Input | None:
 def dataset_inputs(configs: Iterable[Mapping[str, object] | None]) -> tuple[Input, ...]:
     """Return the inputs of several combinations, each once."""
     found = dict.fromkeys(map(dataset_input, configs))
-    found.pop(None, None)
     return tuple(filter(None, found))[:MOST_INPUTS]
 
 
@@ -920,10 +918,10 @@ def set_tag(client: MlflowClient, name: str, sweep_id: str) -> None:
 def _name_baselines(client: MlflowClient, run_id: str) -> None:
     """Let the description of a sweep's run name the baselines that the sweep is."""
     tags = client.get_run(run_id).data.tags
-    before = tags.get(NOTE, "")
+    before = tags.get(views.NOTE, "")
     after = with_baselines(before, baseline_names(tags))
     if before and after != before and len(after) <= TAG_LIMIT:
-        client.set_tag(run_id, NOTE, after)
+        client.set_tag(run_id, views.NOTE, after)
 
 
 def _search(client: MlflowClient, condition: str) -> list[Run]:

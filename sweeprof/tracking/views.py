@@ -270,9 +270,8 @@ def write_tags(
                 client.set_experiment_tag(experiment_id, key, value)
         for key in outdated_views({**present, **written}):
             sweep_id, _, kind = key.removeprefix(OURS).rpartition("-")
-            if (
-                kind in KINDS
-            ):  # MLflow shows another page for a view that does not exist: the sweep's description has a link
+            # MLflow shows another page for a view that does not exist: the sweep's description has a link.
+            if kind in KINDS:
                 condition = f"tags.`sweeprof.sweep_id` = '{sweep_id}' and tags.`sweeprof.kind` = 'sweep'"
                 for run in client.search_runs([experiment_id], condition):
                     old = view_address("", experiment_id, sweep_id, kind)

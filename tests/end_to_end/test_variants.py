@@ -82,6 +82,7 @@ def test_compiled(sweeprof: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: 
             "mode=trainning",
             "mode: 'trainning' is not a kind of step. Did you mean 'training'? Known: inference, training, generation, loading.",
         ),
+        ("mode=[inference]", "mode: ['inference'] is not a kind of step."),
         ("training.optimizer=adamm", "training.optimizer: 'adamm' is not an optimizer."),
         ("training.loss=mea", "training.loss: 'mea' is not a loss."),
         ("backend.precision=bf61", "backend.precision: 'bf61' is not a precision."),

@@ -148,6 +148,26 @@ def test_a_table_of_numbers_and_texts(tmp_path: Path) -> None:
     assert (chosen.inputs.tolist(), chosen.targets) == ([2.5], None)
 
 
+def test_categories_that_are_whole_numbers_may_be_missing_elsewhere(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    kinds = pandas.array([1, 2, None], dtype="Int64")
+    pandas.DataFrame({"kind": kinds, "age": [30, 40, 50]}).to_parquet(tmp_path / "test.parquet")
+    table = Table(path=str(tmp_path / "test.parquet"), inputs=["age"], categories=["kind"])
+    first, *_ = table.records("test")
+    assert table.decoded(first).inputs.tolist() == 30
+    both = read(Table(path=str(tmp_path / "test.parquet"), categories=["kind"], limit=2))
+    assert both.inputs[:, 0].tolist() == [0, 1]
+
+
+def test_the_targets_of_each_split_have_their_own_classes(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("a,y\n1,cat\n2,dog\n")
+    (tmp_path / "train.csv").write_text("a,y\n1,0.5\n2,0.25\n")
+    table = Table(path=str(tmp_path / "{split}.csv"), targets="y")
+    table.records("test")
+    first, *_ = table.records("train")
+    assert table.decoded(first).targets == 0.5
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_table_of_categories_and_several_targets(tmp_path: Path, suffix: str) -> None:
     pandas = pytest.importorskip("pandas")

@@ -84,6 +84,13 @@ def test_grids_share_what_stands_beside_them() -> None:
     assert shape.values() == {"a": [1, 2, 9], "b": [3], "c": [4, 5], "d": [0]}
 
 
+def test_ties_of_which_the_command_line_leaves_nothing_are_no_axes() -> None:
+    shape = read(grids=[{"zip": [{"a": [1, 2], "b": [3, 4]}]}, {"zip": [{"a": [8, 9], "c": [5, 6]}]}])
+    left = shape.narrowed({"a": [8]})
+    assert points(left) == [(8, 5)]
+    assert left.values() == {"a": [8], "c": [5]}
+
+
 def test_the_command_line_replaces_axes_and_chooses_from_the_rest() -> None:
     shape = read(axes={"a": [1, 2]}, zip=[{"b": [3, 4], "c": ["x", "y"]}], include=[{"a": 7}, {"b": 4, "c": "z"}])
     assert points(shape.narrowed({"a": [9]})) == [(9, 3, "x"), (9, 4, "y"), (4, "z", 9)]

@@ -58,6 +58,8 @@ def test_a_pattern_says_what_the_model_is_given() -> None:
     assert taken(("b", "a", "y"), pattern=pattern_of(1, 0, "_")) == (Inputs(("a", "b")), "y")
     with pytest.raises(ValueError, match="for 3 elements"):
         taken(("b", "y"), pattern=pattern_of(1, 0, "_"))
+    with pytest.raises(RuntimeError, match="StopIteration"):  # or the data would end here
+        taken(("b", "y"), pattern=lambda _: next(iter(())))
 
 
 def test_splits() -> None:

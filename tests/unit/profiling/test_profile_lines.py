@@ -307,6 +307,20 @@ def test_a_script_of_memory_profiler(
     assert found["del a"] == (pytest.approx(-3 * 48, abs=2), "MiB")
 
 
+def test_a_profiler_that_lies_beside_the_script_is_found(
+    script: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "memory_profiler.py").write_text(
+        "LOCAL = 'of the script'\ndef profile(function):\n    return function\n"
+    )
+    text = "from memory_profiler import LOCAL, profile\n@profile\ndef work():\n    return LOCAL\nprint(work())\n"
+    try:
+        assert run_command(["lines", script(text)]) == 0
+    finally:
+        sys.modules.pop("memory_profiler", None)
+    assert "of the script" in capsys.readouterr().out
+
+
 def test_what_a_script_imports_of_a_profiler_that_is_not_installed(
     script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:

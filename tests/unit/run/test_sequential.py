@@ -220,7 +220,7 @@ def test_interleaved_samples_stop_too(tmp_path: Path) -> None:
     [
         ({"rounds": 2}, "protocol.rounds", "from 3 to 50"),
         ({"rounds": 51}, "protocol.rounds", "from 3 to 50"),
-        ({"threshold": None}, "protocol.threshold", "cannot be null with protocol.decide"),
+        ({"threshold": None}, "protocol.threshold", "is no difference, which protocol.decide needs"),
         ({"decide": "base"}, "protocol.decide", "baseline"),
     ],
 )

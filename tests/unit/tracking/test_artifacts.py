@@ -59,9 +59,12 @@ def test_every_file_of_a_combination_under_a_clear_name(tmp_path: Path) -> None:
     assert json.loads(staged["config.json"]) == {"mode": "training"}
 
 
-def test_what_is_made_of_files_costs_nothing_but_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("content", [b"nothing,that\n1,2\n", b"path,call,type\n\xff,0,x\n"])
+def test_what_is_made_of_files_costs_nothing_but_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
     folder, target = tmp_path / "sweep", tmp_path / "staged"
-    put(folder, f"layers/{ID}.csv", b"nothing,that\n1,2\n")
+    put(folder, f"layers/{ID}.csv", content)
     put(folder, f"operators/{ID}.csv", operators_csv(operator_table()).encode())
     put(folder, f"records/{ID}/analysis-r0.json", b'{"pass": "analysis", "combination_id": "c1"')
     stage_combination(target, folder, ID, None)

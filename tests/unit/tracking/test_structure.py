@@ -52,3 +52,6 @@ def test_without_an_analysis_there_is_none(tmp_path: Path) -> None:
     failed = Record("s1", "c1", "analysis", "failed", "no luck").write(tmp_path)
     assert structure_text(failed) is None
     assert structure_tag(tmp_path) == {}
+    for own in ("", "my net\n\n", "model.structure\n"):  # the user's artifact of this name
+        (tmp_path / "model.txt").write_text(own)
+        assert structure_tag(tmp_path) == {}
