@@ -40,7 +40,7 @@ from sweeprof.profiling.training_loop import LoopSession as LoopSession
 from sweeprof.profiling.training_loop import TrainingProfiler as TrainingProfiler
 from sweeprof.profiling.training_loop import session as session
 from sweeprof.report.layer_table import side_by_side as side_by_side
-from sweeprof.results.comparison import Comparison as Comparison
+from sweeprof.results.compared_rows import Comparison as Comparison
 from sweeprof.results.environment import Peaks as Peaks
 from sweeprof.results.graph import Graph as Graph
 from sweeprof.results.graph import GraphEdge as GraphEdge

@@ -12,7 +12,7 @@ from sweeprof.errors import ExitCode, Problem, UserError, choice_problem
 from sweeprof.paths import expanded_address
 from sweeprof.report.changes import KINDS, Changes, changes_headline, changes_of, junit, markdown, print_changes
 from sweeprof.report.columns import independent_metrics, shown_metrics
-from sweeprof.results.comparison import Comparison, set_against
+from sweeprof.results.compared_rows import Comparison, set_against
 from sweeprof.results.constraints import metric_names
 from sweeprof.results.files import write_atomically, write_json
 from sweeprof.results.measurement import MetricInfo

@@ -33,7 +33,7 @@ from sweeprof.measuring.inputs import SAMPLES, Inputs, Workload
 from sweeprof.measuring.timing import FusedStep, GenerationStep, Participant, TrainingStep
 from sweeprof.measuring.training_config import GenerationConfig, TrainingConfig, Work
 from sweeprof.nested import in_package
-from sweeprof.results.comparison import Deviations, deviations_of
+from sweeprof.results.compared_rows import Deviations, deviations_of
 from sweeprof.results.layer_times import Mode
 from sweeprof.results.record import Json, PassName, Protocol, Record, Warning, check_pass_name, stored_record
 

@@ -23,7 +23,7 @@ from sweeprof.measuring.timing import (
 )
 from sweeprof.passes.registry import Pass, Session
 from sweeprof.paths import cache_folder
-from sweeprof.results.comparison import warnings_of
+from sweeprof.results.compared_rows import warnings_of
 from sweeprof.results.environment import Peaks, capture
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Stored, Warning

@@ -14,7 +14,7 @@ from sweeprof.metrics.compute import UNITS, in_units
 from sweeprof.metrics.metric import Metric, Selected
 from sweeprof.passes.registry import exclusive_passes, pass_named
 from sweeprof.plan.plan import Axes, Combination, OtherSweep, Plan
-from sweeprof.results.comparison import Comparison, comparison_from, set_against
+from sweeprof.results.compared_rows import Comparison, comparison_from, set_against
 from sweeprof.results.constraints import conditions, metric_names, with_selection
 from sweeprof.results.files import read_json
 from sweeprof.results.measurement import MetricInfo

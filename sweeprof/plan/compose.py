@@ -87,7 +87,7 @@ from sweeprof.plan.plan import (
 from sweeprof.plan.probe import probe
 from sweeprof.plan.shape import distinct
 from sweeprof.plan.sweep_file import Points, as_written, plain_node
-from sweeprof.results.comparison import Excluded, SearchGoal
+from sweeprof.results.compared_rows import Excluded, SearchGoal
 from sweeprof.results.constraints import metric_names
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Json, PassName

@@ -22,7 +22,7 @@ from sweeprof.config.schema import IDENTITY, RESOURCES, LimitSettings
 from sweeprof.errors import Damaged
 from sweeprof.metrics.metric import FAMILIES
 from sweeprof.passes.registry import exclusive_passes, pass_named, passes
-from sweeprof.results.comparison import Excluded, SearchGoal
+from sweeprof.results.compared_rows import Excluded, SearchGoal
 from sweeprof.results.environment import usable_processors
 from sweeprof.results.files import damaged, validated
 from sweeprof.results.record import MOST_ROUNDS, Json, PassName, check_id, check_version

@@ -49,7 +49,7 @@ from sweeprof.errors import Problem, Unsupported, choice_problem
 from sweeprof.plan.generated_inputs import NAME, is_pattern, matching_names
 from sweeprof.plan.plan import Axes, Combination, Point, identity
 from sweeprof.plan.shape import ExcludeRule, SweepShape, read_rules, read_shape
-from sweeprof.results.comparison import Excluded
+from sweeprof.results.compared_rows import Excluded
 from sweeprof.results.record import Json
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
 from sweeprof.targets import builders_of, chosen_builder, storable

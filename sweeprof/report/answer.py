@@ -16,7 +16,7 @@ from sweeprof.numbers import rounded, text_unit
 from sweeprof.report.columns import MODEL_AXIS, all_warnings, baseline_text, called_metrics, metric_title, value_text
 from sweeprof.report.summary import candidate_name, combination_namer, headline, percent, same_environment, where
 from sweeprof.report.view import counted, first_few
-from sweeprof.results.comparison import (
+from sweeprof.results.compared_rows import (
     MIN_ROUNDS,
     Cell,
     Comparison,

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Literal
 
 from sweeprof.errors import UserError
 from sweeprof.report.columns import all_warnings
-from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
+from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.text import axis_number, axis_text, printable

@@ -40,7 +40,7 @@ from sweeprof.report.view import (
     table,
     value_line,
 )
-from sweeprof.results.comparison import Comparison, Row, compare_rows
+from sweeprof.results.compared_rows import Comparison, Row, compare_rows
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
 from sweeprof.results.observations import (

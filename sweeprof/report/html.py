@@ -30,7 +30,7 @@ from sweeprof.report.pictures import (
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline, protocol_text, sections
 from sweeprof.report.table import whole_table
 from sweeprof.report.view import ViewCell, ViewTable, compile_templates, first_few, render, script_json
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layers import LayerTable, Training
 from sweeprof.results.measurement import Number

@@ -13,7 +13,7 @@ from sweeprof.numbers import MISSING, column_scale, significant, text_unit
 from sweeprof.report.columns import Column, is_throughput, measured_of
 from sweeprof.report.summary import IntervalKind, interval_kind, protocol_text
 from sweeprof.report.table import ReportTable, TableRow, tables
-from sweeprof.results.comparison import Comparison, value_of
+from sweeprof.results.compared_rows import Comparison, value_of
 from sweeprof.results.measurement import MetricInfo, Number
 from sweeprof.text import one_line, shortened
 

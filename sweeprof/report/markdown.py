@@ -23,7 +23,7 @@ from sweeprof.report.summary import (
 )
 from sweeprof.report.table import ReportTable, TableRow, tables
 from sweeprof.report.view import counted
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.text import axes_text, one_line, printable, shortened
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~#!@])")

@@ -23,7 +23,7 @@ from sweeprof.report.columns import (
 )
 from sweeprof.report.table import rows_by_table, sorted_rows
 from sweeprof.report.view import counted
-from sweeprof.results.comparison import (
+from sweeprof.results.compared_rows import (
     DEVIATION,
     MIN_ROUNDS,
     Cell,

@@ -17,7 +17,7 @@ from sweeprof.report.explore import MOST_FAILURES, failures
 from sweeprof.report.summary import footnotes, protocol_text, sections
 from sweeprof.report.table import ReportTable, TableCell, TableRow, tables
 from sweeprof.report.view import counted
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.text import axes_text, console, one_line
 
 _GAP = 2

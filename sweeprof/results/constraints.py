@@ -17,7 +17,7 @@ import numpy as np
 
 from sweeprof.errors import nearest
 from sweeprof.numbers import rounded, text_unit
-from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
+from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.measurement import Measurement, MetricInfo, plain_title
 from sweeprof.text import axis_text, one_line
 

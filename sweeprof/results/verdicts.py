@@ -100,7 +100,8 @@ class Pairing:
     is_interleaved: bool = True
     """True if the rounds of both were interleaved, so that a disturbance affected both."""
     differs: tuple[str, ...] = ()
-    """Fields of the environment in which the two differ and that no comparison bridges; see :mod:`sweeprof.results.comparison`."""
+    """Fields of the environment in which the two differ, so that they cannot be compared; see
+    :mod:`sweeprof.results.compared_rows`."""
     apart: frozenset[int] = frozenset()
     """Rounds, by number, that form no pairs all the same: one side's was run again later."""
     confidence: float = CONFIDENCE

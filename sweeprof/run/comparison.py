@@ -18,7 +18,7 @@ from sweeprof.metrics.select import select
 from sweeprof.passes.registry import baseline_passes, exclusive_passes
 from sweeprof.plan.comparing import judged, most_rounds, protocol_of, thresholds_of
 from sweeprof.plan.plan import Combination, Plan, Trial
-from sweeprof.results.comparison import (
+from sweeprof.results.compared_rows import (
     Comparison,
     Progress,
     Row,

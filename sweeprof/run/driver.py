@@ -22,7 +22,7 @@ from sweeprof.metrics.select import needs_trust
 from sweeprof.plan.plan import Plan
 from sweeprof.processes import heard_by_the_main_thread, terminable
 from sweeprof.report.terminal import Report
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.environment import capture
 from sweeprof.results.files import unwritable, write_json
 from sweeprof.results.record import Json

@@ -19,7 +19,7 @@ from sweeprof.config.constraints import parse_seconds
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import most_rounds
 from sweeprof.plan.plan import Combination, Plan, Trial, expected_seconds
-from sweeprof.results.comparison import Excluded
+from sweeprof.results.compared_rows import Excluded
 from sweeprof.results.record import PassName
 from sweeprof.results.verdicts import MIN_ROUNDS
 from sweeprof.run.locks import warn_of_oversubscription

@@ -44,7 +44,7 @@ from sweeprof.report.layer_formats import to_csv, to_html
 from sweeprof.report.markdown import markdown
 from sweeprof.report.operators import operators_csv, tensors_csv
 from sweeprof.report.table import ReportTable, tables
-from sweeprof.results.comparison import Comparison, comparison_from, set_against
+from sweeprof.results.compared_rows import Comparison, comparison_from, set_against
 from sweeprof.results.environment import Peaks
 from sweeprof.results.files import read_json, replacing, unwritable, validated, write_atomically, write_json
 from sweeprof.results.layer_times import LayerTimes

@@ -26,7 +26,7 @@ from sweeprof.metrics.select import select
 from sweeprof.passes.quality import THE_BASELINES, Quality, incomparable, pairs_of_outputs
 from sweeprof.plan.comparing import DEFAULT_BASELINE
 from sweeprof.plan.plan import Combination, Plan, SearchPlan, Trial, trial_groups
-from sweeprof.results.comparison import Excluded, find_baselines
+from sweeprof.results.compared_rows import Excluded, find_baselines
 from sweeprof.results.constraints import Condition, conditions, metric_names
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import FINE, Json, Record, Warning

@@ -25,7 +25,7 @@ from sweeprof.metrics.select import select
 from sweeprof.passes.registry import pass_named
 from sweeprof.plan.comparing import deciding_metric, metric_in_rounds, most_rounds
 from sweeprof.plan.plan import Plan, Trial, expected_seconds
-from sweeprof.results.comparison import Row, SearchGoal, compared_row, value_of
+from sweeprof.results.compared_rows import Row, SearchGoal, compared_row, value_of
 from sweeprof.results.constraints import conditions, metric_names
 from sweeprof.results.environment import process_age, text
 from sweeprof.results.files import read_json, validated, write_json

@@ -41,7 +41,7 @@ from sweeprof.processes import (
     collect_again,
     die_with,
 )
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.files import damaged, read_json, validated, write_json
 from sweeprof.results.record import Json, Record
 from sweeprof.run.locks import has_driver, host_lock, sending_lock

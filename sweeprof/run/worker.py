@@ -20,7 +20,7 @@ from sweeprof.errors import Unsupported, described, formatted, location_of, orig
 from sweeprof.passes.registry import PassResult, exclusive_passes
 from sweeprof.profiling.profiler import Profiler
 from sweeprof.results import environment
-from sweeprof.results.comparison import warnings_of
+from sweeprof.results.compared_rows import warnings_of
 from sweeprof.results.environment import gpu_processes, gpu_warnings, load
 from sweeprof.results.files import write_bytes
 from sweeprof.results.record import Json, Record, Status, Warning

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from sweeprof.profiling.layers import Layers
-    from sweeprof.results.comparison import Comparison
+    from sweeprof.results.compared_rows import Comparison
     from sweeprof.results.record import Record
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sweeprof.report.markdown import escaped
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.text import one_line, shortened
 from sweeprof.tracking.connection import is_unavailable
 from sweeprof.tracking.runs import (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sweeprof.credentials import redacted_address, redacted_message, without_credentials
 from sweeprof.errors import SweeprofError
 from sweeprof.report.layer_formats import tree
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.files import read_json, write_atomically, write_json
 from sweeprof.results.layers import LayerTable
 from sweeprof.results.record import Record

@@ -35,7 +35,7 @@ from sweeprof.report.csv import axis_columns
 from sweeprof.report.markdown import escaped
 from sweeprof.report.pictures import backend_colours
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.comparison import Comparison, Row, reason_of, value_of
+from sweeprof.results.compared_rows import Comparison, Row, reason_of, value_of
 from sweeprof.results.environment import user_name
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.measurement import MetricInfo

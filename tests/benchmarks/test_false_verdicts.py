@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.command import run_command
-from sweeprof.results.comparison import Comparison, Row, comparison_from
+from sweeprof.results.compared_rows import Comparison, Row, comparison_from
 from sweeprof.results.statistics import rounds_to_settle
 from sweeprof.results.verdicts import Cell, compare_cell
 

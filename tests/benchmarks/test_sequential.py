@@ -14,7 +14,7 @@ import pytest
 
 from support.command import run_command
 from support.records import read_records
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 
 REPEATS = int(os.environ.get("DECIDE_REPEATS", "1"))
 METRIC = "latency/forward"

@@ -19,7 +19,7 @@ import pytest
 from support.samples import comparison, records
 from support.servers import MlflowServer, isolated
 from sweeprof.report.markdown import markdown
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.tracking import Links, SweepInfo
 from sweeprof.tracking.mlflow import MlflowTracker
 

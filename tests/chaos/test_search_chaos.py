@@ -13,7 +13,7 @@ import pytest
 from support.command import run_command, start_command
 from support.processes import left_after
 from sweeprof.report.answer import answer
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from support.odd import LONG, build, hostile
 from support.samples import comparison
 from sweeprof.numbers import fixed_value
 from sweeprof.report.html import html
-from sweeprof.results.comparison import Comparison, Row, value_of
+from sweeprof.results.compared_rows import Comparison, Row, value_of
 from sweeprof.results.constraints import Direction, dominant
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch
 from nbclient import NotebookClient
 
 import sweeprof
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WAITING_S = 900

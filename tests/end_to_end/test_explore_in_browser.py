@@ -19,7 +19,7 @@ from sweeprof.report.explore import page_data
 from sweeprof.report.html import html
 from sweeprof.report.summary import INTERVALS, IntervalKind
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.comparison import Comparison, compare_rows, set_against
+from sweeprof.results.compared_rows import Comparison, compare_rows, set_against
 from sweeprof.results.measurement import Measurement
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from support.timed_layers import timed_lenet5
 from sweeprof.report.html import Observed, details, html
 from sweeprof.report.layer_formats import to_html
 from sweeprof.report.pictures import time_icicle
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.layers import LayerTable
 
 if TYPE_CHECKING:

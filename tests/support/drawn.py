@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from sweeprof.results.comparison import DEVIATION, Comparison, Row, compare_rows, find_baselines
+from sweeprof.results.compared_rows import DEVIATION, Comparison, Row, compare_rows, find_baselines
 from sweeprof.results.measurement import Measurement, MetricInfo
 
 METRICS = (

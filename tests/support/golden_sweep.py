@@ -21,7 +21,7 @@ from sweeprof.measuring.timing import Timing
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan
-from sweeprof.results.comparison import Excluded
+from sweeprof.results.compared_rows import Excluded
 from sweeprof.results.environment import Peaks
 from sweeprof.results.files import write_json
 from sweeprof.results.layer_times import CallTime, LayerTimes, PhaseTimes

@@ -30,7 +30,7 @@ from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import measure, measure_training
 from sweeprof.measuring.training_config import TrainingConfig
 from sweeprof.profiling.profiler import Profiler
-from sweeprof.results.comparison import deviations_of
+from sweeprof.results.compared_rows import deviations_of
 from sweeprof.results.record import Protocol
 from sweeprof.targets import builder
 from sweeprof.zoo import lenet5, mlp

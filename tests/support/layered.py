@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sweeprof.report.layer_formats import to_csv
 from sweeprof.report.operators import operators_csv
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.observations import OperatorRow, Operators
 from sweeprof.results.record import Record

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from support.samples import comparison
-from sweeprof.results.comparison import Cell, Comparison, Row
+from sweeprof.results.compared_rows import Cell, Comparison, Row
 from sweeprof.results.measurement import Better, Measurement, MetricInfo, Number
 from sweeprof.results.record import Status
 

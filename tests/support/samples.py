@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from typing import Any
 
-from sweeprof.results.comparison import Comparison, Excluded, Row, compare_rows, find_baselines
+from sweeprof.results.compared_rows import Comparison, Excluded, Row, compare_rows, find_baselines
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Record, Status, Warning
 

@@ -183,7 +183,7 @@ def test_settings_that_torchao_changes_are_no_deviation(is_compiled: bool) -> No
 from torch import nn
 from sweeprof.backends.torch.adapter import TorchBackend
 from sweeprof.backends.torch.private import inductor_settings
-from sweeprof.results.comparison import deviations_of
+from sweeprof.results.compared_rows import deviations_of
 import torch._inductor.config
 backend = TorchBackend(precision="int8", compile={is_compiled})
 before = backend.settings_in_effect()

@@ -13,7 +13,7 @@ from support.plans import fake_plan, sweep_folder
 from support.scripted import ScriptedSlurm
 from support.subcommands import subcommand
 from sweeprof.plan.plan import SearchPlan
-from sweeprof.results.comparison import SearchGoal
+from sweeprof.results.compared_rows import SearchGoal
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Record
 from sweeprof.run.tracker_process import keep_config, note_ending

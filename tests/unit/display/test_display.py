@@ -18,7 +18,7 @@ from support.layered import layer_table
 from support.samples import comparison as sample
 from sweeprof.report.answer import answer
 from sweeprof.report.view import MOST_ROWS
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.measurement import Measurement
 
 ROOT = Path(__file__).parents[3]

@@ -26,7 +26,7 @@ from sweeprof.report.columns import shown_metrics
 from sweeprof.report.csv import csv_text
 from sweeprof.report.explore import page_data
 from sweeprof.report.terminal import text as terminal_text
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import Record
 from sweeprof.run.comparison import comparison_of

@@ -27,7 +27,7 @@ from sweeprof.plan.plan import (
     trial_groups,
     without_repeats,
 )
-from sweeprof.results.comparison import Excluded
+from sweeprof.results.compared_rows import Excluded
 from sweeprof.results.record import PassName
 
 CONFIG: dict[str, Any] = {

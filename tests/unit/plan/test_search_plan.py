@@ -9,7 +9,7 @@ from sweeprof.config.validation import part_problems
 from sweeprof.errors import UserError
 from sweeprof.plan.compose import change_problems
 from sweeprof.plan.plan import Plan, SearchPlan
-from sweeprof.results.comparison import SearchGoal
+from sweeprof.results.compared_rows import SearchGoal
 from sweeprof.results.record import Json
 
 FAKE = ("model=fake", "backend=fake", "tracking=none", "metrics=latency")

@@ -24,7 +24,7 @@ from sweeprof.report.changes import changes_of, print_changes, pull_request
 from sweeprof.report.changes import markdown as markdown_of_changes
 from sweeprof.report.markdown import markdown
 from sweeprof.report.terminal import text as terminal
-from sweeprof.results.comparison import Comparison, Row, compare_rows, find_baselines, set_against
+from sweeprof.results.compared_rows import Comparison, Row, compare_rows, find_baselines, set_against
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.record import Status, Warning
 from sweeprof.text import console

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from support.samples import comparison
 from sweeprof.report.summary import MOST_BATCH_LINES, batch_lines, best_rows
-from sweeprof.results.comparison import value_of
+from sweeprof.results.compared_rows import value_of
 from sweeprof.results.constraints import BATCH_METRIC
 
 

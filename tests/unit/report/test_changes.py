@@ -8,7 +8,7 @@ import pytest
 
 from support.odd import build
 from sweeprof.report.changes import changes_of
-from sweeprof.results.comparison import Comparison, set_against
+from sweeprof.results.compared_rows import Comparison, set_against
 from sweeprof.results.measurement import Better
 from sweeprof.results.record import Status
 

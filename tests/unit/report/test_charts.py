@@ -11,7 +11,7 @@ from support.odd import build
 from support.samples import comparison
 from sweeprof.report.explore import charts, page_data
 from sweeprof.report.html import html
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 
 
 def first(sample: Comparison, samples: dict[str, list[list[float]]] | None = None) -> dict[str, dict[str, str]]:

@@ -17,7 +17,7 @@ from sweeprof.report.columns import metric_title, shown_metrics
 from sweeprof.report.csv import csv_text
 from sweeprof.report.markdown import markdown
 from sweeprof.report.summary import geometric_means, protocol_text, sections
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.constraints import dominant, metric_names, with_selection
 
 METRICS: dict[str, Any] = {

@@ -16,7 +16,7 @@ from support.odd import LONG, build, hostile, with_cells
 from support.samples import comparison
 from sweeprof.report.html import html
 from sweeprof.report.table import whole_table
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.constraints import with_selection
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable

@@ -13,7 +13,7 @@ from sweeprof.report.latex import latex
 from sweeprof.report.markdown import markdown
 from sweeprof.report.summary import protocol_text
 from sweeprof.report.terminal import text
-from sweeprof.results.comparison import Comparison, Row, compare_rows
+from sweeprof.results.compared_rows import Comparison, Row, compare_rows
 from sweeprof.results.measurement import Measurement, MetricInfo
 
 INFO = MetricInfo("latency/forward", "s", "lower", "Seconds.")

@@ -12,7 +12,7 @@ from support.drawn import drawn
 from support.seen import PEAKS, allocations, operators
 from sweeprof.report.explore import MOST_SAMPLES, page_data, room
 from sweeprof.report.html import Observed, details, html
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.run.reports import MOST_LAYERS

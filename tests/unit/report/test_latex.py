@@ -15,7 +15,7 @@ import pytest
 from support.odd import SCRIPT, build, hostile, renamed, with_cells
 from support.samples import comparison
 from sweeprof.report.latex import TABLES, escaped, latex
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.measurement import Measurement
 
 Golden = Callable[[str, str], None]

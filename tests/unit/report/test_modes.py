@@ -10,7 +10,7 @@ import pytest
 from support.odd import build
 from sweeprof.report.summary import best_rows, footnotes
 from sweeprof.report.table import ReportTable, tables
-from sweeprof.results.comparison import Comparison, Row, compare_rows
+from sweeprof.results.compared_rows import Comparison, Row, compare_rows
 from sweeprof.results.measurement import Better
 
 METRICS: dict[str, tuple[str, Better]] = {

@@ -13,7 +13,7 @@ from sweeprof.report.html import html
 from sweeprof.report.markdown import markdown
 from sweeprof.report.summary import footnotes
 from sweeprof.report.terminal import text
-from sweeprof.results.comparison import Comparison, Row, compare_rows, set_against
+from sweeprof.results.compared_rows import Comparison, Row, compare_rows, set_against
 from sweeprof.results.measurement import Better, Measurement, MetricInfo
 from sweeprof.results.verdicts import ALL_ROUNDS, REASONS
 

@@ -14,7 +14,7 @@ from support.odd import LONG, SCRIPT, hostile, renamed, with_cells
 from support.samples import comparison
 from sweeprof.report.changes import pull_request
 from sweeprof.report.markdown import Comment, sanitised
-from sweeprof.results.comparison import Comparison, set_against
+from sweeprof.results.compared_rows import Comparison, set_against
 
 Golden = Callable[[str, str], None]
 LIMIT = 65_536

@@ -14,7 +14,7 @@ from sweeprof.numbers import ratio_number
 from sweeprof.report.columns import detail_text, value_text
 from sweeprof.report.summary import best_rows, environment_items, footnotes, headline
 from sweeprof.report.table import ReportTable, tables
-from sweeprof.results.comparison import Cell, Comparison
+from sweeprof.results.compared_rows import Cell, Comparison
 from sweeprof.results.measurement import Measurement
 from sweeprof.text import axis_text, one_line, shortened
 

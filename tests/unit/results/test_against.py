@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.samples import comparison
-from sweeprof.results.comparison import Comparison, Row, common_and_own, comparison_from, find_baselines, set_against
+from sweeprof.results.compared_rows import Comparison, Row, common_and_own, comparison_from, find_baselines, set_against
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.verdicts import Cell
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.results.comparison import (
+from sweeprof.results.compared_rows import (
     AS_REQUESTED,
     DEVIATION,
     deviations_of,

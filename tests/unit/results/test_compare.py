@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sweeprof.results.comparison import (
+from sweeprof.results.compared_rows import (
     MIN_ROUNDS,
     Cell,
     Comparison,

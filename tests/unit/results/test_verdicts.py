@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from sweeprof.results.comparison import changed, differing, key_of
+from sweeprof.results.compared_rows import changed, differing, key_of
 from sweeprof.results.measurement import Better, Measurement
 from sweeprof.results.statistics import MOST_ROUNDS, ratio_interval, rounds_to_settle, unpaired_interval
 from sweeprof.results.verdicts import REASONS, Pairing, compare_cell, expected_false

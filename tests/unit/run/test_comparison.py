@@ -18,7 +18,7 @@ from sweeprof.plan.plan import ComparisonSettings, Plan
 from sweeprof.report import table, terminal
 from sweeprof.report.explore import page_data
 from sweeprof.report.summary import geometric_means, sections
-from sweeprof.results.comparison import Comparison, Row
+from sweeprof.results.compared_rows import Comparison, Row
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.record import Record, Status, Warning

@@ -27,7 +27,7 @@ from sweeprof.plan.plan import Plan
 from sweeprof.report.summary import MOST_DAMAGED, footnotes
 from sweeprof.report.terminal import text
 from sweeprof.results import files
-from sweeprof.results.comparison import Comparison, comparison_from
+from sweeprof.results.compared_rows import Comparison, comparison_from
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Environment, Json, Record
 from sweeprof.run.comparison import comparison_of

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from support.plans import fake_plan
 from sweeprof.plan.plan import Plan, SearchPlan, Trial
-from sweeprof.results.comparison import SearchGoal
+from sweeprof.results.compared_rows import SearchGoal
 from sweeprof.run import dry_run
 from sweeprof.run.dry_run import print_plan
 

@@ -18,7 +18,7 @@ from sweeprof.cli.run import run_command
 from sweeprof.plan.plan import Plan
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.run import locks, reports
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.locks import driver_lock

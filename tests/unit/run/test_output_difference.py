@@ -15,7 +15,7 @@ from sweeprof.metrics.select import select
 from sweeprof.passes.quality import Quality
 from sweeprof.plan.comparing import QUALITY, compares_outputs, metrics_of_precisions
 from sweeprof.plan.plan import ComparisonSettings, Plan
-from sweeprof.results.comparison import Comparison, Row
+from sweeprof.results.compared_rows import Comparison, Row
 from sweeprof.results.record import Record
 from sweeprof.results.verdicts import OUTPUT_DIFFERENCE
 from sweeprof.run.comparison import comparison_of

@@ -15,7 +15,7 @@ from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
 from sweeprof.report.answer import answer
 from sweeprof.report.summary import sections
-from sweeprof.results.comparison import Comparison, SearchGoal, SearchSummary
+from sweeprof.results.compared_rows import Comparison, SearchGoal, SearchSummary
 from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of
 from sweeprof.run.resume import count_trials

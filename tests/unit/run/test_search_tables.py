@@ -18,7 +18,7 @@ from sweeprof.config.override_syntax import default_sampler
 from sweeprof.config.schema import LimitSettings
 from sweeprof.metrics.select import select
 from sweeprof.plan.plan import Combination, ComparisonSettings, Plan, SearchPlan
-from sweeprof.results.comparison import SearchGoal
+from sweeprof.results.compared_rows import SearchGoal
 from sweeprof.run.search import Assessment, Outcome, Outcomes, Search
 
 TABLES = Path(__file__).parent / "search_tables"

@@ -15,7 +15,7 @@ from support.plans import fake_plan, sweep_folder
 from sweeprof.config.validation import part_problems
 from sweeprof.plan.plan import ComparisonSettings, OtherSweep, Plan
 from sweeprof.report.answer import answer
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.files import write_json
 from sweeprof.run import locks
 from sweeprof.run.comparison import comparison_of

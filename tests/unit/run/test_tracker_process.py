@@ -18,7 +18,7 @@ from support.plans import fake_plan, sweep_folder
 from support.records import read_records
 from sweeprof.config.schema import LimitSettings
 from sweeprof.plan.plan import Plan
-from sweeprof.results.comparison import Comparison
+from sweeprof.results.compared_rows import Comparison
 from sweeprof.results.files import read_json, write_json
 from sweeprof.results.record import Record
 from sweeprof.run import driver, tracker_process

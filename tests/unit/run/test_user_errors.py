@@ -17,7 +17,7 @@ from rich.console import Console
 
 from support.plans import fake_plan
 from sweeprof.plan.plan import Plan
-from sweeprof.results.comparison import Comparison, comparison_from
+from sweeprof.results.compared_rows import Comparison, comparison_from
 from sweeprof.results.files import read_json
 from sweeprof.results.record import PassName
 from sweeprof.run import driver, locks

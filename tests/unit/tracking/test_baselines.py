@@ -13,7 +13,7 @@ import pytest
 
 from support.samples import comparison, records
 from sweeprof.errors import UserError
-from sweeprof.results.comparison import Comparison, comparison_from
+from sweeprof.results.compared_rows import Comparison, comparison_from
 from sweeprof.results.files import write_json
 from sweeprof.run.reports import SweepLocations, located, read_sweep, set_tag
 from sweeprof.tracking import runs as sweep_runs

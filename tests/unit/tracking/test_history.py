@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.samples import comparison, records
-from sweeprof.results.comparison import Cell, Comparison
+from sweeprof.results.compared_rows import Cell, Comparison
 from sweeprof.tracking.history import history_name, step_of
 from sweeprof.tracking.mlflow import MlflowTracker
 from sweeprof.tracking.runs import milliseconds, sweep_info

@@ -20,7 +20,7 @@ from support.records import read_records
 from support.samples import comparison, records
 from sweeprof.report.answer import answer
 from sweeprof.report.markdown import markdown
-from sweeprof.results.comparison import Cell, Comparison
+from sweeprof.results.compared_rows import Cell, Comparison
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.record import Record
 from sweeprof.run import locks, reports

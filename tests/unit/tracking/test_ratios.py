@@ -11,7 +11,7 @@ import pytest
 
 from support.odd import build
 from support.samples import comparison, records
-from sweeprof.results.comparison import Comparison, compare_rows, find_baselines
+from sweeprof.results.compared_rows import Comparison, compare_rows, find_baselines
 from sweeprof.results.measurement import Better, Measurement
 from sweeprof.tracking.mlflow import MlflowTracker
 from sweeprof.tracking.runs import Ratios

@@ -14,7 +14,7 @@ from support.samples import comparison
 from sweeprof.report.answer import answer
 from sweeprof.report.explore import embedded, page_data, verdict_lines
 from sweeprof.report.table import sorted_rows
-from sweeprof.results.comparison import Cell, Comparison, Row, set_against
+from sweeprof.results.compared_rows import Cell, Comparison, Row, set_against
 from sweeprof.results.measurement import Measurement
 
 

@@ -13,7 +13,7 @@ from support.samples import comparison
 from sweeprof.report.changes import pull_request
 from sweeprof.report.explore import failures, places, verdict_lines
 from sweeprof.report.html import html
-from sweeprof.results.comparison import Comparison, set_against
+from sweeprof.results.compared_rows import Comparison, set_against
 
 
 def test_verdicts_are_counted_by_metric() -> None:

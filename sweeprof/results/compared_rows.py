@@ -219,7 +219,7 @@ class Row(Displayed):
     warnings: tuple[Warning, ...] = ()
     wall_s: float = 0.0
     environment: Json = field(default_factory=dict)
-    """The comparable key of where it was timed (:mod:`sweeprof.results.comparison`)."""
+    """The comparable key of where it was timed (:mod:`sweeprof.results.compared_rows`)."""
     settings: Json = field(default_factory=dict)
     """The settings of its config, by dotted key, that differ between rows."""
     baseline_status: Status | None = None
