@@ -64,6 +64,36 @@ BUGS = (
         "row.act_bytes = output_bytes",
         "unit/backends unit/results:torch",
     ),
+    Bug(
+        "axes of samples and heads of an attention are not broadcast",
+        "products = torch.broadcast_shapes(query.shape[:-2], of_keys)  # type",
+        "products = query.shape[:-2]  # type",
+        "unit/backends:attention or uncommon or cost",
+    ),
+    Bug(
+        "a sparse buffer has the elements of the dense one",
+        "if tensor.layout in _STORES_A_PART:",
+        "if tensor.layout not in _STORES_A_PART:",
+        "unit/backends:sparse or nested or tensors",
+    ),
+    Bug(
+        "each sample of a nested tensor has the length of the first",
+        "return item.unbind()[sample].unsqueeze(0)",
+        "return item.unbind()[0].unsqueeze(0)",
+        "unit/backends:nested or uncommon",
+    ),
+    Bug(
+        "operators in other threads are not counted",
+        "if self.in_thread is not None and not self.thread.is_followed:",
+        "if self.in_thread is not None and self.thread.is_followed:",
+        "unit/backends:thread or uncommon",
+    ),
+    Bug(
+        "a sparse matrix is multiplied by one column",
+        "macs *= right.shape[-1]",
+        "macs *= 1",
+        "unit/backends:sparse or cost",
+    ),
     # Times and statistics
     Bug(
         "the ratio is upside down",
@@ -107,6 +137,24 @@ BUGS = (
         "sorted(values_by_round.keys() & base_by_round.keys())",
         "unit/results unit/run",
     ),
+    Bug(
+        "inputs that a model changes are not noticed",
+        "if model.state_of(work.batch) != before:",
+        "if model.state_of(work.batch) is before:",
+        "unit/profiling unit/backends:inputs or steps or changed",
+    ),
+    Bug(
+        "an interval is within the threshold at one end",
+        "if 1 - threshold < low and high < 1 + threshold:",
+        "if 1 - threshold < low or high < 1 + threshold:",
+        "unit/results",
+    ),
+    Bug(
+        "rows with an equal value in every direction leave the front",
+        "(costs <= cost).all(axis=1) & (costs < cost).any(axis=1)",
+        "(costs <= cost).all(axis=1)",
+        "unit/results unit/report",
+    ),
     # The engine
     Bug(
         "fail_fast stops at success",
@@ -132,6 +180,42 @@ BUGS = (
         'return "crashed", "the system ran out of memory and killed it"',
         "unit/run",
     ),
+    Bug(
+        "any kill is taken for one of the system's memory",
+        "if end.code == -signal.SIGKILL and oom_kill:",
+        "if end.code == -signal.SIGKILL:",
+        "unit/run",
+    ),
+    Bug(
+        "true and 1 are one value of an axis",
+        "    return type(value), repr(value)\n",
+        "    return value\n",
+        "unit/config unit/plan",
+    ),
+    Bug(
+        "logins go to a server that a stranger's folder names",
+        "    if trust or any(one and same_address(one, address) for one in named):\n        return True\n",
+        "    if trust or True:\n        return True\n",
+        "unit/storage unit/cli unit/run unit/tracking:trust or address or foreign or stranger or sync",
+    ),
+    Bug(
+        "a damaged record is kept when a sweep is resumed",
+        "if all(status not in (None, DAMAGED, *retry) for status in statuses.values()):",
+        "if all(status not in (None, *retry) for status in statuses.values()):",
+        "unit/run:resume or damaged",
+    ),
+    Bug(
+        "a FIFO is read as a file",
+        "if not stat.S_ISREG(status.st_mode):",
+        "if stat.S_ISDIR(status.st_mode):",
+        "unit/results unit/run:fifo or file or damaged",
+    ),
+    Bug(
+        "a crash is taken for a failure that happens again",
+        "all(record.status in FAILS_AGAIN for record in in_rounds)",
+        "all(record.status not in FAILS_AGAIN for record in in_rounds)",
+        "unit/run/test_sequential.py",
+    ),
     # Reports and tracking
     Bug(
         "a cell of a CSV file may be a formula",
@@ -156,6 +240,42 @@ BUGS = (
         r"(?:[^/?#@:\[]*:(?!\d*[/?#])[^@\\]*@   # user:password@",
         r"(?:[^/?#@:\[]*:(?!\d)[^@\\]*@   # user:password@",
         "unit/tracking unit/report unit/cli:credential or redact or password or address",
+    ),
+    Bug(
+        "the best row has the smallest value",
+        'best = max if better == "higher" else min',
+        "best = min",
+        "unit/results unit/report",
+    ),
+    Bug(
+        "MLflow's times are seconds",
+        "return round(time.timestamp() * 1000)",
+        "return round(time.timestamp())",
+        "unit/tracking",
+    ),
+    Bug(
+        "binary prefixes are decimal",
+        '(2**20, "MiB")',
+        '(10**6, "MiB")',
+        "unit/report unit/metrics unit/display",
+    ),
+    Bug(
+        "a figure that is gone is no change for the worse",
+        'yield SweepChange("worse", name, info.name, title, before, f"no value:',
+        'yield SweepChange("better", name, info.name, title, before, f"no value:',
+        "unit/report unit/cli",
+    ),
+    Bug(
+        "a failed row is compared with its baseline",
+        "if row.is_baseline or not row.has_values or not row.baseline_has_values:",
+        "if row.is_baseline:",
+        "unit/report unit/results",
+    ),
+    Bug(
+        "a ratio is said upside down where higher is better",
+        'ratio = cell.ratio if metric.better == "lower" else 1 / cell.ratio',
+        "ratio = cell.ratio",
+        "unit/report/test_answer.py unit/report",
     ),
 )
 
