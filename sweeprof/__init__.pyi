@@ -41,6 +41,7 @@ from sweeprof.profiling.training_loop import TrainingProfiler as TrainingProfile
 from sweeprof.profiling.training_loop import session as session
 from sweeprof.report.layer_table import side_by_side as side_by_side
 from sweeprof.results.compared_rows import Comparison as Comparison
+from sweeprof.results.differences import Difference as Difference
 from sweeprof.results.environment import Peaks as Peaks
 from sweeprof.results.graph import Graph as Graph
 from sweeprof.results.graph import GraphEdge as GraphEdge
@@ -61,7 +62,6 @@ from sweeprof.results.observations import TensorRow as TensorRow
 from sweeprof.results.observations import tensor_difference as tensor_difference
 from sweeprof.results.record import Protocol as Protocol
 from sweeprof.results.record import Record as Record
-from sweeprof.results.verdicts import Difference as Difference
 from sweeprof.tracking import log_layers as log_layers
 
 __all__: list[str]

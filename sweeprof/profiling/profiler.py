@@ -34,6 +34,7 @@ from sweeprof.metrics.quality import check_named, output_scores, score_metric
 from sweeprof.metrics.select import Entry, metric_set, mode_of, named_passes, select, unknown_metric
 from sweeprof.passes.registry import MeasuredSettings, Pass, PassResult, Session, Strict, parameters
 from sweeprof.profiling.session import LOG, BuiltSession, Data, LiveSession, PassProgress
+from sweeprof.results.differences import Differences
 from sweeprof.results.environment import host_columns
 from sweeprof.results.files import validated
 from sweeprof.results.graph import Graph
@@ -42,7 +43,7 @@ from sweeprof.results.layers import LayerTable
 from sweeprof.results.measurement import Measurement, Measurements, shown_names
 from sweeprof.results.observations import Operators
 from sweeprof.results.record import Json, PassName, Protocol, Stored
-from sweeprof.results.verdicts import Differences, differences
+from sweeprof.results.verdicts import differences
 from sweeprof.targets import builder, chosen_builder, instantiate
 from sweeprof.text import listed
 

@@ -27,9 +27,10 @@ from sweeprof.results.compared_rows import (
     value_of,
 )
 from sweeprof.results.constraints import best_row, uncertain_selection
+from sweeprof.results.differences import Verdict
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.statistics import MOST_SEQUENTIAL_ROUNDS
-from sweeprof.results.verdicts import REASONS, Verdict
+from sweeprof.results.verdicts import REASONS
 from sweeprof.text import axis_text, one_line
 
 Confidence = Literal["high", "medium", "low"]

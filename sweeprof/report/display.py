@@ -41,6 +41,7 @@ from sweeprof.report.view import (
     value_line,
 )
 from sweeprof.results.compared_rows import Comparison, Row, compare_rows
+from sweeprof.results.differences import Difference, Differences
 from sweeprof.results.layers import LayerRow, LayerTable
 from sweeprof.results.measurement import Measurement, Measurements, MetricInfo
 from sweeprof.results.observations import (
@@ -53,7 +54,6 @@ from sweeprof.results.observations import (
     TensorRow,
 )
 from sweeprof.results.record import Warning
-from sweeprof.results.verdicts import Difference, Differences
 from sweeprof.text import one_line
 
 if TYPE_CHECKING:

@@ -27,9 +27,10 @@ from sweeprof.report.summary import combination_namer, environment_items, verdic
 from sweeprof.report.table import sorted_rows
 from sweeprof.report.view import StringTable
 from sweeprof.results.compared_rows import Cell, Comparison, Row, reason_of, value_of
+from sweeprof.results.differences import Verdict
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Record, Status
-from sweeprof.results.verdicts import DETERMINISTIC, REASONS, Verdict
+from sweeprof.results.verdicts import DETERMINISTIC, REASONS
 from sweeprof.text import axis_number, axis_text, one_line, shortened
 
 _VERDICT_NAMES: tuple[Verdict, ...] = ("better", "worse", "same", "unclear", "not_comparable")

@@ -44,9 +44,10 @@ from sweeprof.results.constraints import (
     named_metrics,
     uncertain_selection,
 )
+from sweeprof.results.differences import Verdict
 from sweeprof.results.measurement import Measurement, MetricInfo
 from sweeprof.results.statistics import CONFIDENCE, MOST_ROUNDS
-from sweeprof.results.verdicts import REASONS, Verdict, expected_false
+from sweeprof.results.verdicts import REASONS, expected_false
 from sweeprof.text import axes_text, axis_text, one_line
 
 _MOST = 8

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sweeprof.display import Displayed, Rows, frame_of
 from sweeprof.errors import Damaged
+from sweeprof.results.differences import Cell, Verdict
 from sweeprof.results.files import damaged, read_json, validated
 from sweeprof.results.measurement import Measurement, MetricInfo, Number
 from sweeprof.results.record import Failure, Json, Status, Stored, Warning, check_version
 from sweeprof.results.statistics import CONFIDENCE, repeated_confidence
-from sweeprof.results.verdicts import MIN_ROUNDS, Cell, Pairing, Verdict, compare_cell
+from sweeprof.results.verdicts import MIN_ROUNDS, Pairing, compare_cell
 from sweeprof.text import one_line
 
 if TYPE_CHECKING:

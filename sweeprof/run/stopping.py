@@ -27,12 +27,13 @@ from sweeprof.plan.comparing import deciding_metric, metric_in_rounds, most_roun
 from sweeprof.plan.plan import Plan, Trial, expected_seconds
 from sweeprof.results.compared_rows import Row, SearchGoal, compared_row, value_of
 from sweeprof.results.constraints import conditions, metric_names
+from sweeprof.results.differences import Cell
 from sweeprof.results.environment import process_age, text
 from sweeprof.results.files import read_json, validated, write_json
 from sweeprof.results.measurement import MetricInfo
 from sweeprof.results.record import FINE, Record, Status
 from sweeprof.results.statistics import is_hopeless
-from sweeprof.results.verdicts import MIN_ROUNDS, Cell
+from sweeprof.results.verdicts import MIN_ROUNDS
 from sweeprof.run.comparison import comparison_of
 from sweeprof.storage import Folder
 

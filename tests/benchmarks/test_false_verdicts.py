@@ -17,8 +17,9 @@ import pytest
 
 from support.command import run_command
 from sweeprof.results.compared_rows import Comparison, Row, comparison_from
+from sweeprof.results.differences import Cell
 from sweeprof.results.statistics import rounds_to_settle
-from sweeprof.results.verdicts import Cell, compare_cell
+from sweeprof.results.verdicts import compare_cell
 
 PAIRS = int(os.environ.get("VERDICT_PAIRS", "40"))
 SWEEPS = int(os.environ.get("VERDICT_SWEEPS", "20"))

@@ -19,13 +19,14 @@ from sweeprof.metrics.evaluate import evaluate
 from sweeprof.metrics.metric import Estimate, Metric, Missing, Selected, builtin_metrics
 from sweeprof.passes.memory import Memory
 from sweeprof.passes.quality import Quality
+from sweeprof.results.differences import Cell
 from sweeprof.results.environment import Peaks
 from sweeprof.results.layer_times import ROOT
 from sweeprof.results.layers import LayerRow, LayerTable, Liveness
 from sweeprof.results.measurement import Measurement
 from sweeprof.results.record import PassName, Record
 from sweeprof.results.statistics import rounds_interval
-from sweeprof.results.verdicts import Cell, compare_cell
+from sweeprof.results.verdicts import compare_cell
 
 PAGE = Path(__file__).parents[3] / "docs" / "own-metrics.md"
 SECONDS = (1.0, 1.02, 0.98, 1.01, 0.99)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from support.samples import comparison
 from sweeprof.results.compared_rows import Comparison, Row, common_and_own, comparison_from, find_baselines, set_against
+from sweeprof.results.differences import Cell
 from sweeprof.results.measurement import Measurement, MetricInfo
-from sweeprof.results.verdicts import Cell
 
 METRIC = MetricInfo("latency/forward", "s", "lower", "x")
 KEY = {"host": "a", "processor": "X"}
