@@ -109,7 +109,7 @@ class Folder:
         jobs/                jobs on a cluster (:mod:`sweeprof.storage`)
         budget.json          when the trials of a sweep with a budget must end
         stop                 exists while the sweep is stopped; contains the reason
-        driver.json, *.lock    the driver, and locks (:mod:`sweeprof.run.locks`)
+        driver.json, *.lock  the driver, and locks (:mod:`sweeprof.run.locks`)
     """
 
     path: Path
@@ -335,7 +335,7 @@ class Folder:
         folder = self.records / combination_id
         unread: dict[str, str] = {} if damaged is None else damaged
         found = []
-        for path in sorted(folder.glob("*.json")):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             match = _RECORD.fullmatch(path.name)
             if match is None or pass_name not in (None, match[1]):
                 continue

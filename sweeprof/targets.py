@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from sweeprof.errors import Problem, Unsupported, choice_problem, described, nearest
+from sweeprof.errors import Problem, Unsupported, UserError, choice_problem, described, nearest
 from sweeprof.paths import kind_of_model
 
 
@@ -160,11 +160,14 @@ def chosen_builder(backend: Mapping[str, Any], model: Mapping[str, Any]) -> tupl
 
     Raises:
         Unsupported: the model names none that it can run.
+        UserError: what the model has for the backend is not a node.
     """
     names = builders_of(backend)
     offered = [name for name in names if model.get(name) is not None]
     for name in offered:
         node = model[name]
+        if not isinstance(node, Mapping):
+            raise UserError([Problem(f"model.{name}", node, "is not a builder: a mapping with _target_ is.")])
         kinds = node.get("for_files")  # the kinds of files that it reads; None: any
         if kinds is None or kind_of_model(str(node.get("path"))) in kinds:
             return name, node

@@ -2,8 +2,8 @@
 
 The measured process is to have nothing in memory but the run-time that loads the file.
 
-The child gets a request in JSON on standard input, and answers in JSON in the last line of its output: ``{"error": null}``, or the
-stage that failed, the class of the error and what it says. What the builder raised is raised again here.
+The child gets a request and answers it in JSON over a socket (:mod:`sweeprof.processes`): ``{"error": null}``, or the stage that
+failed, the class of the error and what it says. What the builder raised is raised again here.
 """
 
 from __future__ import annotations

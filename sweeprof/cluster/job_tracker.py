@@ -302,9 +302,8 @@ class JobTracker:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Before sbatch runs: a task may begin before this process has read the answer, or this process may be killed.
         self.jobs.keep(new, script(new, settings, self.folder.path, sys.executable, inherited))
-        for number, shard in enumerate(
-            shards
-        ):  # so that a task is also cancelled if the user interrupts the submission
+        # Known before it is submitted, so that it is cancelled if the user interrupts the submission.
+        for number, shard in enumerate(shards):
             self._tasks[shard] = Task(new, number, TaskState(f"{new.name}_{number}", "PENDING"), self._done(shard))
         try:
             job = self.scheduler.submit(new, settings, self.jobs)

@@ -330,7 +330,7 @@ def einsum(subscripts: str, shapes: Sequence[tuple[int, ...]], result: int, numb
             sizes[label] = max(sizes.get(label, 1), size)  # one that is 1 is broadcast
     if len(labels) == 1:  # an operand by itself is turned, or summed over what the result has not
         elements = prod(shapes[0])
-        if result == elements or numbers is INTEGER:
+        if result >= elements or numbers is INTEGER:
             return NOTHING
         return reduction("sum", elements, result)
     total = NOTHING

@@ -865,7 +865,7 @@ def plain_node(config: DictConfig, key: str) -> Any:
 
 def as_written(config: DictConfig, key: str) -> Any:
     """The value at a key as plain data, with its interpolations, which combinations may have different values for."""
-    return OmegaConf.to_container(config)[key]  # type: ignore[index, call-overload]
+    return OmegaConf.to_container(config).get(key)  # type: ignore[union-attr]
 
 
 _LEVELS = {"axes": 2, "zip": 3, "variants": 3, "include": 2}

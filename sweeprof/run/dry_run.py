@@ -45,12 +45,15 @@ class PredictedWork:
     seconds: float
 
 
-def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], most: int | None = None) -> PredictedWork:
+def predicted_work(
+    plan: Plan, is_left: Callable[[Trial], bool], most: int | None = None, only_deciding: bool = False
+) -> PredictedWork:
     """Predict the work of a plan: the seconds of its protocols, a constant per trial, and the imports.
 
     Args:
         is_left: whether a trial is to be measured.
         most: the largest number of rounds of a combination; None: as its protocol says.
+        only_deciding: True if ``most`` is for combinations whose verdict may end their rounds.
     """
     trials, seconds = 0.0, 0.0
     able = [c for c in plan.combinations if c.unsupported is None]
@@ -66,7 +69,7 @@ def predicted_work(plan: Plan, is_left: Callable[[Trial], bool], most: int | Non
         least_s = max(protocol["min_s"], protocol.get("min_samples", 0) * protocol.get("sample_s", 0.0))
         for name in plan.passes:
             count = rounds_of(combination, name)
-            if most is not None:
+            if most is not None and (most_rounds(combination.config) or not only_deciding):
                 count = min(count, most)
             left = sum(is_left(Trial(combination.id, name, number)) for number in range(count))
             trials += weight * left
@@ -112,7 +115,7 @@ def print_plan(plan: Plan, out: Console, is_left: Callable[[Trial], bool] = lamb
     if stops_early and not _is_compared(plan):
         lines.append("verdicts    none: no combination has a baseline among the others (compare.baseline)")
     most = predicted_work(plan, is_left)
-    least = predicted_work(plan, is_left, MIN_ROUNDS) if stops_early else most
+    least = predicted_work(plan, is_left, MIN_ROUNDS, only_deciding=True) if stops_early else most
     shards = len(plan.shards)
     lines.append(f"trials      {_span(least.trials, most.trials)} in {shards} shard{'s' * (shards != 1)}")
     budget_s = None if plan.cluster else parse_seconds(plan.budget)

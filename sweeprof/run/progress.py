@@ -60,9 +60,8 @@ class ProgressState:
 
     def left_s(self) -> float:
         """Return the expected seconds until the end: from the median duration of each pass so far, else from the protocol."""
-        left = 0.0
-        for (_, pass_name, _), expected_s in self.trials.items():
-            left += statistics.median_high(self.spent.get(pass_name) or [expected_s])
+        typical = {name: statistics.median_high(seconds) for name, seconds in self.spent.items()}
+        left = sum(typical.get(pass_name, expected_s) for (_, pass_name, _), expected_s in self.trials.items())
         return left / max(1, len(self.begun))  # trials that run at once
 
     def take(self, event: TrialEvent, label: str) -> str | None:

@@ -463,7 +463,9 @@ def observed(folder: Folder, combination_id: str) -> Observed:
 def _files_of_passes(folder: Folder, combination_id: str) -> tuple[str, ...]:
     """Return the names of the files that the passes of a combination left."""
     left = folder.path / "artifacts" / combination_id
-    return tuple(sorted(path.name for path in left.glob("*") if path.is_file()))
+    if not left.is_dir():
+        return ()
+    return tuple(sorted(path.name for path in left.iterdir() if path.is_file()))
 
 
 def write_artifacts(folder: Folder, combination_id: str, seen: Observed, title: str) -> dict[str, str]:

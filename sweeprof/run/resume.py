@@ -206,7 +206,7 @@ def count_trials(
         to_choose = max(0, plan.size - len(measured.combinations))
         before = old.search if old is not None else None
         if before is not None and (before.sampler, before.seed) != (plan.search.sampler, plan.search.seed):
-            to_choose = min(plan.size, len(plan.combinations) - len(measured.combinations))
+            to_choose = min(plan.size, len(plan.combinations) - len(measured_plan(plan, folder).combinations))
     stops_early = any(most_rounds(c.config) for c in measured.combinations)
     return TrialCounts(kept, dict(again), missing, stops_early, to_choose)
 

@@ -116,21 +116,20 @@ def disagreement(
     problem = incomparable(ours, theirs, whose)
     if problem is not None:
         return f"outputs differ: {problem}"
-    worst, reason = tolerance, None
+    worst, reason = 0.0, None
     for name, own_output, base_output in pairs_of_outputs(ours, theirs):
         subject = f"outputs {name!r}" if name else "outputs"
         own_values, base_values = own_output.astype(np.float64), base_output.astype(np.float64)
         if not np.isfinite(own_values).all() or not np.isfinite(base_values).all():
-            if not np.array_equal(own_values, base_values, equal_nan=True):
-                return f"{subject} differ: not all of them are finite"
+            if worst < math.inf and not np.array_equal(own_values, base_values, equal_nan=True):
+                worst, reason = math.inf, f"{subject} differ: not all of them are finite"
             continue
-        apart, largest = (
-            float(np.abs(own_values - base_values).max(initial=0)),
-            float(np.abs(base_values).max(initial=0)),
-        )
-        if apart <= worst * largest:
+        apart = float(np.abs(own_values - base_values).max(initial=0))
+        largest = float(np.abs(base_values).max(initial=0))
+        share = apart / largest if largest else math.inf
+        if apart <= tolerance * largest or share <= worst:
             continue
-        worst = apart / largest if largest else math.inf
+        worst = share
         reason = (
             f"{subject} differ by up to {apart:.3g}, and {whose} are no larger than {largest:.3g}:"
             f" more than compare.tolerance={tolerance:g} of that (random weights differ between frameworks: compare.tolerance=null)"

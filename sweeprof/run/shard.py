@@ -1,7 +1,8 @@
 """A shard: the trials that belong on one host; each writes a record, even if it fails.
 
 Passes that do not measure the device may run while frameworks are imported; passes that measure run alone. A trial that has a
-record is not run again, so a shard that was interrupted is resumed by running it once more.
+record is not run again, so a shard that was interrupted is resumed by running it once more. Before the first of them, their
+samples are decoded.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def prepared(question: Json) -> Json:
     return {}
 
 
-# A shard: the trials that belong on one host; each writes a record, even if it fails.
+# ---- The trials of a shard ----
 
 
 KILLED_TOGETHER_S = 0.3

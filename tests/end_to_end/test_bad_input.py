@@ -37,6 +37,8 @@ CASES = {
         ["model=resnet18"],
         ["model: 'resnet18' is not a model. Known: ", "A published model has a name: model=timm model.name=resnet18"],
     ),
+    "a value that is missing": (["dataset=???"], ["dataset: '???' is not a dataset. Known: audio, "]),
+    "a model's builder that is a number": ([*SMALL, "model.fake=5"], ["model.fake: 5 is not a builder"]),
     "unknown model in a sweep": (["model=mlp,lenet6"], ["model: 'lenet6' is not a model"]),
     "unknown backend": (["backend=tensorflw"], ["backend: 'tensorflw' is not a backend", "Did you mean 'tensorflow'?"]),
     "unknown sweep": (["+sweep=quickstrat"], ["sweep: 'quickstrat' is not a sweep", "Did you mean 'quickstart'?"]),

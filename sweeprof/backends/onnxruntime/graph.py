@@ -854,7 +854,8 @@ class _GraphReader:
         return result
 
     def _node(self, node: onnx.NodeProto) -> OnnxNode:
-        inputs = tuple(map(self._values.get, node.input))  # an optional one that is omitted has an empty name
+        # An optional operand that is omitted has an empty name.
+        inputs = tuple(self._values[name] if name else None for name in node.input)
         attributes = attributes_key(node)
         path = path_of(node) if self._file.paths is None else self._file.paths.get(node.name, ROOT)
         outputs = self._outputs(node, inputs, (attributes, tuple(map(self._content, inputs)), len(node.output)))

@@ -47,6 +47,7 @@ def blank(device: str, pass_name: PassName = "timing") -> Record:
         (None, list(UUIDS), list(UUIDS)),
         ("", [], []),
         ("2,0", ["2", "0"], ["GPU-cc", "GPU-aa"]),
+        ("01", ["01"], ["GPU-bb"]),
         ("GPU-b", ["GPU-b"], ["GPU-bb"]),
         ("1,-1,0", ["1"], ["GPU-bb"]),
         ("MIG-5", ["MIG-5"], ["number-MIG-5"]),

@@ -55,6 +55,12 @@ def test_verdicts_that_stop_the_rounds_give_a_span() -> None:
     fewest, most = (ONCE_S + 2 * (ANALYSIS_S + rounds * ROUND_S) for rounds in (3, 12))
     assert lines["about"] == f"{fewest:.0f} to {most:.0f} s, by the protocol"
     assert "(at most 12 timing rounds)" in lines["passes"]
+    # Of two combinations one has a verdict that stops its rounds.
+    one, other = plan_of("a", "b", rounds=12, decide="baseline").combinations
+    protocol = {**other.config["protocol"], "decide": None}
+    other = dataclasses.replace(other, config={**other.config, "protocol": protocol})
+    mixed = dataclasses.replace(plan_of("a", "b", rounds=12), combinations=(one, other))
+    assert printed(mixed)["trials"] == "17 to 26 in 1 shard"
 
 
 def test_a_sweep_with_a_budget_does_not_take_longer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,21 @@ def test_outputs_beyond_it_do_not() -> None:
     assert disagreement([quality(BASE[:1])], [quality(BASE)], 0.5) == (
         "outputs differ: their shape is (1, 2), the baseline's (2, 2)"
     )
+
+
+def test_of_several_outputs_the_one_that_differs_most_is_told() -> None:
+    def told(own: Mapping[str, Sequence[float]], base: Mapping[str, Sequence[float]]) -> str:
+        def record(outputs: Mapping[str, Sequence[float]]) -> Record:
+            further = {name: np.asarray(values) for name, values in outputs.items()}
+            seen = replace(Quality.of(BASE, None), further_outputs=further)
+            return Record("s1", "ca", "quality", "ok", observations=seen.to_dict())
+
+        return str(disagreement([record(own)], [record(base)], 0.01))
+
+    assert "outputs 'b' differ by up to 3" in told({"a": [2, 1], "b": [4, 1]}, {"a": [1, 1], "b": [1, 1]})
+    # Zeros of the baseline: nothing is small beside them, and other zeros are no difference.
+    assert "outputs 'a' differ by up to 1," in told({"a": [1, 1], "b": [0, 0]}, {"a": [0, 0], "b": [0, 0]})
+    assert "outputs 'a' differ by up to 1," in told({"a": [1, 1], "b": [np.nan, 0]}, {"a": [0, 0], "b": [0, 0]})
 
 
 def test_images_agree_wherever_their_channels_are() -> None:
