@@ -326,15 +326,16 @@ def _over_rounds(values: Mapping[int, Number], certainty: Certainty) -> Estimate
     estimates = tuple(map(float, values.values()))
     value: Number
     if min(estimates) > 0:
-        mean, value, interval_of = "geometric mean", statistics.geometric_mean(estimates), rounds_interval
+        mean, value = "geometric mean", statistics.geometric_mean(estimates)
     else:
-        mean, value, interval_of = "mean", statistics.fmean(estimates), mean_interval
+        mean, value = "mean", statistics.fmean(estimates)
     if len(set(estimates)) == 1:
         value = next(iter(values.values()))
     if certainty in ("incomplete", "once"):
         return Estimate(value, _ESTIMATORS[certainty])
     estimator = "single" if len(values) == 1 else f"{mean} of {len(values)} rounds"
-    return Estimate(value, estimator, interval_of(estimates), rounds=estimates, round_numbers=tuple(values))
+    interval = rounds_interval(estimates) if min(estimates) > 0 else mean_interval(estimates)
+    return Estimate(value, estimator, interval, rounds=estimates, round_numbers=tuple(values))
 
 
 def raised(error: BaseException) -> Missing:

@@ -155,7 +155,10 @@ def test_a_round_that_is_no_time_is_no_verdict(odd: float) -> None:
     measured = dataclasses.replace(timed((1.0, 1.0, 1.0)), rounds=(1.0, odd, 1.0))
     cell = compare_cell(measured, measured, 0.05)
     assert (cell.verdict, cell.verdict_reason, cell.ratio_interval) == ("unclear", "test_failed", None)
-    assert interval_verdict((odd, math.nan), 0.05, "lower") == ("unclear", "interval_crosses_threshold")
+
+
+def test_an_interval_without_an_end_crosses_the_threshold() -> None:
+    assert interval_verdict((math.nan, math.nan), 0.05, "lower") == ("unclear", "interval_crosses_threshold")
 
 
 def test_every_reason_is_explained() -> None:
