@@ -62,9 +62,8 @@ def unchanged(
     lazy: list[tuple[Any, type]] = []
     if values:  # also one whose weights were loaded, so that none of its tensors is lazy
         lazy += [(inner, type(inner)) for inner in modules if isinstance(inner, LazyModuleMixin)]
+        lazy += [(tensor, type(tensor)) for tensor in tensors if is_lazy(tensor)]
     if any_lazy(tensors):
-        if values:
-            lazy += [(tensor, type(tensor)) for tensor in tensors if is_lazy(tensor)]
         tensors = [tensor for tensor in tensors if not is_lazy(tensor)]
     wanting = list(map(_requires_grad, tensors))
     holding = []
