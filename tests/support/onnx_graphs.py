@@ -28,7 +28,9 @@ def node(op: str, inputs: str, outputs: str, name: str = "", **attributes: Any) 
 
 
 def given(name: str, value: Any) -> Any:
-    """An input: of the type and shape of an array, or of floats of a shape whose batch size is open."""
+    """An input: as it is described, of the type and shape of an array, or of floats of a shape whose batch size is open."""
+    if isinstance(value, onnx.ValueInfoProto):
+        return value
     if isinstance(value, np.ndarray | np.generic):
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *value[1:]] if value else [])
