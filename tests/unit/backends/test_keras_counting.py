@@ -1,4 +1,4 @@
-"""The symbolic trace of Keras models: rows, weights, data types, inputs of all kinds, formulas, and what it leaves behind."""
+"""The symbolic trace of Keras models: rows, weights, data types, inputs of all kinds, formulas, training, and what it leaves."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from keras import layers, ops
 from keras.src.layers import layer as layers_of_keras
 from keras.src.ops.operation import Operation
 
-from sweeprof.backends.keras.counting import count_layers
+from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.counting.formulas import DEFAULTS, Cost, Formulas
+from sweeprof.errors import Unsupported
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.results.layer_times import ROOT
-from sweeprof.results.layers import LayerRow, LayerTable, Weights
+from sweeprof.results.layers import LayerRow, LayerTable, Training, Weights
 
 
 def spec(*shape: int, dtype: str = "float32") -> TensorSpec:
@@ -48,10 +49,12 @@ def rows(table: LayerTable) -> dict[tuple[str, int], LayerRow]:
     return found
 
 
+def sequential(shape: tuple[int, ...], *parts: Any, dtype: str = "float32", name: str | None = None) -> Any:
+    return keras.Sequential([keras.Input(shape, dtype=dtype), *parts], name=name)
+
+
 def mlp() -> Any:
-    return keras.Sequential(
-        [keras.Input((4,)), layers.Dense(8, "relu", name="hidden"), layers.Dense(2, name="out")], name="mlp"
-    )
+    return sequential((4,), layers.Dense(8, "relu", name="hidden"), layers.Dense(2, name="out"), name="mlp")
 
 
 def test_a_row_for_every_call() -> None:
@@ -80,15 +83,8 @@ def test_a_row_for_every_call() -> None:
 
 def test_memory_of_activations() -> None:
     """A convolution's result and that of its activation; the pool's is half as large as both."""
-    toy = keras.Sequential(
-        [
-            keras.Input((32, 32, 3)),
-            layers.Conv2D(32, 5, padding="same", name="conv"),
-            layers.ReLU(name="relu"),
-            layers.MaxPool2D(),
-            layers.Flatten(),
-        ]
-    )
+    conv = layers.Conv2D(32, 5, padding="same", name="conv")
+    toy = sequential((32, 32, 3), conv, layers.ReLU(name="relu"), layers.MaxPool2D(), layers.Flatten())
     table = complete(toy, spec(1, 32, 32, 3))
     assert table.liveness is not None
     assert (table.liveness.peak_bytes, table.liveness.peak_at) == (262_144, "relu")
@@ -104,45 +100,40 @@ def test_a_residual_lives_until_it_is_added() -> None:
     assert table.liveness.peak_bytes == 3 * 1024  # of the first, of the second, and of the one that is being made
 
 
-def test_the_toy_of_the_table() -> None:
-    """The toy network of deeplite-profiler, counted by hand."""
-    toy = keras.Sequential(
-        [
-            keras.Input((224, 224, 3)),
-            layers.Conv2D(32, 5, padding="same", activation="relu"),
-            layers.MaxPool2D(),
-            layers.Flatten(),
-        ]
-    )
-    table = complete(toy, spec(1, 224, 224, 3))
-    assert (table.params, table.macs) == (2_432, 120_422_400)
+def toy() -> Any:
+    """The toy network of deeplite-profiler."""
+    conv = layers.Conv2D(32, 5, padding="same", activation="relu", name="conv")
+    return sequential((224, 224, 3), conv, layers.MaxPool2D(), layers.Flatten())
 
 
-def test_the_network_of_the_tflite_table() -> None:
-    """The network of deeplite-profiler's TFLite example, counted by hand.
-
-    The parameters are those of the layers, without activations; a dense layer has all its inputs, not one size of their shape.
-    """
-    net = keras.Sequential(
-        [
-            keras.Input((32, 32, 3)),
-            layers.Conv2D(32, 3, padding="same", activation="relu"),
-            layers.DepthwiseConv2D(3, padding="same"),
-            layers.Flatten(),
-            layers.Dense(1, name="dense"),
-        ]
-    )
-    table = complete(net, spec(1, 32, 32, 3))
-    assert (table.params, table.macs, 2 * table.macs) == (33_985, 1_212_416, 2_424_832)
-    assert rows(table)["dense", 0].macs == 32 * 32 * 32
+def of_tflite() -> Any:
+    """The network of deeplite-profiler's TFLite example."""
+    conv = layers.Conv2D(32, 3, padding="same", activation="relu", name="conv")
+    depthwise = layers.DepthwiseConv2D(3, padding="same", name="depthwise")
+    return sequential((32, 32, 3), conv, depthwise, layers.Flatten(), layers.Dense(1, name="dense"))
 
 
-def test_lenet5() -> None:
-    """LeNet-5, as a whole and layer by layer."""
-    table = complete(import_module("sweeprof.zoo.lenet5").keras_model(False), spec(1, 32, 32, 1))
-    assert (table.params, table.macs) == (61_706, 416_520)
-    products = {r.path: r.macs for r in table.rows if r.macs}
-    assert products == {"conv1": 117_600, "conv2": 240_000, "conv3": 48_000, "linear1": 10_080, "linear2": 840}
+def lenet5() -> Any:
+    return import_module("sweeprof.zoo.lenet5").keras_model(False)
+
+
+NETWORKS: list[tuple[Callable[[], Any], tuple[int, ...], int, int, dict[str, int]]] = [
+    (toy, (224, 224, 3), 2_432, 120_422_400, {"conv": 224**2 * 32 * 5**2 * 3}),
+    # Parameters without activations; a dense layer has all its inputs, not one size of their shape.
+    (of_tflite, (32, 32, 3), 33_985, 2_424_832 // 2, {"conv": 884_736, "depthwise": 294_912, "dense": 32 * 32 * 32}),
+    (lenet5, (32, 32, 1), 61_706, 416_520,
+     {"conv1": 117_600, "conv2": 240_000, "conv3": 48_000, "linear1": 10_080, "linear2": 840}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "shape", "params", "macs", "products"), NETWORKS)
+def test_networks_as_published(
+    make: Callable[[], Any], shape: tuple[int, ...], params: int, macs: int, products: dict[str, int]
+) -> None:
+    """Counted by hand, as a whole and layer by layer."""
+    table = complete(make(), spec(1, *shape))
+    assert (table.params, table.macs) == (params, macs)
+    assert {row.path: row.macs for row in table.rows if row.macs} == products
 
 
 class Subclassed(keras.Model):  # type: ignore[misc]
@@ -157,7 +148,7 @@ class Subclassed(keras.Model):  # type: ignore[misc]
 
     def call(self, x: Any, training: Any = None) -> Any:
         x = self.shared(self.shared(x))
-        return ops.matmul(self.inner(x, training=training), ops.ones((4, 5))) * 2.0
+        return self.inner(x, training=training) @ ops.ones((4, 5)) * 2.0
 
 
 def test_a_subclassed_model_is_built_and_traced() -> None:
@@ -190,6 +181,21 @@ def test_two_layers_of_one_name() -> None:
     assert [(r.path, r.macs) for r in complete(Twice(), spec(1, 4)).rows] == [(ROOT, 0), ("same", 16), ("same_1", 20)]
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_models_within_models(is_shared: bool) -> None:
+    """With one layer in all of them, which is stored once, or with a layer of the same name in each."""
+    shared = layers.Dense(100, name="dense")
+    image = x = keras.Input((100,))
+    for i in range(3):
+        inner = keras.Input((100,))
+        layer = shared if is_shared else layers.Dense(100, name="dense")
+        x = keras.Model(inner, layer(inner), name=f"parent{i}")(x)
+    table = complete(keras.Model(image, x), spec(1, 100))
+    assert (table.params, table.macs) == (10_100 if is_shared else 30_300, 30_000)
+    products = [r.path for r in table.rows if r.macs]
+    assert products == [f"parent{i}.dense" for i in range(3)]
+
+
 def test_a_variable_that_two_layers_hold_counts_once() -> None:
     class Tied(keras.Layer):  # type: ignore[misc]
         def __init__(self, other: Any) -> None:
@@ -220,7 +226,7 @@ def test_a_variable_that_two_layers_hold_counts_once() -> None:
 def test_recurrent_networks_by_hand(layer: Any, gates: int, biases: int, units: tuple[int, int]) -> None:
     """Each recurrent network is one row, with the weights of its cell."""
     steps, given, hidden = 4 * 5, 8, 16
-    table = complete(keras.Sequential([keras.Input((5, given)), layer(hidden, name="network")]), spec(4, 5, given))
+    table = complete(sequential((5, given), layer(hidden, name="network")), spec(4, 5, given))
     macs, added = steps * gates * hidden * (given + hidden), steps * biases * gates * hidden
     network = rows(table)["network", 0]
     assert network.macs == table.macs == macs
@@ -263,19 +269,11 @@ def test_layers_around_layers() -> None:
     assert distributed.macs == 5 * 2 * 6 * 6 * 3 * 9 * 4
     assert rows(distributed)["conv", 0].input_shapes == ((2, 8, 8, 4),)
     both = layers.Bidirectional(layers.LSTM(16, name="lstm"), name="both")
-    table = complete(keras.Sequential([keras.Input((5, 8)), both]), spec(4, 5, 8))
+    table = complete(sequential((5, 8), both), spec(4, 5, 8))
     assert [r.path for r in table.rows] == [ROOT, "both", "both.forward_lstm", "both.backward_lstm"]
     assert table.macs == 61_440
     stacked = complete(layers.RNN([layers.LSTMCell(4), layers.GRUCell(5)]), spec(4, 5, 8))
     assert stacked.macs == 4 * 5 * (4 * 4 * (8 + 4) + 3 * 5 * (4 + 5))
-
-
-@pytest.mark.parametrize("dims", [1, 2, 3])
-def test_convolutional_recurrent_networks(dims: int) -> None:
-    layer = getattr(layers, f"ConvLSTM{dims}D")(6, 3)
-    table = complete(layer, spec(2, 5, *(9,) * dims, 4))
-    positions = 2 * 5 * 4 * 6 * 7**dims
-    assert table.macs == positions * 3**dims * (4 + 6)  # the recurrent kernel has padding, so that sizes stay
 
 
 def test_attention_layers_by_hand() -> None:
@@ -309,14 +307,12 @@ def test_attention_layers_by_hand() -> None:
 
 
 def test_trainable_and_frozen_layers_and_their_state() -> None:
-    model = keras.Sequential(
-        [
-            keras.Input((4,)),
-            layers.Dense(4, name="dense"),
-            layers.BatchNormalization(name="bn"),
-            layers.Dropout(0.5),
-            layers.Dense(2, name="out"),
-        ]
+    model = sequential(
+        (4,),
+        layers.Dense(4, name="dense"),
+        layers.BatchNormalization(name="bn"),
+        layers.Dropout(0.5),
+        layers.Dense(2, name="out"),
     )
     model.get_layer("dense").trainable = False
     model.get_layer("bn").trainable = False
@@ -330,13 +326,11 @@ def test_trainable_and_frozen_layers_and_their_state() -> None:
 def test_data_types(policy: str) -> None:
     compute = policy.removeprefix("mixed_")
     stored = "float32" if policy.startswith("mixed") else compute
-    model = keras.Sequential(
-        [
-            keras.Input((4,)),
-            layers.Dense(8, dtype=policy, name="dense"),
-            layers.BatchNormalization(dtype=policy),
-            layers.Dense(2, name="out"),
-        ]
+    model = sequential(
+        (4,),
+        layers.Dense(8, dtype=policy, name="dense"),
+        layers.BatchNormalization(dtype=policy),
+        layers.Dense(2, name="out"),
     )
     table = complete(model, spec(3, 4))
     dense = rows(table)["dense", 0]
@@ -387,14 +381,12 @@ def test_shapes_cost_no_memory() -> None:
 
 
 def test_masks() -> None:
-    model = keras.Sequential(
-        [keras.Input((7,), dtype="int32"), layers.Embedding(10, 4, mask_zero=True), layers.LSTM(3), layers.Dense(2)]
-    )
+    model = sequential((7,), layers.Embedding(10, 4, mask_zero=True), layers.LSTM(3), layers.Dense(2), dtype="int32")
     assert complete(model, spec(2, 7, dtype="int32")).macs == 2 * (7 * 4 * 3 * (4 + 3) + 3 * 2)
 
 
 def test_an_operation_without_a_formula_is_listed() -> None:
-    model = keras.Sequential([keras.Input((4, 4)), layers.Lambda(lambda x: ops.cholesky(x) + 1.0), layers.Dense(2)])
+    model = sequential((4, 4), layers.Lambda(lambda x: ops.cholesky(x) + 1.0), layers.Dense(2))
     table = counted(model, spec(3, 4, 4))
     assert table.uncovered == {"keras::cholesky": 1}
     assert table.operator_calls == 4
@@ -426,36 +418,33 @@ class Quantised(keras.layers.Dense):  # type: ignore[misc]
         return {"flops": 7, "macs": 3, "param_size": {"kernel": 2 / 8}, "activation_size": 0.5}
 
 
+class OneSize(keras.layers.Dense):  # type: ignore[misc]
+    """Has one size for all its parameters."""
+
+    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
+        return {"flops": 7, "param_size": 0.25}
+
+
 def test_formulas_of_layers() -> None:
     def formula(layer: Any, inputs: Any, outputs: Any) -> Cost:
         return Cost(macs=layer.units * 1000 + inputs[0].shape[-1], flops=outputs.shape[-1])
 
     own = Formulas({Fused: formula}, DEFAULTS)
-    table = counted(
-        keras.Sequential([keras.Input((4,)), Fused(8, name="fused"), layers.Dense(2)]), spec(3, 4), formulas=own
-    )
+    table = counted(sequential((4,), Fused(8, name="fused"), layers.Dense(2)), spec(3, 4), formulas=own)
     fused = rows(table)["fused", 0]
     assert (fused.macs, fused.flops, fused.ops) == (8004, 8, 2 * 96)
     assert counted(Fused(8), spec(3, 4)).macs == 96  # the formulas of everybody are as they were
 
 
-def test_a_layer_declares_its_own_complexity() -> None:
-    table = counted(keras.Sequential([keras.Input((4,)), Quantised(8, name="q")]), spec(3, 4))
+@pytest.mark.parametrize(
+    ("kind", "macs", "params_bytes", "output_bytes"),
+    [(Quantised, 3, 32 * 2 / 8 + 8 * 4, 12), (OneSize, 3 * 32, 40 / 4, 96)],
+)
+def test_a_layer_declares_its_own_complexity(kind: Any, macs: int, params_bytes: float, output_bytes: int) -> None:
+    table = counted(sequential((4,), kind(8, name="q"), layers.Dense(2)), spec(3, 4))
     row = rows(table)["q", 0]
-    assert (row.macs, row.flops) == (3, 7)
-    assert (row.params, row.params_bytes) == (40, 32 * 2 / 8 + 8 * 4)
-    assert (row.output_bytes, row.act_bytes) == (12, 12)
-
-
-class OneSize(keras.layers.Dense):  # type: ignore[misc]
-    def compute_module_complexity(self, inputs: Any, outputs: Any) -> dict[str, Any]:
-        return {"flops": 7, "param_size": 0.25}
-
-
-def test_a_layer_declares_one_size_for_all_its_parameters() -> None:
-    table = counted(keras.Sequential([keras.Input((4,)), OneSize(8, name="q"), layers.Dense(2)]), spec(3, 4))
-    assert rows(table)["q", 0].params_bytes == 40 / 4
-    assert rows(table)["q", 0].flops == 7
+    assert (row.macs, row.flops, row.params, row.params_bytes) == (macs, 7, 40, params_bytes)
+    assert (row.output_bytes, row.act_bytes) == (output_bytes, output_bytes)
 
 
 def test_a_formula_that_fails_is_its_authors() -> None:
@@ -510,11 +499,11 @@ class Queried(keras.Layer):  # type: ignore[misc]
 
 
 def test_layers_on_what_does_not_depend_on_the_inputs() -> None:
-    tokens = keras.Sequential([keras.Input((6,), dtype="int32"), Positions()])
+    tokens = sequential((6,), Positions(), dtype="int32")
     table = complete(tokens, spec(2, 6, dtype="int32"))
     assert table.macs == 6 * 64
     assert [row.call for row in table.rows if row.type in ("Embedding", "Dense")] == [0, 0, 0]
-    pooled = complete(keras.Sequential([keras.Input((5, 8)), Queried()]), spec(2, 5, 8))
+    pooled = complete(sequential((5, 8), Queried()), spec(2, 5, 8))
     assert pooled.macs == 2 * 64 + 2 * 2 * 5 * 64 + 2 * 64 + 2 * 2 * 5 * 8 == 1696
 
 
@@ -551,20 +540,18 @@ def test_everything_is_left_as_it_was() -> None:
     def state() -> list[Any]:
         return [(len(op._inbound_nodes), len(op._outbound_nodes)) for op in watched]
 
-    functions = (
-        *(Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node),
-        *(keras.src.backend.convert_to_tensor, keras.src.backend.cast, keras.src.backend.Variable.__mul__),
-    )
-    before, weights = state(), [weight.numpy() for weight in model.weights]
+    def functions() -> list[Any]:
+        backend = keras.src.backend
+        calls = [Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node]
+        return [*calls, backend.convert_to_tensor, backend.cast, backend.Variable.__mul__]
+
+    found, before, weights = functions(), state(), [weight.numpy() for weight in model.weights]
     complete(model, spec(2, 32, 32, 1))
     with pytest.raises(ValueError, match="incompatible"):
         counted(model, spec(2, 32, 32, 3))
     assert state() == before
     assert all(np.array_equal(a, b.numpy()) for a, b in zip(weights, model.weights, strict=True))
-    assert functions == (
-        *(Operation.symbolic_call, keras.Layer.symbolic_call, keras.Layer.__call__, layers_of_keras.Node),
-        *(keras.src.backend.convert_to_tensor, keras.src.backend.cast, keras.src.backend.Variable.__mul__),
-    )
+    assert functions() == found
     assert keras.config.is_traceback_filtering_enabled()
 
 
@@ -585,7 +572,7 @@ def test_another_thread_builds_models_meanwhile() -> None:
 
 
 def test_the_factors_of_a_kernel_of_low_rank_are_parameters() -> None:
-    model = keras.Sequential([keras.Input((8,)), layers.Dense(4, name="dense"), layers.Embedding(10, 6)])
+    model = sequential((8,), layers.Dense(4, name="dense"), layers.Embedding(10, 6))
     model.layers[0].enable_lora(2)
     model.layers[1].enable_lora(3)
     table = complete(model, spec(3, 8))
@@ -596,17 +583,54 @@ def test_the_factors_of_a_kernel_of_low_rank_are_parameters() -> None:
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")  # within Keras, as the next one
 @pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize` method")
 def test_quantised_weights_are_parameters() -> None:
-    model = keras.Sequential([keras.Input((8,)), layers.Dense(4, name="dense")])
+    model = sequential((8,), layers.Dense(4, name="dense"))
     model.quantize("int8")
     dense = rows(counted(model, spec(3, 8)))["dense", 0]
     assert dense.dtypes == {"float32": 4 + 4, "int8": 32}  # biases and scales
     assert (dense.params, dense.params_bytes, dense.buffers) == (40, 64, 0)
 
 
+# Training: the forward is counted in training mode, the backward is estimated
+
+
+def trained(model: Any, *shape: int, formulas: Formulas = DEFAULTS) -> Training:
+    return count_training(model, Inputs((TensorSpec(shape),)), formulas)
+
+
+def test_the_backward_is_estimated_as_twice_the_forward() -> None:
+    model = sequential((5, 8), layers.LSTM(16, dropout=0.1), layers.Dense(4))
+    training = trained(model, 3, 5, 8)
+    macs = 3 * (5 * 4 * 16 * (8 + 16) + 16 * 4)
+    assert (training.forward_macs, training.backward_macs) == (macs, 2 * macs)
+    assert training.backward_flops == 2 * training.forward_flops
+    assert (training.estimated, training.liveness) == ("the backward of Keras models is not counted", None)
+
+
+def test_the_forward_is_that_of_training_mode() -> None:
+    """Batch statistics are computed, and random numbers multiplied by."""
+    model = sequential((8,), layers.BatchNormalization(), layers.Dropout(0.5))
+    inference = count_layers(model, Inputs((TensorSpec((3, 8)),)))
+    assert inference.flops is not None
+    assert trained(model, 3, 8).forward_flops > inference.flops
+
+
+def test_a_formula_of_the_users_is_taken_for_the_forward() -> None:
+    told = Formulas({layers.Dense: lambda layer, inputs, outputs: Cost(macs=5)}, DEFAULTS)
+    training = trained(sequential((8,), layers.Dense(4)), 3, 8, formulas=told)
+    assert (training.forward_macs, training.backward_macs) == (5, 10)
+
+
+def test_what_cannot_be_trained_says_so() -> None:
+    model = sequential((8,), layers.Dense(4))
+    model.trainable = False
+    with pytest.raises(Unsupported, match="no parameter requires a gradient"):
+        trained(model, 3, 8)
+
+
 ON_ANOTHER_BACKEND = """
 import keras
 from keras import layers
-from sweeprof.backends.keras.counting import count_layers
+from sweeprof.backends.keras.counting import count_layers, count_training
 from sweeprof.backends.keras.counting import count_training
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.zoo import lenet5
