@@ -14,10 +14,8 @@ import tensorflow as tf
 
 import sweeprof
 from sweeprof.backends.tensorflow.adapter import TensorflowBackend
-from sweeprof.backends.tensorflow.counting import count_layers
 from sweeprof.backends.tensorflow.files import SavedModel, load
 from sweeprof.errors import UserError
-from sweeprof.results.layers import LayerRow, OperatorCount
 from sweeprof.results.record import Protocol
 from sweeprof.zoo.lenet5 import keras_model
 
@@ -111,46 +109,3 @@ def test_what_is_no_model(name: str, endpoint: str | None, says: str, folder: Pa
     with pytest.raises(UserError) as raised:
         load(str(folder / name), endpoint)
     assert str(raised.value).startswith(f"model.tensorflow.path: '{folder / name}' {says}")
-
-
-class _Nested(tf.Module):  # type: ignore[misc]
-    """Functions that call functions, one of them twice, for any size of the batch; a grouped convolution; a loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernel = tf.Variable(tf.ones((3, 3, 2, 8)))
-        self.weight = tf.Variable(tf.ones((8, 8)))
-        self.unused = tf.Variable(1.0)
-
-    @tf.function(input_signature=[tf.TensorSpec((None, 8))])  # type: ignore[untyped-decorator]
-    def product(self, x: tf.Tensor) -> tf.Tensor:
-        return x @ self.weight
-
-    @tf.function(input_signature=[tf.TensorSpec((None, 10, 10, 4))])  # type: ignore[untyped-decorator]
-    def convolution(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.conv2d(x, self.kernel, 1, "VALID")
-
-    @tf.function(input_signature=[tf.TensorSpec((None, 10, 10, 4))])  # type: ignore[untyped-decorator]
-    def serve(self, x: tf.Tensor) -> tf.Tensor:
-        pooled = tf.reduce_mean(self.convolution(x), (1, 2))
-        y = self.product(self.product(pooled))
-        for _ in tf.range(3):
-            y = y + 1.0
-        return tf.ensure_shape(y, (5, 8))
-
-
-def test_what_the_functions_of_a_file_call_is_counted_where_they_call_it(tmp_path: Path) -> None:
-    tf.saved_model.save(_Nested(), str(tmp_path))
-    table = count_layers(load(str(tmp_path)), sweeprof.Inputs((sweeprof.TensorSpec((5, 10, 10, 4)),)))
-    assert table.macs == 5 * 8 * 8 * 8 * (3 * 3 * 2) + 2 * 5 * 8 * 8
-    assert {name: count.calls for row in table.rows for name, count in _operators(row).items()} == {
-        "tensorflow::Conv2D": 1,
-        "tensorflow::Mean": 1,
-        "tensorflow::MatMul": 2,
-    }
-    assert table.uncovered == {"tensorflow::StatelessWhile": 1}
-    assert table.rows[0].output_shapes == ((5, 8),)
-
-
-def _operators(row: LayerRow) -> dict[str, OperatorCount]:
-    return {operator.name: operator for operator in row.operators}
