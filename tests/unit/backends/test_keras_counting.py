@@ -53,6 +53,19 @@ def sequential(shape: tuple[int, ...], *parts: Any, dtype: str = "float32", name
     return keras.Sequential([keras.Input(shape, dtype=dtype), *parts], name=name)
 
 
+class Calling(keras.Model):  # type: ignore[misc]
+    """A model of these layers whose call is a function of itself and its input."""
+
+    def __init__(self, function: Callable[[Any, Any], Any], **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def call(self, x: Any) -> Any:
+        return self.function(self, x)
+
+
 def mlp() -> Any:
     return sequential((4,), layers.Dense(8, "relu", name="hidden"), layers.Dense(2, name="out"), name="mlp")
 
@@ -170,15 +183,9 @@ def test_a_subclassed_model_is_built_and_traced() -> None:
 
 
 def test_two_layers_of_one_name() -> None:
-    class Twice(keras.Model):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.left, self.right = layers.Dense(4, name="same"), layers.Dense(5, name="same")
-
-        def call(self, x: Any) -> Any:
-            return self.right(self.left(x))
-
-    assert [(r.path, r.macs) for r in complete(Twice(), spec(1, 4)).rows] == [(ROOT, 0), ("same", 16), ("same_1", 20)]
+    parts = {"left": layers.Dense(4, name="same"), "right": layers.Dense(5, name="same")}
+    table = complete(Calling(lambda model, x: model.right(model.left(x)), **parts), spec(1, 4))
+    assert [(r.path, r.macs) for r in table.rows] == [(ROOT, 0), ("same", 16), ("same_1", 20)]
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
@@ -205,16 +212,9 @@ def test_a_variable_that_two_layers_hold_counts_once() -> None:
         def call(self, x: Any) -> Any:
             return ops.matmul(x, ops.transpose(self.other.embeddings))
 
-    class Model(keras.Model):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = layers.Embedding(10, 4, name="embedding")
-            self.tied = Tied(self.embedding)
-
-        def call(self, x: Any) -> Any:
-            return self.tied(self.embedding(x))
-
-    table = complete(Model(), spec(2, 3, dtype="int32"))
+    embedding = layers.Embedding(10, 4, name="embedding")
+    model = Calling(lambda model, x: model.tied(model.embedding(x)), embedding=embedding, tied=Tied(embedding))
+    table = complete(model, spec(2, 3, dtype="int32"))
     assert (table.params, table.macs) == (40, 2 * 3 * 4 * 10)
     assert rows(table)["tied", 0].subtree == Weights(40, 40, 160, 0, 0, {"float32": 40})
 
@@ -276,44 +276,38 @@ def test_layers_around_layers() -> None:
     assert stacked.macs == 4 * 5 * (4 * 4 * (8 + 4) + 3 * 5 * (4 + 5))
 
 
-def test_attention_layers_by_hand() -> None:
-    batch, length, width = 2, 5, 16
-
-    class Attending(keras.Model):  # type: ignore[misc]
-        def __init__(self, layer: Any, listed: bool, **keywords: Any) -> None:
-            super().__init__()
-            self.layer, self.listed, self.keywords = layer, listed, keywords
-
-        def call(self, x: Any) -> Any:
-            return self.layer([x, x], **self.keywords) if self.listed else self.layer(x, x, **self.keywords)
-
-    scores = batch * length * length
-    given = spec(batch, length, width)
-    plain = complete(Attending(layers.Attention(), True), given)
-    assert plain.macs == 2 * scores * width
-    additive = complete(Attending(layers.AdditiveAttention(), True), given)
-    assert additive.macs == scores * width
+SCORES, WIDTH = 2 * 5 * 5, 16
+PROJECTED = 2 * 5 * WIDTH**2
+ATTENTIONS: list[tuple[Callable[[], Any], bool, dict[str, Any], int]] = [
+    (layers.Attention, True, {}, 2 * SCORES * WIDTH),
+    (layers.AdditiveAttention, True, {}, SCORES * WIDTH),
     # query and output have all 4 heads, key and value 2
-    grouped = complete(Attending(layers.GroupQueryAttention(4, 4, 2), False), given)
-    assert grouped.macs == batch * length * 4 * width * (4 + 2 + 2 + 4) + 4 * scores * 4 * 2
-    composed = complete(Attending(layers.MultiHeadAttention(4, 4, dropout=0.1), False), given)
-    fused = complete(Attending(layers.MultiHeadAttention(4, 4, name="mha"), False), given)
-    assert composed.macs == fused.macs == 4 * batch * length * width**2 + 2 * scores * width
-    masked = complete(Attending(layers.MultiHeadAttention(4, 4), False, use_causal_mask=True), given)
-    assert masked.macs == fused.macs
-    assert [r.path for r in fused.rows if r.depth == 2 and r.call >= 0] == [
-        f"mha.{n}" for n in ("query", "key", "value", "attention_output")
-    ]
+    (lambda: layers.GroupQueryAttention(4, 4, 2), False, {}, PROJECTED * (4 + 2 + 2 + 4) // 4 + 2 * SCORES * WIDTH),
+    (lambda: layers.MultiHeadAttention(4, 4, dropout=0.1), False, {}, 4 * PROJECTED + 2 * SCORES * WIDTH),
+    (lambda: layers.MultiHeadAttention(4, 4), False, {}, 4 * PROJECTED + 2 * SCORES * WIDTH),
+    (lambda: layers.MultiHeadAttention(4, 4), False, {"use_causal_mask": True}, 4 * PROJECTED + 2 * SCORES * WIDTH),
+]
+
+
+@pytest.mark.parametrize(("make", "is_listed", "keywords", "macs"), ATTENTIONS)
+def test_attention_layers_by_hand(
+    make: Callable[[], Any], is_listed: bool, keywords: dict[str, Any], macs: int
+) -> None:
+    """Of 2 samples of 5 tokens; it gets the tokens as one list, or as two arguments."""
+
+    def attended(model: Any, x: Any) -> Any:
+        arguments = [[x, x]] if is_listed else [x, x]
+        return model.attention(*arguments, **keywords)
+
+    table = complete(Calling(attended, attention=make()), spec(2, 5, WIDTH))
+    assert table.macs == macs
+    parts = [r.path.rsplit(".", 1)[-1] for r in table.rows if r.depth == 2 and r.call >= 0 and r.type == "EinsumDense"]
+    assert parts == ([] if is_listed else ["query", "key", "value", "attention_output"])
 
 
 def test_trainable_and_frozen_layers_and_their_state() -> None:
-    model = sequential(
-        (4,),
-        layers.Dense(4, name="dense"),
-        layers.BatchNormalization(name="bn"),
-        layers.Dropout(0.5),
-        layers.Dense(2, name="out"),
-    )
+    parts = [layers.Dense(4, name="dense"), layers.BatchNormalization(name="bn"), layers.Dropout(0.5), layers.Dense(2)]
+    model = sequential((4,), *parts)
     model.get_layer("dense").trainable = False
     model.get_layer("bn").trainable = False
     table = complete(model, spec(1, 4))
@@ -322,20 +316,20 @@ def test_trainable_and_frozen_layers_and_their_state() -> None:
     assert (bn.params, bn.trainable, bn.frozen, bn.buffers) == (8, 0, 8, 8)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16", "float64"])
-def test_data_types(policy: str) -> None:
-    compute = policy.removeprefix("mixed_")
-    stored = "float32" if policy.startswith("mixed") else compute
-    model = sequential(
-        (4,),
-        layers.Dense(8, dtype=policy, name="dense"),
-        layers.BatchNormalization(dtype=policy),
-        layers.Dense(2, name="out"),
-    )
-    table = complete(model, spec(3, 4))
+@pytest.mark.parametrize(
+    ("policy", "stored", "compute", "stored_size", "size"),
+    [
+        ("mixed_float16", "float32", "float16", 4, 2),
+        ("mixed_bfloat16", "float32", "bfloat16", 4, 2),
+        ("float16", "float16", "float16", 2, 2),
+        ("float64", "float64", "float64", 8, 8),
+    ],
+)
+def test_data_types(policy: str, stored: str, compute: str, stored_size: int, size: int) -> None:
+    parts = [layers.Dense(8, dtype=policy, name="dense"), layers.BatchNormalization(dtype=policy), layers.Dense(2)]
+    table = complete(sequential((4,), *parts), spec(3, 4))
     dense = rows(table)["dense", 0]
-    size = {"float16": 2, "bfloat16": 2, "float64": 8}[compute]
-    assert (dense.dtypes, dense.params_bytes) == ({stored: 40}, 40 * (4 if stored == "float32" else size))
+    assert (dense.dtypes, dense.params_bytes) == ({stored: 40}, 40 * stored_size)
     assert (dense.output_dtypes, dense.act_bytes) == ((compute,), 3 * 8 * size)
     assert (dense.macs, dense.flops) == (96, 2 * 96 + 24)
     assert table.rows[0].subtree is not None
@@ -369,9 +363,8 @@ def test_a_step_of_ones_own() -> None:
     inputs = Inputs((spec(2, 4),), forward=lambda model, x: model(model(x)[:, :1] * ops.ones((1, 4))))
     table = count_layers(mlp(), inputs)
     assert table.macs == 2 * 2 * (32 + 16)
-    assert [(r.path, r.call) for r in table.rows] == [(p, c) for c in (0, 1) for p in (ROOT, "hidden", "out")] + [
-        ("__outside__", 0)
-    ]
+    twice = [(path, call) for call in (0, 1) for path in (ROOT, "hidden", "out")]
+    assert [(r.path, r.call) for r in table.rows] == [*twice, ("__outside__", 0)]
     assert rows(table)["__outside__", 0].flops == 8
 
 
@@ -475,16 +468,6 @@ def test_what_variables_compute_with_tensors() -> None:
     assert complete(Scale(), spec(4, 4)).flops == 16 + 16 + 2 * 4 + 16
 
 
-class Positions(keras.Layer):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens, self.positions = layers.Embedding(10, 8), layers.Embedding(6, 8)
-        self.dense = layers.Dense(8, name="dense")
-
-    def call(self, tokens: Any) -> Any:
-        return self.tokens(tokens) + self.dense(self.positions(ops.arange(6)))
-
-
 class Queried(keras.Layer):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
@@ -499,25 +482,26 @@ class Queried(keras.Layer):  # type: ignore[misc]
 
 
 def test_layers_on_what_does_not_depend_on_the_inputs() -> None:
-    tokens = sequential((6,), Positions(), dtype="int32")
-    table = complete(tokens, spec(2, 6, dtype="int32"))
+    parts = {"tokens": layers.Embedding(10, 8), "positions": layers.Embedding(6, 8), "dense": layers.Dense(8)}
+    tokens = Calling(lambda model, x: model.tokens(x) + model.dense(model.positions(ops.arange(6))), **parts)
+    table = complete(sequential((6,), tokens, dtype="int32"), spec(2, 6, dtype="int32"))
     assert table.macs == 6 * 64
     assert [row.call for row in table.rows if row.type in ("Embedding", "Dense")] == [0, 0, 0]
     pooled = complete(sequential((5, 8), Queried()), spec(2, 5, 8))
     assert pooled.macs == 2 * 64 + 2 * 2 * 5 * 64 + 2 * 64 + 2 * 2 * 5 * 8 == 1696
 
 
-class Constant(keras.Model):  # type: ignore[misc]
-    def __init__(self, inner: Any) -> None:
-        super().__init__()
-        self.inner, self.outer = inner, layers.Dense(3)
+def on_constants(inner: Any) -> Any:
+    """A model that calls the inner layer on what does not depend on its input."""
 
-    def call(self, x: Any) -> Any:
-        return self.outer(x + keras.ops.sum(self.inner(np.ones((4, 8), "float32"))))
+    def call(model: Any, x: Any) -> Any:
+        return model.outer(x + ops.sum(model.inner(np.ones((4, 8), "float32"))))
+
+    return Calling(call, inner=inner, outer=layers.Dense(3))
 
 
 def test_a_layer_on_constants() -> None:
-    assert complete(Constant(layers.Dense(8)), spec(2, 8)).macs == 4 * 64 + 2 * 24
+    assert complete(on_constants(layers.Dense(8)), spec(2, 8)).macs == 4 * 64 + 2 * 24
 
 
 def test_a_layer_that_needs_the_values_of_constants_is_uncovered() -> None:
@@ -525,12 +509,12 @@ def test_a_layer_that_needs_the_values_of_constants_is_uncovered() -> None:
         def call(self, x: Any) -> Any:
             return ops.convert_to_tensor(np.unique(ops.convert_to_numpy(x)))
 
-    model = Constant(Chosen(name="chosen"))
+    model = on_constants(Chosen(name="chosen"))
     model(np.ones((2, 8), "float32"))
     table = counted(model, spec(2, 8))
     assert table.uncovered == {"Chosen": 1}
     assert table.macs == 2 * 24
-    assert [row.type for row in table.rows] == ["Constant", "Dense", "Chosen"]
+    assert [row.type for row in table.rows] == ["Calling", "Dense", "Chosen"]
 
 
 def test_everything_is_left_as_it_was() -> None:
