@@ -24,7 +24,6 @@ from keras import layers
 
 from sweeprof.backends import named
 from sweeprof.backends.jax.adapter import JaxBackend, parted
-from sweeprof.counting.formulas import Formulas
 from sweeprof.datasets.arrays import Digits
 from sweeprof.measuring.inputs import Inputs, TensorSpec
 from sweeprof.measuring.timing import measure, measure_training
@@ -33,7 +32,7 @@ from sweeprof.profiling.profiler import Profiler
 from sweeprof.results.compared_rows import deviations_of
 from sweeprof.results.record import Protocol
 from sweeprof.targets import builder
-from sweeprof.zoo import lenet5, mlp
+from sweeprof.zoo import mlp
 
 SHORT = Protocol(warmup_steps=2, warmup_s=0, sample_s=1e-4, min_samples=5, min_s=0.01)
 
@@ -143,13 +142,10 @@ def training() -> Any:
 def recipes() -> Any:
     """Every optimizer and loss by name takes its steps; every phase takes time."""
     backend, found = started(), {}
-    model = backend.load(
-        lambda: keras.Sequential([keras.Input((4,)), layers.BatchNormalization(), layers.Dense(3)]), "cpu", None
-    )
+    parts = [keras.Input((4,)), layers.BatchNormalization(), layers.Dense(3)]
+    model = backend.load(lambda: keras.Sequential(parts), "cpu", None)
     batch = model.put(Inputs((TensorSpec((8, 4)),)))
-    for optimizer, loss in (
-        ("momentum", "mean"), ("adam", "cross_entropy"), ("adamw", "mean"), ("none", "mse"),
-    ):  # fmt: skip
+    for optimizer, loss in {"momentum": "mean", "adam": "cross_entropy", "adamw": "mean", "none": "mse"}.items():
         with backend.training(model, batch, np.zeros(8, int), TrainingConfig(optimizer, loss)) as step:
             timing = measure_training(step, SHORT, model.clock())
         found[optimizer] = {name: min(seconds) for name, seconds in timing.phases.items()}
@@ -233,17 +229,6 @@ def building() -> Any:
     return {"difference": float(np.abs(quickly - dense().get_weights()[0]).max()), "after": after}
 
 
-def counting() -> Any:
-    """By the walk over the layers."""
-    images = Inputs((TensorSpec((2, 1, 32, 32)),))
-    backend = started()
-    table = backend.analyze(lenet5.keras_model, images, 1, Formulas())
-    step = backend.analyze_training(lenet5.keras_model, images, 1, Formulas())
-    layers = {"macs": table.macs, "flops": table.flops, "ops": table.ops, "params": table.params}
-    trained = {"backward": step.backward_macs, "estimated": step.estimated}
-    return {"layers": layers, "trained": trained, "uncovered": table.uncovered}
-
-
 def borrowing() -> Any:
     """A model in a caller's hands, of Keras on JAX."""
     jax.config.update("jax_disable_most_optimizations", True)
@@ -273,7 +258,7 @@ def precisions() -> Any:
     return found
 
 
-class Switched(keras.Model):
+class Switched(keras.Model):  # type: ignore[misc]
     """What it computes is chosen by arguments that are no arrays; it knows how often it was traced."""
 
     def __init__(self) -> None:
@@ -341,7 +326,6 @@ ASKED = (
     refusals,
     shapes_of_inputs,
     building,
-    counting,
     borrowing,
     precisions,
     arguments,

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from sweeprof.backends.torch.counting import count_built
 from sweeprof.datasets.arrays import Digits
-from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.zoo import lenet5, mlp
+from sweeprof.zoo import mlp
 
 pytestmark = pytest.mark.slow  # a process of its own that compiles
 
@@ -140,14 +138,6 @@ def test_a_model_in_a_callers_hands_is_told_by_its_keras_and_keeps_its_weights(s
     found = seen["borrowing"]
     assert (found["backend"], found["kept"]) == ("JaxBackend", True)
     assert all(value > 0 for value in found["values"].values())
-
-
-def test_layers_are_counted_as_in_torch(seen: Any) -> None:
-    found, images = seen["counting"], Inputs((TensorSpec((2, 1, 32, 32)),))
-    twin = count_built(lenet5.torch_model, images)
-    assert found["layers"] == {"macs": twin.macs, "flops": twin.flops, "ops": twin.ops, "params": 61_706}
-    assert found["trained"] == {"backward": 2 * twin.macs, "estimated": "the backward of Keras models is not counted"}
-    assert found["uncovered"] == {}
 
 
 def test_lower_precisions(seen: Any) -> None:

@@ -265,7 +265,12 @@ def test_a_bias_of_zeros_is_none(nodes: Any, shape: Any, weights: Any, figures: 
 
 def test_a_constant_node_with_its_values_in_another_file(tmp_path: Path) -> None:
     path = saved(tmp_path, [held("w", floats(100, 50)), node("MatMul", "a w", "y", "product")], {"a": (3, 100)}, {})
-    external = {"save_as_external_data": True, "size_threshold": 0, "convert_attribute": True, "location": "w.data"}
+    external: dict[str, Any] = {
+        "save_as_external_data": True,
+        "size_threshold": 0,
+        "convert_attribute": True,
+        "location": "w.data",
+    }
     onnx.save(onnx.load(path), path, **external)
     table = counted(path, (3, 100))
     assert (table.params, table.macs) == (5000, 3 * 100 * 50)
@@ -367,7 +372,7 @@ def test_an_initializer_that_nothing_reads(tmp_path: Path) -> None:
 def test_the_roles_that_an_export_tells(tmp_path: Path) -> None:
     weights = {"head.w": floats(4, 3), "head.c": floats(3)}
     path = saved(tmp_path, [node("Gemm", "a head.w head.c", "y", "gemm")], {"a": (2, 4)}, weights)
-    roles = {"head.w": "frozen", "head.c": "parameter"}
+    roles: Any = {"head.w": "frozen", "head.c": "parameter"}
     file = Exported(path, paths={"gemm": "head"}, weights=roles, types={"head": "Linear"})
     table = count_file(file, [(2, 4)], {}, DEFAULTS)
     assert (table.params, table.trainable) == (15, 3)

@@ -394,7 +394,7 @@ def test_nonlinearities_of_recurrent_networks(
 ) -> None:
     """FLOPs and operations of a unit and step, beside its products: 5 steps of 4 samples, 8 inputs, 16 units."""
     weights = {"w": floats(directions, gates * 16, 8), "r": floats(directions, gates * 16, 16)}
-    attributes = {"hidden_size": 16, "direction": "forward" if directions == 1 else "bidirectional"}
+    attributes: dict[str, Any] = {"hidden_size": 16, "direction": "forward" if directions == 1 else "bidirectional"}
     table = one(tmp_path, op, [(5, 4, 8)], weights, activations=activations * directions, **attributes)
     units = 20 * 16 * directions
     macs = units * gates * 24
@@ -404,7 +404,7 @@ def test_nonlinearities_of_recurrent_networks(
 
 def test_other_nonlinearities_in_each_direction(tmp_path: Path) -> None:
     weights = {"w": floats(2, 16, 8), "r": floats(2, 16, 16)}
-    settings = {"hidden_size": 16, "direction": "bidirectional"}
+    settings: dict[str, Any] = {"hidden_size": 16, "direction": "bidirectional"}
     table = one(tmp_path, "RNN", [(5, 4, 8)], weights, activations=["Tanh", "Softsign"], **settings)
     macs = 2 * 20 * 16 * 24
     assert table.flops == 2 * macs + 20 * 16 * (2 + 4)

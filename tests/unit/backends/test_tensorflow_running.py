@@ -25,7 +25,6 @@ from sweeprof.backends.tensorflow.files import SavedModel, load
 from sweeprof.backends.tensorflow.model import SynchronisedClock, tensors_in
 from sweeprof.errors import Unsupported, UserError, described
 from sweeprof.measuring.inputs import Inputs, TensorSpec
-from sweeprof.measuring.timing import Timing
 from sweeprof.results.observations import Lines
 from sweeprof.results.record import Protocol
 from sweeprof.zoo.lenet5 import keras_model
@@ -281,13 +280,6 @@ def test_source_lines_of_a_call() -> None:
     graph = sweeprof.Profiler(model, inputs=np.ones((2, 4), np.float32))
     with pytest.raises(Unsupported, match="mode=function: the source lines run once, when the graph is traced"):
         graph.run("lines")
-
-
-def test_timing_of_a_model_in_hands() -> None:
-    timing = sweeprof.Profiler(convolving(), inputs=X, protocol=SHORT).run("timing")
-    assert isinstance(timing, Timing)
-    assert len(timing.samples) >= 3
-    assert timing.transfers == {}
 
 
 class MixedLater(keras.Model):  # type: ignore[misc]

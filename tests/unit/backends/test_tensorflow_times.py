@@ -105,7 +105,7 @@ def napping(x: Any, naps: Naps) -> Any:
 
 
 def slept(function: Callable[[Any], Any], values: Any) -> Any:
-    outputs = tf.numpy_function(function, [values], values.dtype)
+    outputs = tf.py_function(function, [values], values.dtype)
     outputs.set_shape(values.shape)
     return outputs
 
@@ -416,7 +416,9 @@ def test_every_operator_is_counted_in_the_layer_and_phase_that_it_belongs_to(mod
         OUTSIDE: 7
     }  # parameters of two dense and a recurrent layer
     assert calls_of(found, "MatMul", "update") == {}
-    naps: dict[str, Any] = {row.phase: row for row in found.rows if row.path == "sleeper" and row.operator == "PyFunc"}
+    naps: dict[str, Any] = {
+        row.phase: row for row in found.rows if row.path == "sleeper" and row.operator == "EagerPyFunc"
+    }
     for phase, seconds in (("forward", NAP), ("backward", 2 * NAP)):
         assert naps[phase].calls == 1
         assert seconds <= naps[phase].self_s <= naps[phase].total_s < found.step_s
